@@ -1,0 +1,104 @@
+package basicauth
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/kubetenant/kubetenant/authn/internal/credfile"
+)
+
+// maxCost is the highest bcrypt cost that a file may ask for: a login of cost 16 takes seconds,
+// each step more doubles it.
+const maxCost = 16
+
+// table is one version of the file.
+type table struct {
+	logins map[string]*entry // by login name
+	// cost is the highest bcrypt cost in the file, 0 where there is none: the work of every failed
+	// login.
+	cost   int
+	dummy  map[int][]byte // a hash of each cost up to cost, of a password nobody has
+	recent *recent
+}
+
+type entry struct {
+	name, uid string
+	kin       *credfile.Kin
+	plain     [32]byte // of a plain-text password, keyed by the table
+	hash      []byte   // of a bcrypt password, else nil
+	cost      int
+}
+
+func parse(data []byte, o Options) (*table, error) {
+	t := &table{logins: map[string]*entry{}, recent: newRecent()}
+	byName := map[string][]*entry{}
+	rules := credfile.Rules{Default: o.DefaultTenant, Check: o.Check,
+		EmptySecret: func(int) error { return errors.New("empty password") }}
+	err := credfile.Read(data, rules, func(r credfile.Record) error {
+		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}
+		if strings.Contains(e.name, ":") {
+			return errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)")
+		}
+		if err := e.setPassword(r.Secret, t.recent); err != nil {
+			return err
+		}
+		login := e.name + "@" + e.kin.Tenant.String()
+		if _, known := t.logins[login]; known {
+			return errors.New("the user stands in an earlier line of this tenant too")
+		}
+		t.logins[login] = e
+		t.cost = max(t.cost, e.cost)
+		byName[e.name] = append(byName[e.name], e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, entries := range byName {
+		if _, taken := t.logins[name]; taken {
+			return nil, fmt.Errorf("the user name %q is another user's login name", name)
+		}
+		if len(entries) == 1 {
+			t.logins[name] = entries[0]
+		}
+	}
+	return t, t.makeDummies()
+}
+
+// setPassword keeps a bcrypt hash as it is and of a plain-text password a keyed hash only.
+func (e *entry) setPassword(text string, keyed *recent) error {
+	if !strings.HasPrefix(text, "$2") {
+		e.plain = keyed.sum("", text)
+		return nil
+	}
+	cost, err := bcrypt.Cost([]byte(text))
+	if err != nil {
+		return errors.New("begins as a bcrypt hash and is none")
+	}
+	if cost > maxCost {
+		return fmt.Errorf("bcrypt cost above %d", maxCost)
+	}
+	e.hash, e.cost = []byte(text), cost
+	return nil
+}
+
+// makeDummies prepares the hashes by which every failed login is brought to the same work.
+func (t *table) makeDummies() error {
+	t.dummy = map[int][]byte{}
+	if t.cost == 0 {
+		return nil
+	}
+	// The salt and sum of a dummy do not matter: only its cost does. One hash of the least cost,
+	// with the other costs written over it, takes no time to make.
+	hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), bcrypt.MinCost)
+	if err != nil {
+		return err
+	}
+	for cost := bcrypt.MinCost; cost <= t.cost; cost++ {
+		t.dummy[cost] = fmt.Appendf(nil, "$2a$%02d%s", cost, hash[6:])
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package basicauth
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	"k8s.io/apimachinery/pkg/util/cache"
+)
+
+const (
+	// slowLogins is how many bcrypt comparisons run at a time.
+	slowLogins = 4
+	// rememberFor is how long a verified bcrypt password is remembered: long enough for the
+	// requests of one kubectl command, short enough that a changed file is the only way to notice.
+	rememberFor = time.Minute
+	// rememberAtMost bounds what is remembered, in entries.
+	rememberAtMost = 4096
+	// maxBcryptBytes is all that bcrypt looks at; a longer password would match by its beginning.
+	maxBcryptBytes = 72
+)
+
+// verify returns the entry of login if password is its password, else [ErrRefused], at the same
+// cost for every failure.
+func (t *table) verify(ctx context.Context, login, password string, slow chan struct{}) (*entry, error) {
+	e, known := t.logins[login]
+	key := t.recent.sum(login, password)
+	if known && e.hash != nil && t.recent.has(key) {
+		return e, nil
+	}
+	if t.cost > 0 {
+		select {
+		case slow <- struct{}{}:
+			defer func() { <-slow }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	ok, spent := false, 0
+	switch {
+	case known && e.hash != nil:
+		ok = bcrypt.CompareHashAndPassword(e.hash, clip(password)) == nil && len(password) <= maxBcryptBytes
+		spent = e.cost
+	default:
+		var want [sha256.Size]byte
+		if known {
+			want = e.plain
+		}
+		sum := t.recent.sum("", password)
+		ok = subtle.ConstantTimeCompare(sum[:], want[:]) == 1 && known
+	}
+	if !ok {
+		t.spend(clip(password), spent)
+		return nil, ErrRefused
+	}
+	if e.hash != nil {
+		t.recent.add(key)
+	}
+	return e, nil
+}
+
+// spend does what is missing from a comparison of cost spent to one of the file's highest cost:
+// since each step of cost doubles the work, one comparison of each cost from spent on adds up to
+// just that.
+func (t *table) spend(password []byte, spent int) {
+	if t.cost == 0 {
+		return
+	}
+	if spent == 0 {
+		_ = bcrypt.CompareHashAndPassword(t.dummy[t.cost], password)
+		return
+	}
+	for cost := spent; cost < t.cost; cost++ {
+		_ = bcrypt.CompareHashAndPassword(t.dummy[cost], password)
+	}
+}
+
+func clip(password string) []byte { return []byte(password[:min(len(password), maxBcryptBytes)]) }
+
+// recent remembers verified passwords under a key that only this process and this version of the
+// file have, so that neither memory nor a changed file keeps one alive.
+type recent struct {
+	secret [sha256.Size]byte
+	seen   *cache.LRUExpireCache
+}
+
+func newRecent() *recent {
+	r := &recent{seen: cache.NewLRUExpireCache(rememberAtMost)}
+	_, _ = rand.Read(r.secret[:]) // never fails: crypto/rand, Go 1.24
+	return r
+}
+
+// sum is the keyed hash of a login and a password; the login's length keeps them apart.
+func (r *recent) sum(login, password string) (out [sha256.Size]byte) {
+	mac := hmac.New(sha256.New, r.secret[:])
+	_, _ = mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(login))))
+	_, _ = mac.Write([]byte(login))
+	_, _ = mac.Write([]byte(password))
+	mac.Sum(out[:0])
+	return out
+}
+
+func (r *recent) has(key [sha256.Size]byte) bool {
+	_, ok := r.seen.Get(key)
+	return ok
+}
+
+func (r *recent) add(key [sha256.Size]byte) { r.seen.Add(key, nil, rememberFor) }

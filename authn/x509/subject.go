@@ -1,0 +1,108 @@
+package x509
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// marker is the organization, or common name, that says that a tenant follows after a colon.
+const marker = "tenant"
+
+// subject says what the subject of a verified certificate means. It implements upstream's
+// UserConversion.
+type subject struct {
+	systemOrganizations []string
+	denyOldFormat       bool
+}
+
+// verified is the user.Info of a verified chain, with the time when its first certificate expires.
+type verified struct {
+	*user.DefaultInfo
+	notAfter time.Time
+}
+
+// User implements [x509request.UserConversion]. The identity is upstream's, with the groups and
+// the tenant replaced by what the format says.
+func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+	name := chain[0].Subject
+	if name.CommonName == "" {
+		return nil, false, errors.New("certificate without a common name")
+	}
+	resp, ok, err := x509request.CommonNameUserConversion.User(chain)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	id, groups, err := s.tenantAndGroups(name.CommonName, name.Organization, name.OrganizationalUnit)
+	if err != nil {
+		return nil, false, err
+	}
+	bound := tenant.Bind(resp.User, id)
+	bound.Groups = groups
+	resp.User = &verified{bound, earliest(chain)}
+	return resp, true, nil
+}
+
+func (s subject) tenantAndGroups(commonName string, organizations, units []string) (tenant.ID, []string, error) {
+	if slices.ContainsFunc(organizations, isMarked) {
+		id, err := newFormat(organizations)
+		return id, slices.Clone(units), err
+	}
+	if s.denyOldFormat {
+		return tenant.ID{}, nil, errors.New("certificate without a tenant organization: the old format is not allowed")
+	}
+	id, err := s.oldFormat(commonName, organizations)
+	return id, slices.Clone(organizations), err
+}
+
+func isMarked(organization string) bool {
+	return organization == marker || strings.HasPrefix(organization, marker+":")
+}
+
+func newFormat(organizations []string) (tenant.ID, error) {
+	if len(organizations) != 1 {
+		return tenant.ID{}, errors.New("certificate with a tenant organization beside another organization")
+	}
+	name := strings.TrimPrefix(strings.TrimPrefix(organizations[0], marker), ":")
+	id, err := tenant.Parse(name)
+	if err != nil {
+		return tenant.ID{}, fmt.Errorf("certificate's tenant organization: %w", err)
+	}
+	return id, nil
+}
+
+func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID, error) {
+	rest := strings.TrimPrefix(commonName, marker+":")
+	name, _, found := strings.Cut(rest, ":")
+	if !found && rest == commonName {
+		if slices.ContainsFunc(organizations, func(o string) bool { return slices.Contains(s.systemOrganizations, o) }) {
+			return tenant.System(), nil
+		}
+		return tenant.ID{}, errors.New("certificate without a tenant")
+	}
+	id, err := tenant.Parse(name)
+	if err != nil {
+		return tenant.ID{}, fmt.Errorf("tenant in the certificate's common name: %w", err)
+	}
+	return id, nil
+}
+
+// earliest is when the first certificate of the chain expires.
+func earliest(chain []*x509.Certificate) time.Time {
+	first := chain[0].NotAfter
+	for _, c := range chain[1:] {
+		if c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	return first
+}

@@ -1,0 +1,253 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errSelectorTwice = errors.New("label selector given twice or in another case")
+
+// ObjectVerb is one verb on one object.
+type ObjectVerb struct {
+	Verb, Namespace, Name string
+	Resource              schema.GroupResource
+}
+
+// Options say what the boundary knows. Subjects and Owners are required.
+type Options struct {
+	Subjects *Subjects
+	Owners   *Owners
+	Scopes   Scopes
+	// UnboundPaths and UnboundObjects are all that callers without a tenant may ask for; tenants may
+	// ask for the paths too.
+	UnboundPaths   []string
+	UnboundObjects []ObjectVerb
+	// Shared are the cluster-scoped resources that every tenant may read.
+	Shared []schema.GroupResource
+}
+
+// Boundary denies what would cross from one tenant's space into another's, and leaves everything
+// else to its delegate. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
+// [authorizer.RuleResolver]. The zero value is not usable; a Boundary is safe for concurrent use.
+//
+// It never allows of its own and never answers NoOpinion of its own, so that a union of authorizers
+// around it cannot turn its denial into anything else. A denial carries a [Reason] and no error:
+// kube-apiserver would print the error in a 500. What went wrong goes to the log.
+type Boundary struct {
+	Options
+	delegate authorizer.Authorizer
+	rules    authorizer.RuleResolver
+}
+
+var (
+	_ authorizer.Authorizer   = (*Boundary)(nil)
+	_ authorizer.RuleResolver = (*Boundary)(nil)
+)
+
+// New returns the boundary before delegate and rules. A nil delegate has no opinion; nil rules list
+// none.
+func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolver) *Boundary {
+	if delegate == nil {
+		delegate = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionNoOpinion, "", nil
+		})
+	}
+	return &Boundary{Options: o, delegate: delegate, rules: rules}
+}
+
+// Authorize implements [authorizer.Authorizer].
+func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	through, reason := b.check(ctx, a)
+	if through == nil {
+		return authorizer.DecisionDeny, string(reason), nil
+	}
+	return b.delegate.Authorize(ctx, through)
+}
+
+// ConditionsAwareAuthorize implements [authorizer.Authorizer]: the delegate's answer after the
+// same check.
+func (b *Boundary) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	through, reason := b.check(ctx, a)
+	if through == nil {
+		return authorizer.ConditionsAwareDecisionFromParts(authorizer.DecisionDeny, string(reason), nil)
+	}
+	return b.delegate.ConditionsAwareAuthorize(ctx, through)
+}
+
+// EvaluateConditions implements [authorizer.Authorizer]: only the delegate has conditions.
+func (b *Boundary) EvaluateConditions(ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return b.delegate.EvaluateConditions(ctx, d, data)
+}
+
+// verdict is what the boundary thinks of one request. The zero value delegates.
+type verdict struct {
+	reason Reason              // why it is denied; empty to delegate
+	err    error               // what went wrong, for the log
+	owner  tenant.ID           // whose object it is, where that was looked up and is somebody's
+	pin    labels.Requirements // the selector that the request must go on with
+}
+
+// check returns the attributes for the delegate, or nil and the reason of the denial.
+func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, Reason) {
+	c := callFrom(ctx)
+	id, u, v := b.caller(ctx, c, a.GetUser())
+	if v.reason == "" {
+		v = b.decide(ctx, c, id, a)
+	}
+	if v.err != nil {
+		klog.FromContext(ctx).Info("Denied by the tenant boundary", "reason", v.reason, "err", v.err)
+	}
+	// Only the request's own question is annotated: the event has one place for each key.
+	if own := c != nil && !isImpersonation(a.GetVerb()); own {
+		annotate(ctx, id, v)
+		if v.reason == "" {
+			c.pin = v.pin
+		}
+	}
+	switch {
+	case v.reason != "":
+		return nil, v.reason
+	case u == a.GetUser() && v.pin == nil:
+		return a, ""
+	}
+	return &attributes{Attributes: a, user: u, pin: v.pin}, ""
+}
+
+// caller returns whose the request is, and the user to go on with.
+func (b *Boundary) caller(ctx context.Context, c *call, u user.Info) (tenant.ID, user.Info, verdict) {
+	if u == nil {
+		return tenant.ID{}, nil, verdict{reason: ReasonNoTenant}
+	}
+	var id tenant.ID
+	var err error
+	if c.isReal(u) {
+		id, err = b.Subjects.Of(ctx, u)
+	} else {
+		var real tenant.ID
+		real, err = b.Subjects.Of(ctx, c.real)
+		if err == nil {
+			id, err = b.Subjects.impersonated(ctx, real, u)
+		}
+		if errors.Is(err, ErrDisagree) {
+			return tenant.ID{}, nil, verdict{reason: ReasonImpersonation}
+		}
+		if err == nil {
+			u = c.bind(u, id)
+		}
+	}
+	switch {
+	case errors.Is(err, tenant.ErrUnbound):
+		return tenant.ID{}, u, verdict{}
+	case err != nil:
+		return tenant.ID{}, nil, verdict{reason: ReasonBadTenant, err: err}
+	case !id.IsSystem() && inForeignSystemGroup(u):
+		return id, nil, verdict{reason: ReasonSystemGroup}
+	}
+	return id, u, verdict{}
+}
+
+// decide is the table of the boundary: a caller of tenant id, zero for none, and what it asks for.
+func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
+	switch {
+	case id.IsZero():
+		return b.decideUnbound(a)
+	case c != nil && c.path != (tenantPath{}) && !isImpersonation(a.GetVerb()):
+		return b.decideOnTenantPath(ctx, c, id, a)
+	case id.IsSystem():
+		return verdict{}
+	}
+	return b.decideTenant(ctx, c, id, a)
+}
+
+func (b *Boundary) decideUnbound(a authorizer.Attributes) verdict {
+	if !a.IsResourceRequest() {
+		if slices.Contains(b.UnboundPaths, a.GetPath()) {
+			return verdict{}
+		}
+		return verdict{reason: ReasonNoTenant}
+	}
+	asked := ObjectVerb{a.GetVerb(), a.GetNamespace(), a.GetName(), resourceOf(a)}
+	if a.GetSubresource() == "" && slices.Contains(b.UnboundObjects, asked) {
+		return verdict{}
+	}
+	return verdict{reason: ReasonNoTenant}
+}
+
+// decideOnTenantPath narrows a request to the tenant that its path names.
+func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
+	switch {
+	case c.path.all && (!id.IsSystem() || !isRead(a.GetVerb())):
+		return verdict{reason: ReasonTenantPathAll}
+	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
+		return verdict{}
+	case !id.IsSystem() && c.path.id != id:
+		return verdict{reason: ReasonTenantPath}
+	case id.IsSystem() && b.isClusterRead(a):
+		return verdict{}
+	}
+	return b.decideTenant(ctx, c, c.path.id, a)
+}
+
+// isClusterRead reports whether a only reads what belongs to no space: the paths and the
+// cluster-scoped resources, which a narrowed caller of the system tenant keeps.
+func (b *Boundary) isClusterRead(a authorizer.Attributes) bool {
+	if !a.IsResourceRequest() {
+		return true
+	}
+	return isRead(a.GetVerb()) && resourceOf(a) != namespaces && b.Scopes.Of(resourceOf(a)) == ScopeCluster
+}
+
+func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+func isImpersonation(verb string) bool { return strings.HasPrefix(verb, "impersonate") }
+
+func resourceOf(a authorizer.Attributes) schema.GroupResource {
+	return schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+}
+
+// annotate writes into the audit event what was decided about the request itself.
+func annotate(ctx context.Context, id tenant.ID, v verdict) {
+	const domain = "authorization.kubetenant.dev/"
+	decision := "delegate"
+	if v.reason != "" {
+		decision = "deny"
+	}
+	kv := []string{domain + "decision", decision}
+	if v.reason != "" {
+		kv = append(kv, domain+"reason", string(v.reason))
+	}
+	if !id.IsZero() {
+		kv = append(kv, domain+"caller-tenant", id.String())
+	}
+	if !v.owner.IsZero() {
+		kv = append(kv, domain+"owner-tenant", v.owner.String())
+	}
+	audit.AddAuditAnnotations(ctx, kv...)
+}
+
+// attributes are a request's with another user or a pinned selector.
+type attributes struct {
+	authorizer.Attributes
+	user user.Info
+	pin  labels.Requirements
+}
+
+func (a *attributes) GetUser() user.Info { return a.user }
+
+func (a *attributes) GetLabelSelector() (labels.Requirements, error) {
+	if a.pin != nil {
+		return a.pin, nil
+	}
+	return a.Attributes.GetLabelSelector()
+}

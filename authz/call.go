@@ -1,0 +1,99 @@
+package authz
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// call is what the boundary notes about one request, from the outermost filter to the API handler.
+// It is in the context only on that way: handlers and admission, which ask the same authorizer
+// again for reviews and escalation checks, find none. One goroutine uses it at a time.
+type call struct {
+	path  tenantPath
+	query string    // as it came
+	real  user.Info // who was authenticated; nil before, and for the server's own loopback client
+
+	bound user.Info           // the impersonated user with its tenant, to go on with
+	pin   labels.Requirements // the selector that the answer must be limited to, to go on with
+}
+
+type callKey struct{}
+
+func callFrom(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// WithCall is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., refuses
+// a malformed one with 400, and puts into the context what the boundary notes.
+func WithCall(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, stripped, err := cutTenantPath(r.URL)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		c := &call{path: path, query: r.URL.RawQuery}
+		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+		if stripped != nil {
+			r.URL, r.RequestURI = stripped, stripped.RequestURI()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// NoteCaller notes in the context that u was authenticated and returns the user to go on with: a
+// copy, so that any other user found in the request later is known to be impersonated. Without a
+// note of [WithCall] (TokenReview authenticates outside any request) u itself is returned.
+func NoteCaller(ctx context.Context, u user.Info) user.Info {
+	c := callFrom(ctx)
+	if c == nil {
+		return u
+	}
+	c.real = &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	return c.real
+}
+
+// WithTenant is the innermost filter, around the API handler. It carries out what the boundary
+// noted: an impersonated user goes on bound to its tenant, and a list goes on limited to the
+// tenant, in the query and in RequestInfo alike.
+func WithTenant(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := callFrom(r.Context())
+		if c == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx := context.WithValue(r.Context(), callKey{}, (*call)(nil))
+		if c.bound != nil {
+			ctx = request.WithUser(ctx, c.bound)
+		}
+		if c.pin != nil {
+			var err error
+			if ctx, r, err = pinned(ctx, r, c.pin); err != nil {
+				http.Error(w, "internal error", http.StatusInternalServerError)
+				return
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// isReal reports whether u is who was authenticated. A request without a note of who that is, the
+// loopback client's, counts as not impersonated: it is the system tenant's either way.
+func (c *call) isReal(u user.Info) bool { return c == nil || c.real == nil || u == c.real }
+
+// bind keeps u bound to id for the API handler and returns it.
+func (c *call) bind(u user.Info, id tenant.ID) user.Info {
+	if bound, err := tenant.Of(u); err == nil && bound == id {
+		return u
+	}
+	c.bound = tenant.Bind(u, id)
+	return c.bound
+}

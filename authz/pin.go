@@ -1,0 +1,121 @@
+package authz
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const labelSelector = "labelSelector"
+
+// isPinned reports whether a selector matches objects of tenant id only: it holds a requirement on
+// just the tenant label with just the one value.
+func isPinned(selector labels.Requirements, id tenant.ID) bool {
+	for _, r := range selector {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if values := r.ValuesUnsorted(); r.Key() == tenant.Label && len(values) == 1 && values[0] == id.String() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pinnedTo returns the requirements of selector and the one on the tenant label.
+func pinnedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
+	r, err := labels.NewRequirement(tenant.Label, selection.Equals, []string{id.String()})
+	if err != nil {
+		return nil, err
+	}
+	return append(append(labels.Requirements{}, selector...), *r), nil
+}
+
+// pin decides about a list or watch that must be limited to tenant id. A request on its way to the
+// API handler, and a self review of one, gets the requirement added; elsewhere it must be there.
+// A selector that does not parse, or is given twice, is denied as it stands.
+func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
+	selector, err := a.GetLabelSelector()
+	if err != nil {
+		return verdict{reason: ReasonNotPinned, err: err}
+	}
+	if c != nil {
+		if selector, err = soleSelector(c.query); err != nil {
+			return verdict{reason: ReasonNotPinned, err: err}
+		}
+	}
+	if isPinned(selector, id) && (c == nil || isPinnedIn(a, id)) {
+		return verdict{}
+	}
+	if c == nil && !isSelfReview(ctx) {
+		return verdict{reason: ReasonNotPinned}
+	}
+	pin, err := pinnedTo(selector, id)
+	if err != nil {
+		return verdict{reason: ReasonNotPinned, err: err}
+	}
+	return verdict{pin: pin}
+}
+
+// isPinnedIn reports whether the attributes themselves are pinned: on the old watch paths they hold
+// no selector though the query has one.
+func isPinnedIn(a authorizer.Attributes, id tenant.ID) bool {
+	selector, err := a.GetLabelSelector()
+	return err == nil && isPinned(selector, id)
+}
+
+// soleSelector returns the one label selector of a query, from the query itself: RequestInfo looks
+// only at the first of several, and at none on the old watch paths.
+func soleSelector(query string) (labels.Requirements, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	text := ""
+	for key, given := range values {
+		if !strings.EqualFold(key, labelSelector) {
+			continue
+		}
+		if key != labelSelector || len(given) > 1 {
+			return nil, errSelectorTwice
+		}
+		text = given[0]
+	}
+	return labels.ParseToRequirements(text)
+}
+
+// isSelfReview reports whether the authorizer is asked by a SelfSubjectAccessReview, whose question
+// is about a request that would be limited on its way.
+func isSelfReview(ctx context.Context) bool {
+	info, ok := request.RequestInfoFrom(ctx)
+	return ok && info.IsResourceRequest && info.APIGroup == "authorization.k8s.io" &&
+		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
+}
+
+// pinned returns the request limited to the selector.
+func pinned(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, nil, err
+	}
+	text := labels.NewSelector().Add(selector...).String()
+	values.Set(labelSelector, text)
+	limited := *r.URL
+	limited.RawQuery = values.Encode()
+	if info, ok := request.RequestInfoFrom(ctx); ok {
+		changed := *info
+		changed.LabelSelector = text
+		ctx = request.WithRequestInfo(ctx, &changed)
+	}
+	r = r.WithContext(ctx)
+	r.URL = &limited
+	return ctx, r, nil
+}

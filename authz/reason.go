@@ -1,0 +1,32 @@
+package authz
+
+// A Reason says why the boundary denied. It stands in the body of a 403 and in audit events, so it
+// is a constant: no user input, no name of an object or of another tenant. docs/reasons.md lists
+// them for operators.
+type Reason string
+
+// The reasons, by the part of the boundary that gives them.
+const (
+	ReasonNoTenant      Reason = "tenant subject: the caller has no tenant"
+	ReasonBadTenant     Reason = "tenant subject: the caller's tenant cannot be told"
+	ReasonSystemGroup   Reason = "tenant subject: a tenant's caller may not be in a system group"
+	ReasonImpersonation Reason = "tenant boundary: impersonation would leave the caller's tenant"
+	ReasonNotOwned      Reason = "tenant boundary: not in a namespace of the caller's tenant"
+	ReasonNotPinned     Reason = "tenant boundary: not limited to the caller's tenant"
+	ReasonCluster       Reason = "tenant boundary: cluster-scoped or unknown resource"
+	ReasonNamespaceVerb Reason = "tenant boundary: not open to tenants on a namespace"
+	ReasonWildcard      Reason = "tenant boundary: wildcards are not open to tenants"
+	ReasonPath          Reason = "tenant boundary: path is not open to tenants"
+	ReasonTenantPath    Reason = "tenant path: names another tenant"
+	ReasonTenantPathAll Reason = "tenant path: all tenants are open to reads of the system tenant only"
+	ReasonOwnerUnknown  Reason = "tenant owner: the namespace could not be looked up"
+)
+
+// Reasons returns all reasons, in the order of their declaration.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonImpersonation, ReasonNotOwned,
+		ReasonNotPinned, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonPath,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown,
+	}
+}

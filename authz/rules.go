@@ -1,0 +1,112 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// namespacedVerbs are what a verb "*" is cut down to in a tenant's own namespace.
+var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+
+// RulesFor implements [authorizer.RuleResolver]. It lists of the delegate's rules what is true
+// behind the boundary, never more: for a tenant's caller nothing in a foreign namespace, and no
+// wildcard and no rule that reaches beyond the namespace. Where it left something out, incomplete
+// is true.
+func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if b.rules == nil {
+		return nil, nil, true, nil
+	}
+	id, _, v := b.caller(ctx, nil, u)
+	switch {
+	case v.reason != "" || id.IsZero():
+		return nil, nil, true, nil
+	case id.IsSystem():
+		return b.rules.RulesFor(ctx, u, namespace)
+	}
+	switch owned := b.ownedBy(ctx, id, namespace); {
+	case owned.err != nil:
+		return nil, nil, true, errors.New(string(ReasonOwnerUnknown))
+	case owned.reason != "":
+		return nil, nil, true, nil
+	}
+	resources, paths, incomplete, err := b.rules.RulesFor(ctx, u, namespace)
+	cut := cutRules{boundary: b}
+	var outResources []authorizer.ResourceRuleInfo
+	for _, r := range resources {
+		outResources = append(outResources, cut.resource(r)...)
+	}
+	var outPaths []authorizer.NonResourceRuleInfo
+	for _, r := range paths {
+		outPaths = append(outPaths, cut.paths(r)...)
+	}
+	return outResources, outPaths, incomplete || cut.any, err
+}
+
+// cutRules cuts rules down to what is true for a tenant's caller in a namespace of its own.
+type cutRules struct {
+	boundary *Boundary
+	any      bool // something was cut
+}
+
+// resource returns the rules that are left of r: one for each resource and group that stands.
+func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.ResourceRuleInfo {
+	var left []authorizer.ResourceRuleInfo
+	for _, group := range r.GetAPIGroups() {
+		for _, resource := range r.GetResources() {
+			verbs := c.verbs(schema.GroupResource{Group: group, Resource: resource}, r.GetVerbs())
+			if len(verbs) == 0 {
+				c.any = true
+				continue
+			}
+			left = append(left, &authorizer.DefaultResourceRuleInfo{Verbs: verbs, APIGroups: []string{group},
+				Resources: []string{resource}, ResourceNames: r.GetResourceNames()})
+		}
+	}
+	return left
+}
+
+// verbs returns which of the verbs on the resource stand.
+func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
+	if slices.Contains(verbs, "*") {
+		c.any = true
+		verbs = namespacedVerbs
+	}
+	base, subresource, _ := strings.Cut(full.Resource, "/")
+	resource := schema.GroupResource{Group: full.Group, Resource: base}
+	var left []string
+	for _, verb := range verbs {
+		self := selfReviews[resource] && verb == "create" && subresource == ""
+		shared := isRead(verb) && subresource == "" && slices.Contains(c.boundary.Shared, resource)
+		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
+			!isImpersonation(verb) && verb != "finalize"
+		if self || shared || namespaced {
+			left = append(left, verb)
+		} else {
+			c.any = true
+		}
+	}
+	return left
+}
+
+// paths returns what is left of a rule about paths.
+func (c *cutRules) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResourceRuleInfo {
+	var left []string
+	for _, p := range r.GetNonResourceURLs() {
+		if prefix, wild := strings.CutSuffix(p, "/*"); c.boundary.decidePath(p).reason == "" &&
+			(!wild || c.boundary.decidePath(prefix+"/x").reason == "") {
+			left = append(left, p)
+		} else {
+			c.any = true
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: r.GetVerbs(), NonResourceURLs: left}}
+}

@@ -1,0 +1,64 @@
+package authz
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// The resources that kube-apiserver serves itself, by group, in any version and behind any feature
+// gate (k8s.io/kubernetes api/discovery, v1.37.1). A test holds them against a live server.
+var (
+	builtInNamespaced = index(map[string][]string{
+		"":                          {"bindings", "configmaps", "endpoints", "events", "limitranges", "persistentvolumeclaims", "pods", "podtemplates", "replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"},
+		"apps":                      {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
+		"authorization.k8s.io":      {"localsubjectaccessreviews"},
+		"autoscaling":               {"horizontalpodautoscalers"},
+		"batch":                     {"cronjobs", "jobs"},
+		"certificates.k8s.io":       {"podcertificaterequests"},
+		"coordination.k8s.io":       {"leasecandidates", "leases"},
+		"discovery.k8s.io":          {"endpointslices"},
+		"events.k8s.io":             {"events"},
+		"lifecycle.k8s.io":          {"evictionrequests", "evictions"},
+		"networking.k8s.io":         {"ingresses", "networkpolicies"},
+		"policy":                    {"poddisruptionbudgets"},
+		"rbac.authorization.k8s.io": {"rolebindings", "roles"},
+		"resource.k8s.io":           {"resourceclaims", "resourceclaimtemplates"},
+		"scheduling.k8s.io":         {"compositepodgroups", "podgroups", "workloads"},
+		"storage.k8s.io":            {"csistoragecapacities"},
+	})
+	builtInCluster = index(map[string][]string{
+		"":                             {"componentstatuses", "namespaces", "nodes", "persistentvolumes"},
+		"admissionregistration.k8s.io": {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations"},
+		"apiextensions.k8s.io":         {"customresourcedefinitions"},
+		"apiregistration.k8s.io":       {"apiservices"},
+		"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews"},
+		"authorization.k8s.io":         {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
+		"certificates.k8s.io":          {"certificatesigningrequests", "clustertrustbundles"},
+		"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
+		"internal.apiserver.k8s.io":    {"storageversions"},
+		"networking.k8s.io":            {"ingressclasses", "ipaddresses", "servicecidrs"},
+		"node.k8s.io":                  {"runtimeclasses"},
+		"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles"},
+		"resource.k8s.io":              {"deviceclasses", "devicetaintrules", "resourcepoolstatusrequests", "resourceslices"},
+		"scheduling.k8s.io":            {"priorityclasses"},
+		"storage.k8s.io":               {"csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"},
+		"storagemigration.k8s.io":      {"storageversionmigrations"},
+	})
+)
+
+func index(groups map[string][]string) map[schema.GroupResource]bool {
+	all := map[schema.GroupResource]bool{}
+	for group, resources := range groups {
+		for _, resource := range resources {
+			all[schema.GroupResource{Group: group, Resource: resource}] = true
+		}
+	}
+	return all
+}
+
+func builtInScope(resource schema.GroupResource) Scope {
+	switch {
+	case builtInNamespaced[resource]:
+		return ScopeNamespaced
+	case builtInCluster[resource]:
+		return ScopeCluster
+	}
+	return ScopeUnknown
+}

@@ -1,0 +1,167 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ErrDisagree says that an identity names one tenant in one place and another in another.
+var ErrDisagree = errors.New("tenants disagree")
+
+// certificateCredential begins the credential-id of identities from client certificates
+// (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
+const certificateCredential = "X509SHA256="
+
+// Subjects tells the tenant of an identity that was authenticated. It must not be changed once it
+// is in use, and is then safe for concurrent use.
+type Subjects struct {
+	// Names are the identities of the system tenant that carry no tenant.
+	Names *tenant.SystemNames
+	// SystemNamespaces are the namespaces whose service accounts are the system tenant's although
+	// the namespace has no label.
+	SystemNamespaces []string
+	// FromGroups takes the tenant of a certificate's identity from its one group tenant:<id>.
+	FromGroups bool
+	// Owners of the service accounts' namespaces.
+	Owners *Owners
+}
+
+// Of returns the tenant of u, by the first rule that applies: (1) the extra tenant.ExtraKey; (2)
+// the owner of a service account's namespace, with which (1) must agree; (3) with FromGroups, the
+// one group tenant:<id> of a certificate's identity; (4) the names of the system tenant.
+//
+// The error wraps [tenant.ErrUnbound] where no rule applies, [tenant.ErrAmbiguous],
+// [tenant.ErrInvalid] or [ErrDisagree] where one applies and does not lead to one tenant, or says
+// that a lookup failed. With an error the ID is zero.
+//
+// Security: u MUST be the real caller's or have been checked as impersonated by a caller of the
+// system tenant.
+func (s *Subjects) Of(ctx context.Context, u user.Info) (tenant.ID, error) {
+	id, err := s.stated(ctx, u)
+	if !errors.Is(err, tenant.ErrUnbound) || u == nil {
+		return id, err
+	}
+	if s.FromGroups && isCertificate(u) {
+		if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) {
+			return id, err
+		}
+	}
+	if s.Names.Has(u) {
+		return tenant.System(), nil
+	}
+	return tenant.ID{}, tenant.ErrUnbound
+}
+
+// stated is rules 1 and 2: what the identity itself says. A service account whose namespace is
+// nobody's is an error other than ErrUnbound, since no later rule may apply to it.
+func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
+	id, err := tenant.Of(u)
+	if err != nil && !errors.Is(err, tenant.ErrUnbound) || u == nil || !tenant.IsServiceAccountName(u.GetName()) {
+		return id, err
+	}
+	owner, ownerErr := s.ofServiceAccount(ctx, u.GetName())
+	switch {
+	case ownerErr != nil:
+		return tenant.ID{}, ownerErr
+	case err == nil && id != owner:
+		return tenant.ID{}, fmt.Errorf("%w: service account and its namespace", ErrDisagree)
+	}
+	return owner, nil
+}
+
+func (s *Subjects) ofServiceAccount(ctx context.Context, name string) (tenant.ID, error) {
+	namespace, ok := tenant.ServiceAccountNamespace(name)
+	if !ok {
+		return tenant.ID{}, fmt.Errorf("%w: malformed service account name", tenant.ErrInvalid)
+	}
+	label, labelled, exists, err := s.Owners.label(ctx, namespace)
+	switch {
+	case err != nil:
+		return tenant.ID{}, err
+	case exists && labelled:
+		return tenant.Parse(label)
+	case exists && slices.Contains(s.SystemNamespaces, namespace):
+		return tenant.System(), nil
+	}
+	return tenant.ID{}, fmt.Errorf("%w: service account of a namespace that is nobody's", tenant.ErrInvalid)
+}
+
+func isCertificate(u user.Info) bool {
+	ids := u.GetExtra()[user.CredentialIDKey]
+	return len(ids) == 1 && strings.HasPrefix(ids[0], certificateCredential)
+}
+
+// fromGroups returns the tenant of the one group tenant:<id>.
+func fromGroups(u user.Info) (tenant.ID, error) {
+	found := ""
+	for _, group := range u.GetGroups() {
+		name, ok := strings.CutPrefix(group, tenant.GroupPrefix)
+		switch {
+		case !ok:
+		case found != "":
+			return tenant.ID{}, fmt.Errorf("%w: groups", tenant.ErrAmbiguous)
+		case name == "":
+			return tenant.ID{}, fmt.Errorf("%w: group without a tenant", tenant.ErrInvalid)
+		default:
+			found = name
+		}
+	}
+	if found == "" {
+		return tenant.ID{}, tenant.ErrUnbound
+	}
+	return tenant.Parse(found)
+}
+
+// impersonated returns the tenant of u, whom a caller of tenant real impersonates.
+func (s *Subjects) impersonated(ctx context.Context, real tenant.ID, u user.Info) (tenant.ID, error) {
+	group, groupErr := fromGroups(u)
+	if groupErr != nil && !errors.Is(groupErr, tenant.ErrUnbound) {
+		return tenant.ID{}, groupErr
+	}
+	var id tenant.ID
+	var err error
+	if real.IsSystem() {
+		id, err = s.Of(ctx, u)
+		if errors.Is(err, tenant.ErrUnbound) {
+			id, err = group, groupErr
+		}
+	} else {
+		id, err = s.stated(ctx, u)
+		if errors.Is(err, tenant.ErrUnbound) {
+			id, err = real, nil
+		}
+		if err == nil && id != real {
+			return tenant.ID{}, fmt.Errorf("%w: impersonated user and impersonator", ErrDisagree)
+		}
+	}
+	if err == nil && groupErr == nil && group != id {
+		return tenant.ID{}, fmt.Errorf("%w: impersonated user and group", ErrDisagree)
+	}
+	return id, err
+}
+
+// inForeignSystemGroup reports whether u, a caller of tenant id that is not the system tenant, is
+// in a system group that its kind of caller is not always in.
+func inForeignSystemGroup(u user.Info) bool {
+	for _, group := range u.GetGroups() {
+		switch {
+		case !strings.HasPrefix(group, "system:"), group == user.AllAuthenticated:
+		case !tenant.IsServiceAccountName(group) || !ownServiceAccountGroup(u.GetName(), group):
+			return true
+		}
+	}
+	return false
+}
+
+func ownServiceAccountGroup(name, group string) bool {
+	namespace, ok := tenant.ServiceAccountNamespace(name)
+	return ok && (group == serviceaccount.AllServiceAccountsGroup || group == serviceaccount.MakeNamespaceGroupName(namespace))
+}

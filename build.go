@@ -1,0 +1,163 @@
+package kubetenant
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/frontproxy"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/plugins/restriction"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// generation is all that comes of one version of the configuration.
+type generation struct {
+	authenticator authenticator.Request
+	boundary      *authz.Boundary
+	restriction   admission.ValidationInterface
+	namespace     namespace.Interface
+	clientCAs     []func() []byte // of the x509 sources
+	stop          context.CancelFunc
+}
+
+// builder builds generations for one cluster.
+type builder struct {
+	Cluster
+	owners  *authz.Owners
+	metrics *reloadMetrics
+	cas     *clientCAs
+}
+
+func newBuilder(c Cluster) (*builder, error) {
+	if c.Namespaces == nil {
+		return nil, errors.New("no cache of namespaces")
+	}
+	b := &builder{Cluster: c, metrics: newReloadMetrics(), cas: &clientCAs{}}
+	var live func(context.Context, string) (*corev1.Namespace, error)
+	if c.Client != nil {
+		live = func(ctx context.Context, name string) (*corev1.Namespace, error) {
+			return c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	b.owners = authz.NewOwners(c.Namespaces.Get, live)
+	if c.Register != nil {
+		if err := c.Register(b.metrics.reloads); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// report logs and counts what became of a new version of a file.
+func (b *builder) report(ctx context.Context) reload.Report {
+	return func(path string, err error) {
+		b.metrics.count(path, err)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Refused a new version of a file: the one before stays", "path", path)
+			return
+		}
+		klog.FromContext(ctx).Info("Took over a new version of a file", "path", path)
+	}
+}
+
+// build returns the generation of a valid configuration. Its files are followed until ctx ends or
+// the generation is stopped.
+func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *generation, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	g := &generation{stop: stop}
+	names := systemNames(config)
+	chain := authn.Chain{Audiences: b.APIAudiences, BuiltIn: b.Authenticator}
+	for i := range config.Authentication.Sources {
+		src := &config.Authentication.Sources[i]
+		built, err := b.source(ctx, config, src, names, g)
+		if err != nil {
+			return nil, sourceError(src.Name, err)
+		}
+		if src.FrontProxy != nil {
+			chain.FrontProxy = &built
+			continue
+		}
+		chain.Sources = append(chain.Sources, built)
+	}
+	if err := b.checkAuthorities(g); err != nil {
+		return nil, err
+	}
+	g.authenticator = authn.New(chain)
+	g.boundary = b.boundary(&config.Authorization, names)
+	subject := g.boundary.Subjects.Of
+	r, n := config.Admission.Restriction, config.Admission.Namespace
+	g.restriction = restriction.New(restriction.Options{
+		Resources: groupResources(r.Resources), ExemptSystem: r.ExemptSystem, Subject: subject, Owner: b.owners.Of})
+	g.namespace = namespace.New(namespace.Options{
+		Subject: subject, PrefixRequired: n.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: n.PodSecurity,
+		AllowedLabels: n.AllowedLabels, AllowedAnnotations: n.AllowedAnnotations})
+	return g, nil
+}
+
+// checkAuthorities refuses a server whose every client could speak as the front proxy.
+func (b *builder) checkAuthorities(g *generation) error {
+	if b.RequestHeader == nil {
+		return nil
+	}
+	var bundles [][]byte
+	for _, ca := range g.clientCAs {
+		bundles = append(bundles, ca())
+	}
+	if b.ClientCA != nil {
+		bundles = append(bundles, b.ClientCA.CurrentCABundleContent())
+	}
+	return frontproxy.CheckAuthorities(b.RequestHeader, bundles...)
+}
+
+// systemNames are the names that only the system tenant's callers may bear, of the whole
+// configuration: what one source takes for the system's, no other may hand out.
+func systemNames(config *v1alpha1.Settings) *tenant.SystemNames {
+	s := config.Authorization.SystemSubjects
+	names := &tenant.SystemNames{Users: s.Users, UserPrefixes: s.UserPrefixes, Groups: s.Groups}
+	for _, src := range config.Authentication.Sources {
+		if src.X509 != nil {
+			names.Organizations = append(names.Organizations, src.X509.SystemOrganizations...)
+		}
+	}
+	return names
+}
+
+func (b *builder) boundary(config *v1alpha1.Authorization, names *tenant.SystemNames) *authz.Boundary {
+	o := authz.Options{
+		Subjects: &authz.Subjects{Names: names, SystemNamespaces: config.SystemNamespaces,
+			FromGroups: config.Subject.FromGroups, Owners: b.owners},
+		Owners:       b.owners,
+		Scopes:       authz.Scopes{Custom: b.CustomScope},
+		UnboundPaths: config.UnboundAllow.Paths,
+		Shared:       groupResources(config.SharedClusterResources),
+	}
+	for _, r := range config.UnboundAllow.Resources {
+		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
+			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
+	}
+	return authz.New(o, b.Authorizer, b.RuleResolver)
+}
+
+func groupResources(list []v1alpha1.GroupResource) []schema.GroupResource {
+	out := make([]schema.GroupResource, 0, len(list))
+	for _, r := range list {
+		out = append(out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+// Package kubetenant puts the parts of the project together for a server: from a
+// TenancyConfiguration and what the server has of its own to an authenticator, an authorizer and
+// admission plugins that know tenants.
+//
+// A server uses the [Stack] so: its handler chain becomes
+//
+//	authz.WithCall(buildHandlerChain(authz.WithTenant(apiHandler)))
+//
+// with the Stack's Authenticator, Authorizer and RuleResolver in place of its own, and the plugins
+// of Admission in its admission chain before the mutating webhooks. All of it follows the
+// configuration file and the files that it names.
+package kubetenant
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Cluster is what a server lends to the stack. Namespaces is required.
+type Cluster struct {
+	// Authenticator is the server's own chain, asked last. Nil for none.
+	Authenticator authenticator.Request
+	// APIAudiences are the server's own.
+	APIAudiences authenticator.Audiences
+	// RequestHeader is the server's trust in front proxies. Nil for none.
+	RequestHeader *authenticatorfactory.RequestHeaderConfig
+	// ClientCA are the server's own client authorities. Nil for none.
+	ClientCA dynamiccertificates.CAContentProvider
+
+	// Authorizer is the server's own, behind the boundary. Nil has no opinion.
+	Authorizer authorizer.Authorizer
+	// RuleResolver is the server's own. Nil lists no rules.
+	RuleResolver authorizer.RuleResolver
+
+	// Namespaces is a cache of all Namespaces.
+	Namespaces corelisters.NamespaceLister
+	// Client reads a Namespace that the cache does not know yet. Nil for none.
+	Client kubernetes.Interface
+	// CustomScope answers for custom resources, see [CustomScopes]. Nil knows none.
+	CustomScope func(schema.GroupResource) authz.Scope
+
+	// Register registers metrics, as legacyregistry.Register does. Nil for none.
+	Register func(metrics.Registerable) error
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Stack is what a server puts in place of its own. It is safe for concurrent use.
+type Stack struct {
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
+	RuleResolver  authorizer.RuleResolver
+	// Admission are the plugins, in their order.
+	Admission []Plugin
+	// ClientCA are the authorities of the x509 sources, to be advertised in TLS handshakes.
+	ClientCA dynamiccertificates.CAContentProvider
+
+	current atomic.Pointer[generation]
+	cas     *clientCAs
+}
+
+// New returns the stack of a configuration. The files that it names are followed until ctx ends.
+// The error says which source, file, line or field is wrong.
+func New(ctx context.Context, config *v1alpha1.Settings, c Cluster) (*Stack, error) {
+	b, err := newBuilder(c)
+	if err != nil {
+		return nil, err
+	}
+	g, err := b.build(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return b.stack(g), nil
+}
+
+// Open is [New] with the configuration file at path, which is followed too: a new version takes
+// effect as a whole or, where anything in it is wrong, not at all.
+func Open(ctx context.Context, path string, c Cluster) (*Stack, error) {
+	b, err := newBuilder(c)
+	if err != nil {
+		return nil, err
+	}
+	var stack *Stack
+	file, err := reload.Open(path, func(data []byte) (*generation, error) {
+		config, err := v1alpha1.Decode(data)
+		if err != nil {
+			return nil, err
+		}
+		config.ResolvePaths(filepath.Dir(path))
+		g, err := b.build(ctx, &config.Settings)
+		if err == nil && stack != nil {
+			stack.swap(g)
+		}
+		return g, err
+	}, b.report(ctx))
+	if err != nil {
+		return nil, err
+	}
+	stack = b.stack(*file.Load())
+	go file.Run(ctx)
+	return stack, nil
+}
+
+func (b *builder) stack(g *generation) *Stack {
+	s := &Stack{ClientCA: b.cas, cas: b.cas}
+	s.swap(g)
+	s.Authenticator = authenticator.RequestFunc(s.authenticate)
+	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
+	s.Admission = s.plugins()
+	return s
+}
+
+// swap puts g in place of the generation before it, which then stops following its files.
+func (s *Stack) swap(g *generation) {
+	before := s.current.Swap(g)
+	s.cas.set(g.clientCAs)
+	if before != nil {
+		before.stop()
+	}
+}
+
+func (s *Stack) authenticate(req *http.Request) (*authenticator.Response, bool, error) {
+	resp, ok, err := s.current.Load().authenticator.AuthenticateRequest(req)
+	if err != nil || !ok {
+		return resp, ok, err
+	}
+	noted := *resp
+	noted.User = authz.NoteCaller(req.Context(), resp.User)
+	return &noted, true, nil
+}
+
+// stackAuthorizer is the current generation's boundary.
+type stackAuthorizer Stack
+
+func (s *stackAuthorizer) boundary() *authz.Boundary { return s.current.Load().boundary }
+
+func (s *stackAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return s.boundary().Authorize(ctx, a)
+}
+
+func (s *stackAuthorizer) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return s.boundary().ConditionsAwareAuthorize(ctx, a)
+}
+
+func (s *stackAuthorizer) EvaluateConditions(ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return s.boundary().EvaluateConditions(ctx, d, data)
+}
+
+func (s *stackAuthorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	return s.boundary().RulesFor(ctx, u, namespace)
+}
+
+// sourceError names the source that cannot be built.
+func sourceError(name string, err error) error { return fmt.Errorf("source %q: %w", name, err) }

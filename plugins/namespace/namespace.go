@@ -1,0 +1,245 @@
+// Package namespace guards the Namespace objects of tenants: a tenant's caller creates namespaces
+// of its own tenant only, the tenant label never changes, and what else may stand on the object is
+// on a list.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantNamespace"
+
+const (
+	// EnforceLabel is the label by which PodSecurity admission is told its level
+	// (k8s.io/pod-security-admission api, v0.37.1).
+	EnforceLabel = "pod-security.kubernetes.io/enforce"
+
+	// separator stands between the tenant and the rest of a namespace's name. A tenant that holds
+	// it cannot create namespaces, so no two tenants' prefixes overlap.
+	separator = "--"
+
+	// generatedPrefixBytes is how much of a generateName is kept in the name
+	// (k8s.io/apiserver pkg/storage/names, v0.37.1).
+	generatedPrefixBytes = 58
+)
+
+var (
+	errUnknownCaller = errors.New("the caller's tenant is not known")
+	errBadLabel      = errors.New("the label " + tenant.Label + " names no valid tenant")
+	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
+	errMoved         = errors.New("the label " + tenant.Label + " never changes: delete the namespace and create it anew")
+	errGive          = errors.New("only the system tenant may give a namespace to a tenant")
+	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + separator + ", may not create namespaces")
+)
+
+// Options configure the plugin. Subject is required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	// PrefixRequired demands that a tenant's namespaces are named "<tenant>--...".
+	PrefixRequired bool
+	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
+	PodSecurity string
+	// AllowedLabels and AllowedAnnotations are the keys with a domain, or "domain/*", that tenants
+	// may set. Keys without a domain are allowed always.
+	AllowedLabels, AllowedAnnotations []string
+}
+
+// Interface is both halves of the plugin.
+type Interface interface {
+	admission.MutationInterface
+	admission.ValidationInterface
+}
+
+// New returns the plugin. It governs every write of a Namespace, its subresources included: status
+// and finalize store labels too.
+func New(o Options) Interface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+// objects returns the metadata of the Namespaces that a is about, or false if it is about none.
+func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
+	if a.GetResource().GroupResource() != corev1.Resource("namespaces") {
+		return nil, nil, false
+	}
+	is, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return nil, nil, false
+	}
+	was = &metav1.ObjectMeta{}
+	if a.GetOperation() == admission.Update {
+		if was, err = meta.Accessor(a.GetOldObject()); err != nil {
+			return nil, nil, false
+		}
+	}
+	return was, is, true
+}
+
+// Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts back
+// the protected labels where an update left them out.
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	was, is, ok := objects(a)
+	if !ok {
+		return nil
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return admission.NewForbidden(a, errUnknownCaller)
+	}
+	missing := map[string]string{}
+	switch {
+	case a.GetOperation() == admission.Create && !caller.IsSystem():
+		missing[tenant.Label] = caller.String()
+		missing[EnforceLabel] = p.PodSecurity
+	case a.GetOperation() == admission.Update:
+		if owner, labelled := was.GetLabels()[tenant.Label]; labelled && isTenant(owner) {
+			missing[tenant.Label] = owner
+		}
+		if level, set := was.GetLabels()[EnforceLabel]; set && !caller.IsSystem() {
+			missing[EnforceLabel] = level
+		}
+	}
+	labels := map[string]string{}
+	for _, from := range []map[string]string{missing, is.GetLabels()} {
+		for key, value := range from {
+			labels[key] = value
+		}
+	}
+	if len(labels) > len(is.GetLabels()) {
+		is.SetLabels(labels)
+	}
+	return nil
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	was, is, ok := objects(a)
+	if !ok {
+		if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
+			return admission.NewForbidden(a, errors.New("no Namespace object"))
+		}
+		return nil
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return admission.NewForbidden(a, errUnknownCaller)
+	}
+	if err := checkOwner(caller, a.GetOperation(), was.GetLabels(), is.GetLabels()); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if caller.IsSystem() {
+		return nil
+	}
+	if err := p.checkTenant(caller, a, was, is); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// checkOwner holds the tenant label, whoever asks.
+func checkOwner(caller tenant.ID, op admission.Operation, was, is map[string]string) error {
+	old, had := was[tenant.Label]
+	label, has := is[tenant.Label]
+	switch {
+	case had && isTenant(old):
+		if !has || label != old {
+			return errMoved
+		}
+	case has && had && label == old: // a bad label that somebody left: no worse than before
+	case has && !isTenant(label):
+		return errBadLabel
+	case has && op == admission.Create && !caller.IsSystem() && label != caller.String():
+		return errForeignLabel
+	case has && op == admission.Update && !caller.IsSystem():
+		return errGive
+	}
+	return nil
+}
+
+// checkTenant holds what a tenant's caller may write: the name, and the keys.
+func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
+	own := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
+	if a.GetOperation() == admission.Create {
+		if is.GetLabels()[tenant.Label] != caller.String() {
+			return errForeignLabel
+		}
+		if err := p.checkName(caller, is); err != nil {
+			return err
+		}
+		own[EnforceLabel] = p.PodSecurity
+		if is.GetLabels()[EnforceLabel] != p.PodSecurity {
+			return fmt.Errorf("the label %s must be %q", EnforceLabel, p.PodSecurity)
+		}
+	}
+	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), p.AllowedLabels, own); err != nil {
+		return err
+	}
+	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.AllowedAnnotations, nil)
+}
+
+func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
+	if !p.PrefixRequired {
+		return nil
+	}
+	id := caller.String()
+	if len(validation.IsDNS1123Label(id)) > 0 || strings.Contains(id, separator) {
+		return errUnnameable
+	}
+	name, prefix := is.GetName(), id+separator
+	if name == "" {
+		// The server puts random letters behind this much of it, so a bare prefix will do.
+		generate := is.GetGenerateName()
+		name = generate[:min(len(generate), generatedPrefixBytes)] + "x"
+	}
+	if !strings.HasPrefix(name, prefix) || len(name) == len(prefix) {
+		return fmt.Errorf("a namespace of this tenant must be named %s...", prefix)
+	}
+	return nil
+}
+
+// checkKeys refuses to add, change or remove a key that is not allowed. own are keys that may
+// stand with just one value.
+func checkKeys(kind string, was, is map[string]string, allowed []string, own map[string]string) error {
+	for key, value := range is {
+		if old, had := was[key]; had && old == value || isAllowed(key, allowed) {
+			continue
+		}
+		if want, isOwn := own[key]; !isOwn || value != want {
+			return fmt.Errorf("the %s %q is not open to tenants", kind, key)
+		}
+	}
+	for key := range was {
+		if _, still := is[key]; !still && !isAllowed(key, allowed) {
+			return fmt.Errorf("the %s %q is not open to tenants", kind, key)
+		}
+	}
+	return nil
+}
+
+func isAllowed(key string, allowed []string) bool {
+	domain, _, hasDomain := strings.Cut(key, "/")
+	return !hasDomain || slices.Contains(allowed, key) || slices.Contains(allowed, domain+"/*")
+}
+
+func isTenant(label string) bool {
+	_, err := tenant.Parse(label)
+	return err == nil
+}

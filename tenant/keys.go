@@ -1,0 +1,24 @@
+package tenant
+
+// The names under which a tenant is written down. Every key of the project is declared here and
+// nowhere else.
+const (
+	// Domain is the API group of the project's kinds and the domain of its keys.
+	Domain = "kubetenant.dev"
+
+	// ExtraKey is the key in user.Info's Extra that carries the caller's tenant, exactly one value.
+	// It survives TokenReview, SubjectAccessReview, admission, audit and front proxies. It is
+	// lower case, as user.Info demands for impersonation (k8s.io/apiserver
+	// pkg/authentication/user, v0.37.1).
+	ExtraKey = Domain + "/tenant"
+
+	// SourceKey is the key in user.Info's Extra that names the configured source that
+	// authenticated the caller.
+	SourceKey = Domain + "/source"
+
+	// Label says on a Namespace whose it is.
+	Label = Domain + "/tenant"
+
+	// GroupPrefix begins the group that holds all callers of one tenant, see [ID.Group].
+	GroupPrefix = "tenant:"
+)

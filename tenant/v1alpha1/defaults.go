@@ -1,0 +1,69 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Default fills in what s leaves out, as the fields say. A list that is given, if only as [], is
+// left as it is.
+func Default(s *Settings) {
+	for i := range s.Authentication.Sources {
+		defaultSource(&s.Authentication.Sources[i])
+	}
+	z := &s.Authorization
+	defaultList(&z.SystemSubjects.Users, "system:apiserver", user.KubeControllerManager, user.KubeScheduler,
+		user.KubeProxy, "system:cloud-controller-manager", "system:konnectivity-server")
+	defaultList(&z.SystemSubjects.UserPrefixes, "system:bootstrap:")
+	defaultList(&z.SystemSubjects.Groups, user.SystemPrivilegedGroup, user.NodesGroup, user.MonitoringGroup,
+		"kubeadm:cluster-admins")
+	defaultList(&z.SystemNamespaces, "kube-system", "kube-public", "kube-node-lease", "default")
+	defaultList(&z.UnboundAllow.Paths, "/healthz", "/livez", "/readyz", "/version",
+		"/.well-known/openid-configuration", "/openid/v1/jwks")
+	defaultList(&z.UnboundAllow.Resources,
+		ObjectVerb{Verb: "get", Resource: "configmaps", Namespace: "kube-public", Name: "cluster-info"})
+	defaultList(&z.SharedClusterResources,
+		GroupResource{"storage.k8s.io", "storageclasses"},
+		GroupResource{"storage.k8s.io", "volumeattributesclasses"},
+		GroupResource{"networking.k8s.io", "ingressclasses"},
+		GroupResource{"gateway.networking.k8s.io", "gatewayclasses"},
+		GroupResource{"node.k8s.io", "runtimeclasses"},
+		GroupResource{"scheduling.k8s.io", "priorityclasses"},
+		GroupResource{"snapshot.storage.k8s.io", "volumesnapshotclasses"},
+		GroupResource{"resource.k8s.io", "deviceclasses"},
+	)
+	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
+	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation)
+	defaultText(&s.Admission.Namespace.NamespacePrefix, NamespacePrefixRequired)
+	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
+}
+
+func defaultSource(src *Source) {
+	if src.X509 != nil || src.TokenFile != nil || src.BasicAuthFile != nil {
+		defaultList(&src.Tenants, tenant.AnyName, tenant.System().String())
+	}
+	if src.X509 != nil {
+		defaultList(&src.X509.SystemOrganizations, user.SystemPrivilegedGroup, "kubeadm:cluster-admins")
+		defaultText(&src.X509.OldFormat, OldFormatAllow)
+	}
+	for _, f := range []*CredentialFile{src.TokenFile, src.BasicAuthFile} {
+		if f != nil && f.DefaultTenant == nil {
+			system := tenant.System().String()
+			f.DefaultTenant = &system
+		}
+	}
+}
+
+func defaultList[T any](list *[]T, values ...T) {
+	if *list == nil {
+		*list = values
+	}
+}
+
+func defaultText[T ~string](text *T, value T) {
+	if *text == "" {
+		*text = value
+	}
+}

@@ -1,0 +1,325 @@
+package v1alpha1
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// KindScenario is the kind of a scenario file.
+const KindScenario = "Scenario"
+
+// Scenario is a configuration, a cluster and cases: what the configuration does with whom. The
+// same file is run through every shape of the project.
+type Scenario struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata.name names the scenario in reports.
+	Metadata ScenarioMetadata `json:"metadata"`
+	// config is a TenancyConfiguration without apiVersion and kind. Its x509 sources need no
+	// clientCAFile: the runner makes the authorities.
+	Config Settings `json:"config,omitempty"`
+	// files are what the relative paths of config name.
+	Files map[string]string `json:"files,omitempty"`
+	// objects are what the cluster holds.
+	Objects []runtime.RawExtension `json:"objects,omitempty"`
+	// delegate stands behind the boundary: RBAC (default; the roles and bindings among the
+	// objects), Allow or NoOpinion.
+	Delegate Delegate `json:"delegate,omitempty"`
+	// now is the clock. Such a scenario runs in process only.
+	Now *metav1.Time `json:"now,omitempty"`
+	// invalid, instead of cases: building a stack from config must fail with this in its error.
+	Invalid string `json:"invalid,omitempty"`
+	// cases are run each for itself, in any order.
+	Cases []Case `json:"cases,omitempty"`
+}
+
+// ScenarioMetadata names a scenario.
+type ScenarioMetadata struct {
+	Name string `json:"name"`
+}
+
+// Delegate is what stands behind the boundary in a scenario.
+type Delegate string
+
+// The delegates.
+const (
+	DelegateRBAC      Delegate = "RBAC"
+	DelegateAllow     Delegate = "Allow"
+	DelegateNoOpinion Delegate = "NoOpinion"
+)
+
+// Case is one credential, what it is used for, and what must come of it.
+type Case struct {
+	// name says the rule.
+	Name string `json:"name"`
+	// credential is what the caller presents.
+	Credential Credential `json:"credential"`
+	// request asks for a decision. At most one of request and admit.
+	Request *Request `json:"request,omitempty"`
+	// admit sends an object through admission, as if authorized.
+	Admit *Admit `json:"admit,omitempty"`
+	// expect is what must come of it.
+	Expect Expect `json:"expect"`
+}
+
+// Credential is what a caller presents. Exactly one kind, or none for an anonymous caller with
+// anonymous: true.
+type Credential struct {
+	X509        *X509Credential  `json:"x509,omitempty"`
+	BearerToken string           `json:"bearerToken,omitempty"`
+	Basic       *BasicCredential `json:"basic,omitempty"`
+	// user skips authentication and is taken verbatim.
+	User *UserCredential `json:"user,omitempty"`
+	// anonymous presents nothing.
+	Anonymous bool `json:"anonymous,omitempty"`
+	// headers are sent besides, for what only a header can carry.
+	Headers map[string][]string `json:"headers,omitempty"`
+	// impersonate is asked for besides.
+	Impersonate *UserCredential `json:"impersonate,omitempty"`
+}
+
+// X509Credential is a client certificate that the runner signs on the fly.
+type X509Credential struct {
+	CommonName         string   `json:"commonName,omitempty"`
+	Organization       []string `json:"organization,omitempty"`
+	OrganizationalUnit []string `json:"organizationalUnit,omitempty"`
+	UID                string   `json:"uid,omitempty"`
+	// notAfterIn is the time from now to the end of validity; negative for an expired certificate.
+	// Default: 1h.
+	NotAfterIn *metav1.Duration `json:"notAfterIn,omitempty"`
+	// usages are extended key usages: client (default), server.
+	Usages []string `json:"usages,omitempty"`
+	// serial is the serial number. Default: a random one.
+	Serial int64 `json:"serial,omitempty"`
+	// ca is the x509 source whose authority signs; default: the first one. "other" is an authority
+	// that no source knows, "front-proxy" the one of the server's front proxies.
+	CA string `json:"ca,omitempty"`
+}
+
+// BasicCredential is a Basic authorization header.
+type BasicCredential struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+// UserCredential is an identity.
+type UserCredential struct {
+	Name   string              `json:"name,omitempty"`
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+}
+
+// Request is what is asked of the authorizer: a resource, or with path a non-resource request.
+type Request struct {
+	Verb          string `json:"verb"`
+	APIGroup      string `json:"apiGroup,omitempty"`
+	Resource      string `json:"resource,omitempty"`
+	Subresource   string `json:"subresource,omitempty"`
+	Namespace     string `json:"namespace,omitempty"`
+	Name          string `json:"name,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	Path          string `json:"path,omitempty"`
+}
+
+// Admit is a write that goes through admission.
+type Admit struct {
+	// operation is CREATE, UPDATE, DELETE or CONNECT.
+	Operation string                `json:"operation"`
+	Object    *runtime.RawExtension `json:"object,omitempty"`
+	OldObject *runtime.RawExtension `json:"oldObject,omitempty"`
+	// resource in lower-case plural; default: guessed from the object's kind.
+	Resource    string `json:"resource,omitempty"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+	// via is how an UPDATE is sent to a server: update (default), json-patch, merge-patch,
+	// strategic, apply or force-apply.
+	Via    string `json:"via,omitempty"`
+	DryRun bool   `json:"dryRun,omitempty"`
+}
+
+// Expect is what must come of a case. What is left out is not compared.
+type Expect struct {
+	// user is the identity that comes of the credential.
+	User *ExpectUser `json:"user,omitempty"`
+	// unauthenticated: no source claims the credential (over HTTP: 401 or system:anonymous).
+	Unauthenticated bool `json:"unauthenticated,omitempty"`
+	// refused: a source claims the credential and refuses it with this in its error (over HTTP: 401).
+	Refused *string `json:"refused,omitempty"`
+	// decision is allow, deny or no-opinion, with reason a part of the reason.
+	Decision string `json:"decision,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	// notAllowed: deny or no-opinion.
+	NotAllowed bool `json:"notAllowed,omitempty"`
+	// admitted, with object a subset of the object after mutation; or denied with this in the error.
+	Admitted bool                  `json:"admitted,omitempty"`
+	Denied   *string               `json:"denied,omitempty"`
+	Object   *runtime.RawExtension `json:"object,omitempty"`
+}
+
+// ExpectUser is an expected identity; fields left out are not compared. Groups are those of the
+// source in its order, without the ones that every caller is given.
+type ExpectUser struct {
+	Name   *string             `json:"name,omitempty"`
+	UID    *string             `json:"uid,omitempty"`
+	Groups *[]string           `json:"groups,omitempty"`
+	Tenant *string             `json:"tenant,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+}
+
+// LoadScenarios reads every scenario of the file at path.
+func LoadScenarios(path string) ([]*Scenario, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	all, err := DecodeScenarios(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
+}
+
+// DecodeScenarios decodes, defaults and validates the YAML documents of data, of which there must
+// be one at least. The error names the document, counted from 1.
+func DecodeScenarios(data []byte) ([]*Scenario, error) {
+	var all []*Scenario
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if len(strings.Trim(string(doc), "- \n\r\t")) == 0 {
+			continue
+		}
+		s := &Scenario{}
+		if err := unmarshalStrict(doc, s); err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if err := checkKind(s.TypeMeta, KindScenario); err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if s.Delegate == "" {
+			s.Delegate = DelegateRBAC
+		}
+		if errs := validateScenario(s); len(errs) > 0 {
+			return nil, fmt.Errorf("document %d: %w", n, errs.ToAggregate())
+		}
+		all = append(all, s)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no scenario")
+	}
+	return all, nil
+}
+
+func validateScenario(s *Scenario) field.ErrorList {
+	var errs field.ErrorList
+	if s.Metadata.Name == "" {
+		errs = append(errs, field.Required(field.NewPath("metadata", "name"), ""))
+	}
+	switch s.Delegate {
+	case DelegateRBAC, DelegateAllow, DelegateNoOpinion:
+	default:
+		errs = append(errs, field.NotSupported(field.NewPath("delegate"), s.Delegate,
+			[]Delegate{DelegateRBAC, DelegateAllow, DelegateNoOpinion}))
+	}
+	if (len(s.Cases) > 0) == (s.Invalid != "") {
+		errs = append(errs, field.Invalid(field.NewPath("cases"), len(s.Cases), "either cases or invalid"))
+	}
+	names := map[string]bool{}
+	for i := range s.Cases {
+		c, path := &s.Cases[i], field.NewPath("cases").Index(i)
+		if c.Name == "" {
+			errs = append(errs, field.Required(path.Child("name"), "the rule that the case shows"))
+		}
+		if names[c.Name] {
+			errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		errs = append(errs, validateCase(c, path)...)
+	}
+	return errs
+}
+
+func validateCase(c *Case, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	kinds := 0
+	for _, set := range []bool{c.Credential.X509 != nil, c.Credential.BearerToken != "", c.Credential.Basic != nil,
+		c.Credential.User != nil, c.Credential.Anonymous} {
+		if set {
+			kinds++
+		}
+	}
+	if kinds > 1 || kinds == 0 && len(c.Credential.Headers) == 0 {
+		errs = append(errs, field.Invalid(path.Child("credential"), kinds, "exactly one kind"))
+	}
+	e, expect := &c.Expect, path.Child("expect")
+	identity := e.User != nil || e.Unauthenticated || e.Refused != nil
+	decision := e.Decision != "" || e.NotAllowed
+	admission := e.Admitted || e.Denied != nil
+	switch {
+	case c.Request != nil && c.Admit != nil:
+		errs = append(errs, field.Forbidden(path.Child("admit"), "the case has a request already"))
+	case c.Request != nil && (!decision || admission):
+		errs = append(errs, field.Required(expect, "decision or notAllowed, and nothing of admission"))
+	case c.Admit != nil && (!admission || decision):
+		errs = append(errs, field.Required(expect, "admitted or denied, and no decision"))
+	case c.Request == nil && c.Admit == nil && (!identity || decision || admission):
+		errs = append(errs, field.Required(expect, "user, unauthenticated or refused"))
+	}
+	switch e.Decision {
+	case "", "allow", "deny", "no-opinion":
+	default:
+		errs = append(errs, field.NotSupported(expect.Child("decision"), e.Decision, []string{"allow", "deny", "no-opinion"}))
+	}
+	if e.Admitted && e.Denied != nil || e.Object != nil && !e.Admitted {
+		errs = append(errs, field.Invalid(expect, "admitted", "admitted (with object) or denied"))
+	}
+	return append(errs, validateOperation(c.Admit, path.Child("admit"))...)
+}
+
+func validateOperation(a *Admit, path *field.Path) field.ErrorList {
+	if a == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	switch a.Operation {
+	case "CREATE":
+		if a.Object == nil {
+			errs = append(errs, field.Required(path.Child("object"), ""))
+		}
+	case "UPDATE":
+		if a.Object == nil || a.OldObject == nil {
+			errs = append(errs, field.Required(path.Child("oldObject"), "an UPDATE has object and oldObject"))
+		}
+	case "DELETE":
+		if a.OldObject == nil {
+			errs = append(errs, field.Required(path.Child("oldObject"), ""))
+		}
+	case "CONNECT":
+	default:
+		errs = append(errs, field.NotSupported(path.Child("operation"), a.Operation,
+			[]string{"CREATE", "UPDATE", "DELETE", "CONNECT"}))
+	}
+	switch a.Via {
+	case "", "update", "json-patch", "merge-patch", "strategic", "apply", "force-apply":
+	default:
+		errs = append(errs, field.NotSupported(path.Child("via"), a.Via,
+			[]string{"update", "json-patch", "merge-patch", "strategic", "apply", "force-apply"}))
+	}
+	return errs
+}

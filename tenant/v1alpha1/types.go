@@ -1,0 +1,251 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Group and version of the file formats, and the kind of the server's configuration.
+const (
+	GroupVersion             = "kubetenant.dev/v1alpha1"
+	KindTenancyConfiguration = "TenancyConfiguration"
+)
+
+// TenancyConfiguration is the one configuration file of a server.
+type TenancyConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+	Settings        `json:",inline"`
+}
+
+// Settings is what a TenancyConfiguration says, without its kind: a Scenario embeds it too.
+type Settings struct {
+	// authentication says which sources turn credentials into identities.
+	// +optional
+	Authentication Authentication `json:"authentication,omitempty"`
+	// authorization says who is the system tenant's, and what is open to whom.
+	// +optional
+	Authorization Authorization `json:"authorization,omitempty"`
+	// admission says what may not stand in tenant space.
+	// +optional
+	Admission Admission `json:"admission,omitempty"`
+}
+
+// Authentication lists the sources of identities.
+type Authentication struct {
+	// qualifyNames makes user alice of tenant a "a:alice", and her groups "a:<group>", so that one
+	// RBAC subject never means two tenants' callers. Callers of the system tenant and service
+	// accounts are never changed. Default: false.
+	// +optional
+	QualifyNames bool `json:"qualifyNames,omitempty"`
+	// sources are asked in this order, after a frontProxy wherever that stands. A source that
+	// claims a credential and refuses it ends the request.
+	// +optional
+	Sources []Source `json:"sources,omitempty"`
+}
+
+// Source is one source of identities. Exactly one kind must be set.
+type Source struct {
+	// name stands in the identity's extra kubetenant.dev/source, in logs and in metrics; a
+	// lower-case DNS label, unique in the file.
+	// +required
+	Name string `json:"name"`
+	// tenants that the source may mint: names, or "*" for any but system. Default for x509,
+	// tokenFile and basicAuthFile, which the cluster's own admin feeds: ["*", system]. A frontProxy
+	// has no default.
+	// +optional
+	Tenants []string `json:"tenants,omitempty"`
+	// usernamePrefix is put before every user name, before reserved names are refused. May not
+	// begin "system:".
+	// +optional
+	UsernamePrefix string `json:"usernamePrefix,omitempty"`
+	// groupsPrefix is put before every group, before reserved names are refused. May not begin
+	// "system:" or "tenant:".
+	// +optional
+	GroupsPrefix string `json:"groupsPrefix,omitempty"`
+
+	// x509: client certificates.
+	X509 *X509 `json:"x509,omitempty"`
+	// tokenFile: static bearer tokens.
+	TokenFile *CredentialFile `json:"tokenFile,omitempty"`
+	// basicAuthFile: user names and passwords. At most one source may have this kind: it claims
+	// every Basic header.
+	BasicAuthFile *CredentialFile `json:"basicAuthFile,omitempty"`
+	// frontProxy: identities in headers of a proxy that kube-apiserver trusts
+	// (--requestheader-client-ca-file). At most one source may have this kind.
+	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
+}
+
+// OldFormat says what becomes of a certificate without a tenant organization.
+type OldFormat string
+
+const (
+	// OldFormatAllow reads the tenant from the common name, up to its first ":".
+	OldFormatAllow OldFormat = "Allow"
+	// OldFormatDeny refuses the certificate.
+	OldFormatDeny OldFormat = "Deny"
+)
+
+// X509 configures client certificates.
+type X509 struct {
+	// clientCAFile holds the certificate authorities, PEM. Watched.
+	// +required
+	ClientCAFile string `json:"clientCAFile,omitempty"`
+	// systemOrganizations are the organizations that make an old-format certificate without a
+	// tenant in its common name the system tenant's. Nobody else's groups may hold them.
+	// Default: ["system:masters", "kubeadm:cluster-admins"].
+	// +optional
+	SystemOrganizations []string `json:"systemOrganizations,omitempty"`
+	// oldFormat is Allow (default) or Deny.
+	// +optional
+	OldFormat OldFormat `json:"oldFormat,omitempty"`
+}
+
+// CredentialFile configures a CSV file of tokens or passwords.
+type CredentialFile struct {
+	// path of the file. Watched.
+	// +required
+	Path string `json:"path"`
+	// defaultTenant of records that name none; "" refuses such records. Default: system.
+	// +optional
+	DefaultTenant *string `json:"defaultTenant,omitempty"`
+}
+
+// FrontProxy has no settings of its own: the server's --requestheader flags are used.
+type FrontProxy struct{}
+
+// Authorization says who is the system tenant's, and what is open to whom.
+type Authorization struct {
+	// systemSubjects are the identities that are the system tenant's although nothing in them names
+	// a tenant.
+	// +optional
+	SystemSubjects SystemSubjects `json:"systemSubjects,omitempty"`
+	// systemNamespaces are the namespaces whose service accounts are the system tenant's although
+	// the namespace has no label. Default: [kube-system, kube-public, kube-node-lease, default].
+	// +optional
+	SystemNamespaces []string `json:"systemNamespaces,omitempty"`
+	// unboundAllow is all that callers without a tenant may ask for, anonymous ones too; the
+	// server's own authorizers still decide.
+	// +optional
+	UnboundAllow UnboundAllow `json:"unboundAllow,omitempty"`
+	// subject says what else tells the tenant of an identity.
+	// +optional
+	Subject Subject `json:"subject,omitempty"`
+	// sharedClusterResources are the cluster-scoped resources that every tenant may read; the
+	// server's own authorizers still decide. Default: storageclasses, volumeattributesclasses,
+	// ingressclasses, gatewayclasses, runtimeclasses, priorityclasses, volumesnapshotclasses,
+	// deviceclasses. An empty list shares nothing.
+	// +optional
+	SharedClusterResources []GroupResource `json:"sharedClusterResources,omitempty"`
+}
+
+// SystemSubjects are names of the system tenant. A list that is given replaces its default.
+type SystemSubjects struct {
+	// users by name. Default: system:apiserver, system:kube-controller-manager,
+	// system:kube-scheduler, system:kube-proxy, system:cloud-controller-manager,
+	// system:konnectivity-server.
+	// +optional
+	Users []string `json:"users,omitempty"`
+	// userPrefixes begin user names. Default: ["system:bootstrap:"].
+	// +optional
+	UserPrefixes []string `json:"userPrefixes,omitempty"`
+	// groups. Default: system:masters, system:nodes, system:monitoring, kubeadm:cluster-admins.
+	// Must hold system:masters, the server's own loopback identity.
+	// +optional
+	Groups []string `json:"groups,omitempty"`
+}
+
+// UnboundAllow lists what is open to callers without a tenant.
+type UnboundAllow struct {
+	// paths, compared exactly. Default: /healthz, /livez, /readyz, /version,
+	// /.well-known/openid-configuration, /openid/v1/jwks.
+	// +optional
+	Paths []string `json:"paths,omitempty"`
+	// resources, each one object and one verb. Default: get of the ConfigMap
+	// kube-public/cluster-info.
+	// +optional
+	Resources []ObjectVerb `json:"resources,omitempty"`
+}
+
+// ObjectVerb names one verb on one object.
+type ObjectVerb struct {
+	// +required
+	Verb string `json:"verb"`
+	// group is the API group, empty for the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// +required
+	Resource string `json:"resource"`
+	// namespace, empty for a cluster-scoped resource.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// +required
+	Name string `json:"name"`
+}
+
+// Subject says what else tells the tenant of an identity.
+type Subject struct {
+	// fromGroups takes the tenant from exactly one group tenant:<id> of an identity that came from
+	// a client certificate, for clusters whose kube-apiserver authenticates certificates itself.
+	// Default: false.
+	// +optional
+	FromGroups bool `json:"fromGroups,omitempty"`
+}
+
+// GroupResource names a resource in all its versions.
+type GroupResource struct {
+	// group is the API group, empty for the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// +required
+	Resource string `json:"resource"`
+}
+
+// Admission configures the admission plugins.
+type Admission struct {
+	// restriction configures TenantRestriction.
+	// +optional
+	Restriction Restriction `json:"restriction,omitempty"`
+	// namespace configures TenantNamespace.
+	// +optional
+	Namespace Namespace `json:"namespace,omitempty"`
+}
+
+// Restriction configures TenantRestriction, which keeps resources out of tenant space.
+type Restriction struct {
+	// resources that no tenant's caller may create or update anywhere, nor anybody in a tenant's
+	// namespace. Default: nodes and daemonsets.apps. An empty list switches the plugin off.
+	// +optional
+	Resources []GroupResource `json:"resources,omitempty"`
+	// exemptSystem lets callers of the system tenant do so in a tenant's namespace.
+	// Default: false.
+	// +optional
+	ExemptSystem bool `json:"exemptSystem,omitempty"`
+}
+
+// NamespacePrefix says how a tenant's namespaces must be named.
+type NamespacePrefix string
+
+const (
+	// NamespacePrefixRequired demands "<tenant>--" before the name.
+	NamespacePrefixRequired NamespacePrefix = "Required"
+	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
+	// conflict that the other has it.
+	NamespacePrefixNone NamespacePrefix = "None"
+)
+
+// Namespace configures TenantNamespace, which guards the Namespace objects of tenants.
+type Namespace struct {
+	// namespacePrefix is Required (default) or None.
+	// +optional
+	NamespacePrefix NamespacePrefix `json:"namespacePrefix,omitempty"`
+	// podSecurity is the value of pod-security.kubernetes.io/enforce on the namespaces that tenants
+	// create: privileged, baseline (default) or restricted.
+	// +optional
+	PodSecurity string `json:"podSecurity,omitempty"`
+	// allowedLabels are the label keys with a domain that tenants may set on their namespaces. A key
+	// without a domain is always allowed. "example.com/*" allows a whole domain.
+	// +optional
+	AllowedLabels []string `json:"allowedLabels,omitempty"`
+	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
+	// namespaces, in the same form. Default: kubectl.kubernetes.io/last-applied-configuration, which
+	// "kubectl apply" writes.
+	// +optional
+	AllowedAnnotations []string `json:"allowedAnnotations,omitempty"`
+}

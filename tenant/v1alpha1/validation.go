@@ -1,0 +1,228 @@
+package v1alpha1
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Validate returns every problem of the defaulted settings s, each at its field below path.
+func Validate(s *Settings, path *field.Path) field.ErrorList {
+	errs := validateAuthentication(&s.Authentication, path.Child("authentication"))
+	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
+	return append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
+}
+
+func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.New[string]()
+	single := map[string]bool{}
+	for i := range a.Sources {
+		src, p := &a.Sources[i], path.Child("sources").Index(i)
+		switch {
+		case src.Name == "":
+			errs = append(errs, field.Required(p.Child("name"), "a source is named in logs and identities"))
+		case len(validation.IsDNS1123Label(src.Name)) > 0:
+			errs = append(errs, field.Invalid(p.Child("name"), src.Name, "must be a lower-case DNS label"))
+		case names.Has(src.Name):
+			errs = append(errs, field.Duplicate(p.Child("name"), src.Name))
+		}
+		names.Insert(src.Name)
+		kind, kindErrs := validateKind(src, p)
+		errs = append(errs, kindErrs...)
+		if kind == "basicAuthFile" || kind == "frontProxy" {
+			if single[kind] {
+				errs = append(errs, field.Forbidden(p.Child(kind), "another source has this kind, of which there may be one"))
+			}
+			single[kind] = true
+		}
+		errs = append(errs, validateSource(src, p)...)
+	}
+	return errs
+}
+
+// validateKind returns the one kind of src.
+func validateKind(src *Source, path *field.Path) (string, field.ErrorList) {
+	var kinds []string
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{
+		{"x509", src.X509 != nil},
+		{"tokenFile", src.TokenFile != nil},
+		{"basicAuthFile", src.BasicAuthFile != nil},
+		{"frontProxy", src.FrontProxy != nil},
+	} {
+		if k.set {
+			kinds = append(kinds, k.name)
+		}
+	}
+	switch len(kinds) {
+	case 1:
+		return kinds[0], nil
+	case 0:
+		return "", field.ErrorList{field.Required(path, "one kind: x509, tokenFile, basicAuthFile or frontProxy")}
+	default:
+		return "", field.ErrorList{field.Forbidden(path.Child(kinds[1]), "the source already has the kind "+kinds[0])}
+	}
+}
+
+func validateSource(src *Source, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	may, err := tenant.ParseSet(src.Tenants)
+	if err != nil {
+		errs = append(errs, field.Invalid(path.Child("tenants"), src.Tenants, err.Error()))
+	}
+	if len(src.Tenants) == 0 {
+		errs = append(errs, field.Required(path.Child("tenants"), "the tenants that the source may mint"))
+	}
+	if strings.HasPrefix(src.UsernamePrefix, "system:") {
+		errs = append(errs, field.Invalid(path.Child("usernamePrefix"), src.UsernamePrefix, "makes every user name a reserved one"))
+	}
+	if strings.HasPrefix(src.GroupsPrefix, "system:") || strings.HasPrefix(src.GroupsPrefix, tenant.GroupPrefix) {
+		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), src.GroupsPrefix, "makes every group a reserved one"))
+	}
+	if x := src.X509; x != nil {
+		if x.ClientCAFile == "" {
+			errs = append(errs, field.Required(path.Child("x509", "clientCAFile"), "the certificate authorities, PEM"))
+		}
+		if x.OldFormat != OldFormatAllow && x.OldFormat != OldFormatDeny {
+			errs = append(errs, field.NotSupported(path.Child("x509", "oldFormat"), x.OldFormat,
+				[]OldFormat{OldFormatAllow, OldFormatDeny}))
+		}
+		errs = append(errs, validateNames(x.SystemOrganizations, path.Child("x509", "systemOrganizations"))...)
+	}
+	if f := src.TokenFile; f != nil {
+		errs = append(errs, validateFile(f, may, path.Child("tokenFile"))...)
+	}
+	if f := src.BasicAuthFile; f != nil {
+		errs = append(errs, validateFile(f, may, path.Child("basicAuthFile"))...)
+	}
+	return errs
+}
+
+func validateFile(f *CredentialFile, may tenant.Set, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if f.Path == "" {
+		errs = append(errs, field.Required(path.Child("path"), ""))
+	}
+	if name := *f.DefaultTenant; name != "" {
+		id, err := tenant.Parse(name)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(path.Child("defaultTenant"), name, err.Error()))
+		case !may.Has(id):
+			errs = append(errs, field.Invalid(path.Child("defaultTenant"), name, "not among the source's tenants"))
+		}
+	}
+	return errs
+}
+
+func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	subjects := path.Child("systemSubjects")
+	errs = append(errs, validateNames(a.SystemSubjects.Users, subjects.Child("users"))...)
+	errs = append(errs, validateNames(a.SystemSubjects.UserPrefixes, subjects.Child("userPrefixes"))...)
+	errs = append(errs, validateNames(a.SystemSubjects.Groups, subjects.Child("groups"))...)
+	for _, everybody := range []string{user.AllAuthenticated, user.AllUnauthenticated} {
+		if i := slices.Index(a.SystemSubjects.Groups, everybody); i >= 0 {
+			errs = append(errs, field.Invalid(subjects.Child("groups").Index(i), everybody, "would make everybody the system tenant's"))
+		}
+	}
+	if !slices.Contains(a.SystemSubjects.Groups, user.SystemPrivilegedGroup) {
+		errs = append(errs, field.Required(subjects.Child("groups"), "must hold system:masters, the server's own loopback identity"))
+	}
+	for i, ns := range a.SystemNamespaces {
+		if len(validation.IsDNS1123Label(ns)) > 0 {
+			errs = append(errs, field.Invalid(path.Child("systemNamespaces").Index(i), ns, "must be a namespace's name"))
+		}
+	}
+	unbound := path.Child("unboundAllow")
+	for i, p := range a.UnboundAllow.Paths {
+		if !strings.HasPrefix(p, "/") || strings.Contains(p, "*") {
+			errs = append(errs, field.Invalid(unbound.Child("paths").Index(i), p, "must begin with / and hold no *"))
+		}
+	}
+	for i, r := range a.UnboundAllow.Resources {
+		errs = append(errs, validateObjectVerb(r, unbound.Child("resources").Index(i))...)
+	}
+	return append(errs, validateResources(a.SharedClusterResources, path.Child("sharedClusterResources"))...)
+}
+
+func validateObjectVerb(r ObjectVerb, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range []struct {
+		name, value string
+		required    bool
+	}{{"verb", r.Verb, true}, {"group", r.Group, false}, {"resource", r.Resource, true}, {"namespace", r.Namespace, false}, {"name", r.Name, true}} {
+		if f.required && f.value == "" {
+			errs = append(errs, field.Required(path.Child(f.name), ""))
+		}
+		if strings.Contains(f.value, "*") {
+			errs = append(errs, field.Invalid(path.Child(f.name), f.value, "may hold no *"))
+		}
+	}
+	return errs
+}
+
+func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
+	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
+	ns := path.Child("namespace")
+	if p := a.Namespace.NamespacePrefix; p != NamespacePrefixRequired && p != NamespacePrefixNone {
+		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
+			[]NamespacePrefix{NamespacePrefixRequired, NamespacePrefixNone}))
+	}
+	levels := []string{"privileged", "baseline", "restricted"}
+	if !slices.Contains(levels, a.Namespace.PodSecurity) {
+		errs = append(errs, field.NotSupported(ns.Child("podSecurity"), a.Namespace.PodSecurity, levels))
+	}
+	errs = append(errs, validateKeys(a.Namespace.AllowedLabels, ns.Child("allowedLabels"))...)
+	return append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
+}
+
+// validateKeys holds the allow-lists of metadata keys: a qualified name or "domain/*", and none
+// that would open what the plugin guards.
+func validateKeys(keys []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, key := range keys {
+		domain, name, hasDomain := strings.Cut(key, "/")
+		switch {
+		case !hasDomain:
+			errs = append(errs, field.Invalid(path.Index(i), key, "a key without a domain is always allowed"))
+		case name != "*" && len(validation.IsQualifiedName(key)) > 0, len(validation.IsDNS1123Subdomain(domain)) > 0:
+			errs = append(errs, field.Invalid(path.Index(i), key, "must be a qualified key or domain/*"))
+		case domain == tenant.Domain, domain == "pod-security.kubernetes.io":
+			errs = append(errs, field.Forbidden(path.Index(i), "this domain is protected"))
+		}
+	}
+	return errs
+}
+
+func validateResources(list []GroupResource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, r := range list {
+		if r.Resource == "" {
+			errs = append(errs, field.Required(path.Index(i).Child("resource"), ""))
+		}
+		if strings.ContainsAny(r.Resource, "*/") || strings.Contains(r.Group, "*") {
+			errs = append(errs, field.Invalid(path.Index(i), r, "no wildcards and no subresources"))
+		}
+	}
+	return errs
+}
+
+func validateNames(names []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range names {
+		if name == "" {
+			errs = append(errs, field.Required(path.Index(i), "an empty name would match too much"))
+		}
+	}
+	return errs
+}
