@@ -19,20 +19,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Cluster is what a server lends to the stack. Namespaces is required.
@@ -118,6 +119,35 @@ func Open(ctx context.Context, path string, c Cluster) (*Stack, error) {
 	stack = b.stack(*file.Load())
 	go file.Run(ctx)
 	return stack, nil
+}
+
+// Check reads the configuration at path and every file that it names, as [Open] would, and follows
+// none of them. What the server itself must bring is not looked at.
+func Check(ctx context.Context, path string) error {
+	config, err := v1alpha1.Load(path)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	b, err := newBuilder(Cluster{Namespaces: corelisters.NewNamespaceLister(none), RequestHeader: noProxy()})
+	if err != nil {
+		return err
+	}
+	g, err := b.build(ctx, &config.Settings)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	g.stop()
+	return nil
+}
+
+// noProxy stands in for a server's trust in front proxies.
+func noProxy() *authenticatorfactory.RequestHeaderConfig {
+	anybody := headerrequest.StaticStringSlice{"-"}
+	return &authenticatorfactory.RequestHeaderConfig{CAContentProvider: &clientCAs{}, AllowedClientNames: anybody,
+		UsernameHeaders: anybody, UIDHeaders: anybody, GroupHeaders: anybody, ExtraHeaderPrefixes: anybody}
 }
 
 func (b *builder) stack(g *generation) *Stack {

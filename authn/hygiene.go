@@ -119,7 +119,7 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	return &user.DefaultInfo{
 		Name:   qualifier + h.UsernamePrefix + u.GetName(),
 		UID:    u.GetUID(),
-		Groups: append(groups, user.AllAuthenticated, id.Group()),
+		Groups: append(groups, id.Group(), user.AllAuthenticated),
 		Extra:  extra,
 	}, nil
 }

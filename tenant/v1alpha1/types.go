@@ -37,7 +37,7 @@ type Authentication struct {
 	// sources are asked in this order, after a frontProxy wherever that stands. A source that
 	// claims a credential and refuses it ends the request.
 	// +optional
-	Sources []Source `json:"sources,omitempty"`
+	Sources []Source `json:"sources"`
 }
 
 // Source is one source of identities. Exactly one kind must be set.
@@ -50,7 +50,7 @@ type Source struct {
 	// tokenFile and basicAuthFile, which the cluster's own admin feeds: ["*", system]. A frontProxy
 	// has no default.
 	// +optional
-	Tenants []string `json:"tenants,omitempty"`
+	Tenants []string `json:"tenants"`
 	// usernamePrefix is put before every user name, before reserved names are refused. May not
 	// begin "system:".
 	// +optional
@@ -91,7 +91,7 @@ type X509 struct {
 	// tenant in its common name the system tenant's. Nobody else's groups may hold them.
 	// Default: ["system:masters", "kubeadm:cluster-admins"].
 	// +optional
-	SystemOrganizations []string `json:"systemOrganizations,omitempty"`
+	SystemOrganizations []string `json:"systemOrganizations"`
 	// oldFormat is Allow (default) or Deny.
 	// +optional
 	OldFormat OldFormat `json:"oldFormat,omitempty"`
@@ -119,7 +119,7 @@ type Authorization struct {
 	// systemNamespaces are the namespaces whose service accounts are the system tenant's although
 	// the namespace has no label. Default: [kube-system, kube-public, kube-node-lease, default].
 	// +optional
-	SystemNamespaces []string `json:"systemNamespaces,omitempty"`
+	SystemNamespaces []string `json:"systemNamespaces"`
 	// unboundAllow is all that callers without a tenant may ask for, anonymous ones too; the
 	// server's own authorizers still decide.
 	// +optional
@@ -132,7 +132,7 @@ type Authorization struct {
 	// ingressclasses, gatewayclasses, runtimeclasses, priorityclasses, volumesnapshotclasses,
 	// deviceclasses. An empty list shares nothing.
 	// +optional
-	SharedClusterResources []GroupResource `json:"sharedClusterResources,omitempty"`
+	SharedClusterResources []GroupResource `json:"sharedClusterResources"`
 }
 
 // SystemSubjects are names of the system tenant. A list that is given replaces its default.
@@ -141,14 +141,14 @@ type SystemSubjects struct {
 	// system:kube-scheduler, system:kube-proxy, system:cloud-controller-manager,
 	// system:konnectivity-server.
 	// +optional
-	Users []string `json:"users,omitempty"`
+	Users []string `json:"users"`
 	// userPrefixes begin user names. Default: ["system:bootstrap:"].
 	// +optional
-	UserPrefixes []string `json:"userPrefixes,omitempty"`
+	UserPrefixes []string `json:"userPrefixes"`
 	// groups. Default: system:masters, system:nodes, system:monitoring, kubeadm:cluster-admins.
 	// Must hold system:masters, the server's own loopback identity.
 	// +optional
-	Groups []string `json:"groups,omitempty"`
+	Groups []string `json:"groups"`
 }
 
 // UnboundAllow lists what is open to callers without a tenant.
@@ -156,11 +156,11 @@ type UnboundAllow struct {
 	// paths, compared exactly. Default: /healthz, /livez, /readyz, /version,
 	// /.well-known/openid-configuration, /openid/v1/jwks.
 	// +optional
-	Paths []string `json:"paths,omitempty"`
+	Paths []string `json:"paths"`
 	// resources, each one object and one verb. Default: get of the ConfigMap
 	// kube-public/cluster-info.
 	// +optional
-	Resources []ObjectVerb `json:"resources,omitempty"`
+	Resources []ObjectVerb `json:"resources"`
 }
 
 // ObjectVerb names one verb on one object.
@@ -212,7 +212,7 @@ type Restriction struct {
 	// resources that no tenant's caller may create or update anywhere, nor anybody in a tenant's
 	// namespace. Default: nodes and daemonsets.apps. An empty list switches the plugin off.
 	// +optional
-	Resources []GroupResource `json:"resources,omitempty"`
+	Resources []GroupResource `json:"resources"`
 	// exemptSystem lets callers of the system tenant do so in a tenant's namespace.
 	// Default: false.
 	// +optional
@@ -242,10 +242,10 @@ type Namespace struct {
 	// allowedLabels are the label keys with a domain that tenants may set on their namespaces. A key
 	// without a domain is always allowed. "example.com/*" allows a whole domain.
 	// +optional
-	AllowedLabels []string `json:"allowedLabels,omitempty"`
+	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
 	// namespaces, in the same form. Default: kubectl.kubernetes.io/last-applied-configuration, which
 	// "kubectl apply" writes.
 	// +optional
-	AllowedAnnotations []string `json:"allowedAnnotations,omitempty"`
+	AllowedAnnotations []string `json:"allowedAnnotations"`
 }

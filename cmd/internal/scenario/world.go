@@ -1,0 +1,322 @@
+package scenario
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	asn1util "k8s.io/apimachinery/pkg/apis/asn1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/keyutil"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Names of authorities that are no source's, for credentials.
+const (
+	otherCA      = "other"
+	frontProxyCA = "front-proxy"
+)
+
+// World is what a scenario's configuration needs around it: files, authorities and credentials.
+type World struct {
+	Scenario *v1alpha1.Scenario
+	// Dir holds the files; the local server accepts it as its directory.
+	Dir string
+	// Config is the configuration with its paths filled in, and ConfigFile a file of it. It may be
+	// invalid.
+	Config     *v1alpha1.TenancyConfiguration
+	ConfigFile string
+
+	now time.Time
+	cas map[string]*ca
+}
+
+type ca struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewWorld makes the files and authorities of a scenario in a new directory.
+func NewWorld(s *v1alpha1.Scenario) (_ *World, err error) {
+	dir, err := os.MkdirTemp("", "scenario-")
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Scenario: s, Dir: dir, now: time.Now(), cas: map[string]*ca{}}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	if s.Now != nil {
+		w.now = s.Now.Time
+	}
+	w.Config = &v1alpha1.TenancyConfiguration{Settings: s.Config}
+	w.Config.APIVersion, w.Config.Kind = v1alpha1.GroupVersion, v1alpha1.KindTenancyConfiguration
+	if err := w.writeFiles(); err != nil {
+		return nil, err
+	}
+	if err := w.makeAuthorities(); err != nil {
+		return nil, err
+	}
+	data, err := yaml.Marshal(w.Config)
+	if err != nil {
+		return nil, err
+	}
+	w.ConfigFile = filepath.Join(dir, "scenario.yaml")
+	return w, os.WriteFile(w.ConfigFile, data, 0o600)
+}
+
+// Close removes the directory.
+func (w *World) Close() { _ = os.RemoveAll(w.Dir) }
+
+func (w *World) writeFiles() error {
+	for name, content := range w.Scenario.Files {
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("file %q: not a relative path", name)
+		}
+		path := filepath.Join(w.Dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeAuthorities makes one for each x509 source without a file, the front proxies' where the
+// local server looks for it, and one that nobody knows.
+func (w *World) makeAuthorities() error {
+	pki := filepath.Join(w.Dir, "pki")
+	if err := os.MkdirAll(pki, 0o700); err != nil {
+		return err
+	}
+	sources := w.Config.Authentication.Sources
+	for i := range sources {
+		if x := sources[i].X509; x != nil && x.ClientCAFile == "" {
+			copied := *x
+			copied.ClientCAFile = filepath.Join("pki", sources[i].Name+"-client-ca.crt")
+			sources[i].X509 = &copied
+			if err := w.makeAuthority(sources[i].Name, filepath.Join(w.Dir, copied.ClientCAFile)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := w.makeAuthority(otherCA, filepath.Join(pki, "other-ca.crt")); err != nil {
+		return err
+	}
+	return w.makeAuthority(frontProxyCA, filepath.Join(pki, "front-proxy-ca.crt"))
+}
+
+func (w *World) makeAuthority(name, path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "scenario " + name},
+		NotBefore: w.now.Add(-365 * 24 * time.Hour), NotAfter: w.now.Add(10 * 365 * 24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return err
+	}
+	w.cas[name] = &ca{parsed, key}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return err
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(path, certPEM, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(path[:len(path)-len(".crt")]+".key", keyPEM, 0o600)
+}
+
+// Held returns all that the cluster of a scenario holds: its objects and the old objects of its
+// cases. Two that are one object and differ are an error.
+func Held(s *v1alpha1.Scenario) ([]runtime.RawExtension, error) {
+	all := slices.Clone(s.Objects)
+	seen := map[string]string{}
+	for i := range s.Cases {
+		a := s.Cases[i].Admit
+		if a == nil || a.OldObject == nil {
+			continue
+		}
+		w, err := WriteOf(&v1alpha1.Admit{OldObject: a.OldObject})
+		if err != nil {
+			return nil, err
+		}
+		key := fmt.Sprint(w.GVK.GroupKind(), w.Namespace, "/", w.Name)
+		switch content, known := seen[key]; {
+		case !known:
+			seen[key] = string(a.OldObject.Raw)
+			all = append(all, *a.OldObject)
+		case content != string(a.OldObject.Raw):
+			return nil, fmt.Errorf("case %q: oldObject %s is another in an earlier case", s.Cases[i].Name, key)
+		}
+	}
+	return all, nil
+}
+
+// Certificate returns the client certificate that a credential presents, nil if it presents none.
+func (w *World) Certificate(c *v1alpha1.Credential) (*tls.Certificate, error) {
+	if c.X509 == nil {
+		return nil, nil
+	}
+	issuer, err := w.issuer(c.X509.CA)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template, err := w.template(c.X509)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, key.Public(), issuer.key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+func (w *World) issuer(name string) (*ca, error) {
+	if name == "" {
+		for _, src := range w.Config.Authentication.Sources {
+			if src.X509 != nil {
+				name = src.Name
+				break
+			}
+		}
+	}
+	issuer, ok := w.cas[name]
+	if !ok {
+		return nil, fmt.Errorf("credential: no authority %q", name)
+	}
+	return issuer, nil
+}
+
+func (w *World) template(c *v1alpha1.X509Credential) (*x509.Certificate, error) {
+	serial := big.NewInt(c.Serial)
+	if c.Serial == 0 {
+		var err error
+		if serial, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+			return nil, err
+		}
+	}
+	notAfter := time.Hour
+	if c.NotAfterIn != nil {
+		notAfter = c.NotAfterIn.Duration
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial,
+		Subject: pkix.Name{CommonName: c.CommonName, Organization: c.Organization,
+			OrganizationalUnit: c.OrganizationalUnit},
+		NotBefore: w.now.Add(-24 * time.Hour), NotAfter: w.now.Add(notAfter),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if c.UID != "" {
+		t.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: asn1.ObjectIdentifier(asn1util.X509UID()), Value: c.UID}}
+	}
+	if c.Usages != nil {
+		t.ExtKeyUsage = nil
+	}
+	for _, usage := range c.Usages {
+		switch usage {
+		case "client":
+			t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		case "server":
+			t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		default:
+			return nil, fmt.Errorf("credential: unknown usage %q", usage)
+		}
+	}
+	return t, nil
+}
+
+// Headers returns the HTTP headers that a credential is sent with, impersonation included.
+func Headers(c *v1alpha1.Credential) http.Header {
+	h := http.Header{}
+	for name, values := range c.Headers {
+		for _, v := range values {
+			h.Add(name, v)
+		}
+	}
+	switch {
+	case c.BearerToken != "":
+		h.Set("Authorization", "Bearer "+c.BearerToken)
+	case c.Basic != nil:
+		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Basic.Username+":"+c.Basic.Password)))
+	}
+	if c.Impersonate != nil {
+		SetImpersonation(h, c.Impersonate)
+	}
+	return h
+}
+
+// SetImpersonation asks for an identity in the headers of a request.
+func SetImpersonation(h http.Header, u *v1alpha1.UserCredential) {
+	h.Set("Impersonate-User", u.Name)
+	if u.UID != "" {
+		h.Set("Impersonate-Uid", u.UID)
+	}
+	for _, group := range u.Groups {
+		h.Add("Impersonate-Group", group)
+	}
+	for key, values := range u.Extra {
+		for _, v := range values {
+			h.Add("Impersonate-Extra-"+escapeKey(key), v)
+		}
+	}
+}
+
+// escapeKey percent-encodes what may not stand in a header's name (RFC 9110, section 5.6.2).
+func escapeKey(key string) string {
+	out := ""
+	for i := range len(key) {
+		if c := key[i]; c == '/' || c == '%' || c == ':' || c > 0x7e || c <= ' ' {
+			out += fmt.Sprintf("%%%02X", c)
+		} else {
+			out += string(c)
+		}
+	}
+	return out
+}
+
+// Now is the scenario's clock, nil for the machine's.
+func (w *World) Now() func() time.Time {
+	if w.Scenario.Now == nil {
+		return nil
+	}
+	return func() time.Time { return w.now }
+}
+

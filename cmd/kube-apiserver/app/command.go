@@ -1,0 +1,115 @@
+// Package app composes upstream's kube-apiserver with the tenancy of this project.
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/apiserver/pkg/server/flagz"
+	upstream "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+)
+
+// NewCommand returns upstream's command (cmd/kube-apiserver/app/server.go, v1.37.1) with the flag
+// --tenancy-config. Without it the server is upstream's.
+func NewCommand() *cobra.Command {
+	s := options.NewServerRunOptions()
+	ctx := genericapiserver.SetupSignalContext()
+	gate := s.GenericServerRunOptions.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
+	tenancyConfig := ""
+
+	cmd := &cobra.Command{
+		Use: "kube-apiserver",
+		Long: `The Kubernetes API server with tenant identity: every caller is exactly one
+tenant's, every namespace has an owner, and nothing crosses the line between
+tenants. Without --tenancy-config it is upstream's kube-apiserver.`,
+		SilenceUsage: true,
+		Args:         cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			if err := logsapi.ValidateAndApply(s.Logs, gate); err != nil {
+				return err
+			}
+			cliflag.PrintFlags(cmd.Flags())
+			return Run(ctx, s, tenancyConfig)
+		},
+	}
+	cmd.SetContext(ctx)
+
+	sets := s.Flags()
+	sets.FlagSet("tenancy").StringVar(&tenancyConfig, "tenancy-config", "",
+		"File with the TenancyConfiguration (kubetenant.dev/v1alpha1). It and the files it names are followed while the server runs.")
+	s.Flagz = flagz.NamedFlagSetsReader{FlagSets: sets}
+	verflag.AddFlags(sets.FlagSet("global"))
+	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, set := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(set)
+	}
+	columns, _, _ := term.TerminalSize(cmd.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(cmd, sets, columns)
+	return cmd
+}
+
+// Run runs the server of the options until ctx ends; with an empty tenancyConfig upstream's. Hooks
+// start when the server does.
+func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string, hooks ...Hook) error {
+	globals := s.GenericServerRunOptions.ComponentGlobalsRegistry
+	if err := globals.Set(); err != nil {
+		return err
+	}
+	// As upstream: the loopback clients should not log warnings about the server itself.
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	completed, err := s.Complete(ctx)
+	if err != nil {
+		return err
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return utilerrors.NewAggregate(errs)
+	}
+	if gate, ok := utilfeature.DefaultFeatureGate.(featuregate.MutableFeatureGate); ok {
+		gate.AddMetrics()
+	}
+	globals.AddMetrics()
+
+	config, err := newConfig(ctx, completed, tenancyConfig)
+	if err != nil {
+		return err
+	}
+	for _, hook := range hooks {
+		if err := config.KubeAPIs.ControlPlane.Generic.AddPostStartHook(hook.Name, hook.Start); err != nil {
+			return err
+		}
+	}
+	ready, err := config.Complete()
+	if err != nil {
+		return err
+	}
+	server, err := upstream.CreateServerChain(ready)
+	if err != nil {
+		return fmt.Errorf("create the server: %w", err)
+	}
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return err
+	}
+	return prepared.Run(ctx)
+}
+
+// Hook is started when the server serves.
+type Hook struct {
+	Name  string
+	Start genericapiserver.PostStartHookFunc
+}

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	upstream "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/controlplane"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+)
+
+// errHandlerChain says that our filters would be dropped: with both gates the server replaces its
+// handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
+var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the handler chain and with it tenancy: switch one off")
+
+// newConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
+// exported parts, with tenancy put in after the generic configuration is built and before it is
+// handed to admission and copied into the three servers.
+func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*upstream.Config, error) {
+	if opts.InformerName == nil {
+		name, err := cache.NewInformerName("kube-apiserver")
+		if err != nil {
+			return nil, err
+		}
+		opts.InformerName = name
+	}
+	generic, versioned, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,
+		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
+		controlplane.DefaultAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions, opts.InformerName)
+	if err != nil {
+		return nil, err
+	}
+	if tenancyConfig != "" {
+		if err := addTenancy(ctx, opts, tenancyConfig, generic, versioned); err != nil {
+			return nil, fmt.Errorf("tenancy: %w", err)
+		}
+	}
+	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, generic, versioned, storage)
+	if err != nil {
+		return nil, err
+	}
+	plane := kube.ControlPlane
+	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic, plane.VersionedInformers, initializers,
+		opts.CompletedOptions, opts.MasterCount, resolver, webhook.NewDefaultAuthenticationInfoResolverWrapper(
+			plane.ProxyTransport, plane.Generic.EgressSelector, plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider))
+	if err != nil {
+		return nil, err
+	}
+	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions, plane.VersionedInformers,
+		resolver, plane.ProxyTransport, plane.Extra.PeerProxy, initializers)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
+}
+
+// addTenancy puts the stack in place of what the generic configuration has.
+func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory) error {
+	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.StorageVersionAPI) &&
+		utilfeature.DefaultFeatureGate.Enabled(genericfeatures.APIServerIdentity) {
+		return errHandlerChain
+	}
+	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	unstructured, err := dynamic.NewForConfig(generic.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	scopes, err := kubetenant.CustomScopes(ctx, unstructured)
+	if err != nil {
+		return err
+	}
+	clientCA, err := opts.Authentication.ClientCert.GetClientCAContentProvider()
+	if err != nil {
+		return err
+	}
+	stack, err := kubetenant.Open(ctx, path, kubetenant.Cluster{
+		Authenticator: generic.Authentication.Authenticator,
+		APIAudiences:  generic.Authentication.APIAudiences,
+		RequestHeader: generic.Authentication.RequestHeaderConfig,
+		ClientCA:      clientCA,
+		Authorizer:    generic.Authorization.Authorizer,
+		RuleResolver:  generic.RuleResolver,
+		Namespaces:    versioned.Core().V1().Namespaces().Lister(),
+		Client:        client,
+		CustomScope:   scopes,
+		Register:      legacyregistry.Register,
+	})
+	if err != nil {
+		return err
+	}
+	generic.Authentication.Authenticator = stack.Authenticator
+	generic.Authorization.Authorizer = stack.Authorizer
+	generic.RuleResolver = stack.RuleResolver
+	advertise(generic.SecureServing, stack.ClientCA)
+
+	build := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return authz.WithCall(build(authz.WithTenant(api), c))
+	}
+
+	admission := opts.Admission.GenericAdmission
+	kubetenant.Register(stack.Admission, admission.Plugins)
+	at := slices.Index(admission.RecommendedPluginOrder, mutating.PluginName)
+	if at < 0 {
+		return fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
+	}
+	names := make([]string, 0, len(stack.Admission))
+	for _, p := range stack.Admission {
+		names = append(names, p.Name)
+	}
+	admission.RecommendedPluginOrder = slices.Concat(admission.RecommendedPluginOrder[:at], names, admission.RecommendedPluginOrder[at:])
+	return nil
+}
+
+// advertise adds our authorities to those that clients are told of. Without any yet there is
+// nothing that a handshake could say.
+func advertise(serving *genericapiserver.SecureServingInfo, ours dynamiccertificates.CAContentProvider) {
+	switch {
+	case serving == nil:
+	case serving.ClientCA != nil:
+		serving.ClientCA = dynamiccertificates.NewUnionCAContentProvider(serving.ClientCA, ours)
+	case len(ours.CurrentCABundleContent()) > 0:
+		serving.ClientCA = ours
+	}
+}

@@ -1,0 +1,57 @@
+package local
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/namespace"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
+)
+
+// controllers are the ones of kube-controller-manager without which namespaces are not usable: they
+// delete what is in a deleted namespace, and make the default service account and the root CA
+// ConfigMap in a new one.
+func controllers(ca []byte) app.Hook {
+	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
+		config := rest.CopyConfig(h.LoopbackClientConfig)
+		config.QPS, config.Burst = 200, 400
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		objects := rest.CopyConfig(config)
+		objects.ContentType = "" // metadata of custom resources has no protobuf form
+		meta, err := metadata.NewForConfig(objects)
+		if err != nil {
+			return err
+		}
+		factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
+		core := factory.Core().V1()
+		namespaces := namespace.NewNamespaceController(h, client, meta, client.Discovery().ServerPreferredNamespacedResources,
+			core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
+		accounts, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(h), core.ServiceAccounts(), core.Namespaces(), client,
+			serviceaccountcontroller.ServiceAccountsControllerOptions{ServiceAccounts: []corev1.ServiceAccount{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}})
+		if err != nil {
+			return err
+		}
+		roots, err := rootcacertpublisher.NewPublisher(core.ConfigMaps(), core.Namespaces(), client, ca)
+		if err != nil {
+			return err
+		}
+		factory.Start(h.Done())
+		go namespaces.Run(h, 2)
+		go accounts.Run(h, 1)
+		go roots.Run(h, 1)
+		return nil
+	}}
+}

@@ -1,0 +1,41 @@
+package local
+
+import (
+	"errors"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// etcdStart bounds the start of the embedded etcd, replay of a large log included.
+const etcdStart = time.Minute
+
+// startEtcd runs an etcd of one member that keeps its data in dir and listens on unix sockets in
+// socketDir, which must be a short path: a socket's is limited to 108 bytes (unix(7)).
+func startEtcd(dir, socketDir string) (*embed.Etcd, string, error) {
+	client := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "client")}
+	peer := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "peer")}
+	advertised := url.URL{Scheme: "http", Host: "localhost:2380"} // of one member, never dialled
+	c := embed.NewConfig()
+	c.Dir = filepath.Join(dir, "data")
+	c.LogLevel = "warn"
+	c.LogOutputs = []string{filepath.Join(dir, "etcd.log")}
+	c.ListenClientUrls, c.ListenPeerUrls = []url.URL{client}, []url.URL{peer}
+	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{advertised}, []url.URL{advertised}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	e, err := embed.StartEtcd(c)
+	if err != nil {
+		return nil, "", err
+	}
+	select {
+	case <-e.Server.ReadyNotify():
+		return e, "unix://" + client.Path, nil
+	case err = <-e.Err():
+	case <-time.After(etcdStart):
+		err = errors.New("not ready in time")
+	}
+	e.Close()
+	return nil, "", err
+}

@@ -1,0 +1,32 @@
+package local
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+)
+
+func certPEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
+}
+
+// writeKubeconfig writes dir/<name>.kubeconfig, which needs no other file, for a new certificate of
+// subject, and returns its path.
+func (a *authority) writeKubeconfig(dir, name, server string, subject pkix.Name) (string, error) {
+	certificate, key, err := a.issue(subject, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return "", err
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters["local"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: certPEM(a.cert.Raw)}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: "local", AuthInfo: name}
+	c.CurrentContext = name
+	path := filepath.Join(dir, name+".kubeconfig")
+	return path, clientcmd.WriteToFile(*c, path)
+}

@@ -1,0 +1,309 @@
+// Package local runs a whole small control plane in one process: kube-apiserver with tenants, an
+// embedded etcd, its own certificate authority, and the few controllers that namespaces need.
+package local
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Options are the flags.
+type Options struct {
+	Dir           string
+	Port          int
+	TenancyConfig string
+	Tenancy       bool
+	Tenants       []string
+}
+
+// NewCommand returns the subcommand.
+func NewCommand() *cobra.Command {
+	o := Options{}
+	cmd := &cobra.Command{
+		Use:   "local --dir DIR [-- KUBE-APISERVER-FLAGS]",
+		Short: "Run a whole small control plane with tenants in one process",
+		Long: `Runs kube-apiserver with tenants, an embedded etcd, an own certificate authority
+and the namespace, service-account and root-CA controllers in one process. All
+of it is kept in DIR; the same DIR continues where it was stopped. The server
+listens on the loopback address only.
+
+Flags behind -- are given to kube-apiserver.`,
+		Example: `  kube-apiserver local --dir ./cluster
+  kube-apiserver local --dir ./cluster --port 6443 --tenant acme
+  kube-apiserver local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4`,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return Run(cmd.Context(), o, args, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Dir, "dir", "", "directory that holds everything (required)")
+	f.IntVar(&o.Port, "port", 0, "port on the loopback address; 0 takes the one used before in the same directory, or a free one")
+	f.StringVar(&o.TenancyConfig, "tenancy-config", "", "TenancyConfiguration to use instead of DIR/tenancy.yaml, which is written where it is missing")
+	f.BoolVar(&o.Tenancy, "tenancy", true, "false runs upstream's server on the same data, to compare or to prepare objects")
+	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
+	_ = cmd.MarkFlagRequired("dir")
+	// The parent's usage shows kube-apiserver's many flags, which do not belong here.
+	cmd.SetUsageFunc(func(c *cobra.Command) error {
+		_, err := fmt.Fprintf(c.OutOrStderr(), "Usage:\n  kube-apiserver %s\n\nFlags:\n%s\nExamples:\n%s\n", c.Use, c.LocalFlags().FlagUsages(), c.Example)
+		return err
+	})
+	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		_, _ = fmt.Fprintln(c.OutOrStdout(), c.Long+"\n")
+		_ = c.UsageFunc()(c)
+	})
+	return cmd
+}
+
+// Run runs the control plane until ctx ends. It says on out how to use it once it is ready.
+func Run(ctx context.Context, o Options, serverFlags []string, out io.Writer) (err error) {
+	started := time.Now()
+	for _, name := range o.Tenants {
+		if _, err := tenant.Parse(name); err != nil {
+			return fmt.Errorf("--tenant %q: %w", name, err)
+		}
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	closeLog, err := logTo(filepath.Join(dir, "kube-apiserver.log"))
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+
+	listener, err := listen(dir, o.Port)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	c, err := prepare(dir, listener, &o)
+	if err != nil {
+		return err
+	}
+	sockets, err := os.MkdirTemp("", "kubetenant-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(sockets) }()
+	etcd, etcdURL, err := startEtcd(filepath.Join(dir, "etcd"), sockets)
+	if err != nil {
+		return fmt.Errorf("start etcd: %w", err)
+	}
+	defer etcd.Close()
+
+	s, err := serverOptions(dir, etcdURL, listener, serverFlags)
+	if err != nil {
+		return err
+	}
+	config := o.TenancyConfig
+	if !o.Tenancy {
+		config = ""
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go c.announce(ctx, out, started)
+	return app.Run(ctx, s, config, controllers(certPEM(c.ca.cert.Raw)))
+}
+
+// cluster is what was prepared in the directory.
+type cluster struct {
+	dir, server, config string
+	ca                  *authority
+	kubeconfigs         []kubeconfig
+}
+
+type kubeconfig struct{ who, path string }
+
+// prepare makes or completes the files in dir.
+func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
+	pki := filepath.Join(dir, "pki")
+	for _, sub := range []string{pki, filepath.Join(dir, "etcd")} {
+		if err := os.MkdirAll(sub, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	c := &cluster{dir: dir, server: "https://" + listener.Addr().String()}
+	var err error
+	if c.ca, err = openAuthority(pki, "ca"); err != nil {
+		return nil, err
+	}
+	if _, err := openAuthority(pki, "front-proxy-ca"); err != nil {
+		return nil, err
+	}
+	if _, err := openKey(filepath.Join(pki, "service-account.key")); err != nil {
+		return nil, err
+	}
+	if err := c.ca.issueFiles(pki, "kube-apiserver", pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth); err != nil {
+		return nil, err
+	}
+	if o.TenancyConfig == "" {
+		o.TenancyConfig = filepath.Join(dir, "tenancy.yaml")
+		if err := writeMissing(o.TenancyConfig, defaultConfig); err != nil {
+			return nil, err
+		}
+		for _, name := range []string{"tokens.csv", "passwords.csv"} {
+			if err := writeMissing(filepath.Join(dir, name), ""); err != nil {
+				return nil, err
+			}
+		}
+	}
+	c.config = o.TenancyConfig
+	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
+	if err := c.addKubeconfig("admin", "the cluster's admin", admin); err != nil {
+		return nil, err
+	}
+	for _, name := range o.Tenants {
+		subject := pkix.Name{CommonName: "admin", Organization: []string{"tenant:" + name}, OrganizationalUnit: []string{"admins"}}
+		if err := c.addKubeconfig(name, "admin of tenant "+name, subject); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
+	path, err := c.ca.writeKubeconfig(c.dir, name, c.server, subject)
+	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{who, path})
+	return err
+}
+
+// defaultConfig is the TenancyConfiguration of a new directory.
+const defaultConfig = `# The tenants of this control plane. The server follows this file and the ones it names.
+apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+  - { name: tokens, tokenFile: { path: tokens.csv } }
+  - { name: passwords, basicAuthFile: { path: passwords.csv } }
+`
+
+func writeMissing(path, content string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // #nosec G304 -- in the operator's directory
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
+// serverOptions are upstream's options for this directory, then the caller's own flags.
+func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*options.ServerRunOptions, error) {
+	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
+	s := options.NewServerRunOptions()
+	set := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
+	for _, f := range s.Flags().FlagSets {
+		set.AddFlagSet(f)
+	}
+	err := set.Parse(append([]string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + pki("kube-apiserver.crt"), "--tls-private-key-file=" + pki("kube-apiserver.key"),
+		"--client-ca-file=" + pki("ca.crt"),
+		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + pki("service-account.key"), "--service-account-signing-key-file=" + pki("service-account.key"),
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--authorization-mode=Node,RBAC",
+	}, more...))
+	if err != nil {
+		return nil, err
+	}
+	s.SecureServing.Listener = listener
+	s.SecureServing.BindPort = listener.Addr().(*net.TCPAddr).Port
+	return s, nil
+}
+
+// listen opens the port, and keeps its number in dir for the next start.
+func listen(dir string, port int) (net.Listener, error) {
+	kept := filepath.Join(dir, "port")
+	asked := port
+	if port == 0 {
+		if text, err := os.ReadFile(kept); err == nil { // #nosec G304 -- in the operator's directory
+			port, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil && asked == 0 && port != 0 {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return listener, os.WriteFile(kept, []byte(strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)+"\n"), 0o600)
+}
+
+// lock takes the directory for this process until unlock; the kernel drops it if the process dies.
+func lock(dir string) (unlock func(), err error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		owner, _ := io.ReadAll(io.LimitReader(f, 32))
+		_ = f.Close()
+		return nil, fmt.Errorf("%s is in use by another server (process %s): stop it first or name another directory", dir, strings.TrimSpace(string(owner)))
+	}
+	err = errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())+"\n"))
+	return func() { _ = f.Close() }, err
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+// logTo sends the server's log to a file.
+func logTo(path string) (closeLog func(), err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return nil, err
+	}
+	set := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(set)
+	if err := set.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL"}); err != nil {
+		return nil, err
+	}
+	klog.SetOutput(f)
+	return func() {
+		klog.Flush()
+		klog.SetOutput(io.Discard)
+		_ = f.Close()
+	}, nil
+}

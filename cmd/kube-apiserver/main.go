@@ -1,0 +1,18 @@
+// Command kube-apiserver is upstream's kube-apiserver with tenants compiled in: the same flags and
+// --tenancy-config. Its subcommand local runs a whole small control plane in one process.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
+)
+
+func main() {
+	command := app.NewCommand()
+	command.AddCommand(local.NewCommand())
+	os.Exit(cli.Run(command))
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func newTestCommand() *cobra.Command {
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "test FILE|DIR...",
+		Short: "Run scenario files offline",
+		Long: `Runs scenario files (kind Scenario) in process, through the code that a server
+decides with. Decisions behind RBAC need a server and are counted as skipped;
+a scenario with "delegate: Allow" shows what the tenant boundary alone denies.`,
+		Example: `  kubectl tenant test policy-tests/
+  kubectl tenant test identity.yaml -o junit > report.xml`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write, ok := map[string]func(*scenario.Report, io.Writer) error{
+				"":      (*scenario.Report).WriteText,
+				"json":  (*scenario.Report).WriteJSON,
+				"junit": (*scenario.Report).WriteJUnit,
+			}[output]
+			if !ok {
+				return fmt.Errorf("-o %s: want json or junit", output)
+			}
+			report, err := runAll(cmd, args)
+			if err != nil {
+				return err
+			}
+			if err := write(report, cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			if report.Count(scenario.Failed) > 0 {
+				return errFailed
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json or junit")
+	_ = cmd.RegisterFlagCompletionFunc("output", outputs("json", "junit"))
+	return cmd
+}
+
+func runAll(cmd *cobra.Command, paths []string) (*scenario.Report, error) {
+	files, err := scenario.Files(paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no scenario files (*.yaml, *.yml) in %v", paths)
+	}
+	report := &scenario.Report{}
+	for _, file := range files {
+		all, err := v1alpha1.LoadScenarios(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range all {
+			if err := scenario.Run(cmd.Context(), scenario.Library{}, file, s, report.Add); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return report, nil
+}

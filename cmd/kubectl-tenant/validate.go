@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/kubetenant/kubetenant"
+)
+
+func newValidateCommand() *cobra.Command {
+	var files []string
+	output := ""
+	cmd := &cobra.Command{
+		Use:   "validate -f FILE",
+		Short: "Check a TenancyConfiguration and the files it names",
+		Long: `Reads a TenancyConfiguration and every file that it names by the code that the
+server reads them with, and prints every problem at its field.`,
+		Example: `  kubectl tenant validate -f tenancy.yaml
+  kubectl tenant validate -f tenancy.yaml -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "" && output != "json" {
+				return fmt.Errorf("-o %s: want json", output)
+			}
+			var found []validation
+			failed := false
+			for _, file := range files {
+				err := kubetenant.Check(cmd.Context(), file)
+				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+					return err
+				}
+				failed = failed || err != nil
+				found = append(found, validation{file, problems(err)})
+			}
+			if err := printValidations(cmd.OutOrStdout(), found, output); err != nil {
+				return err
+			}
+			if failed {
+				return errFailed
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "TenancyConfiguration to check (required, may be repeated)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	_ = cmd.MarkFlagRequired("filename")
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	_ = cmd.RegisterFlagCompletionFunc("output", outputs("json"))
+	return cmd
+}
+
+// validation is what was found in one file.
+type validation struct {
+	File     string   `json:"file"`
+	Problems []string `json:"problems"`
+}
+
+// problems returns each of the errors that err is made of.
+func problems(err error) []string {
+	out := []string{}
+	var all utilerrors.Aggregate
+	switch {
+	case err == nil:
+	case errors.As(err, &all):
+		for _, e := range all.Errors() {
+			out = append(out, e.Error())
+		}
+	default:
+		out = append(out, err.Error())
+	}
+	return out
+}
+
+func printValidations(w io.Writer, found []validation, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(found)
+	}
+	for _, v := range found {
+		if len(v.Problems) == 0 {
+			if _, err := fmt.Fprintf(w, "%s: valid\n", v.File); err != nil {
+				return err
+			}
+		}
+		for _, p := range v.Problems {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", v.File, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
