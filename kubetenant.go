@@ -56,7 +56,7 @@ type Cluster struct {
 	Namespaces corelisters.NamespaceLister
 	// Client reads a Namespace that the cache does not know yet. Nil for none.
 	Client kubernetes.Interface
-	// CustomScope answers for custom resources, see [CustomScopes]. Nil knows none.
+	// CustomScope answers for custom resources, as [CustomScopes.Of] does. Nil knows none.
 	CustomScope func(schema.GroupResource) authz.Scope
 
 	// Register registers metrics, as legacyregistry.Register does. Nil for none.

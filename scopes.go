@@ -7,29 +7,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/authz"
 )
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// CustomScopes returns the scopes of custom resources, from the CustomResourceDefinitions that
-// client sees until ctx ends. Before they are known, and where they do not say it, a scope is
-// unknown.
-func CustomScopes(ctx context.Context, client dynamic.Interface) (func(schema.GroupResource) authz.Scope, error) {
+// CustomScopes knows the scopes of custom resources, from the CustomResourceDefinitions of a
+// server. Until it has synced, and where a definition does not say it, a scope is unknown.
+type CustomScopes struct {
+	informer cache.SharedIndexInformer
+}
+
+// NewCustomScopes returns the scopes that client sees while [CustomScopes.Run] runs.
+func NewCustomScopes(client dynamic.Interface) (*CustomScopes, error) {
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(definitions).Informer()
-	if err := informer.SetTransform(scopeOnly); err != nil {
-		return nil, err
+	return &CustomScopes{informer}, informer.SetTransform(scopeOnly)
+}
+
+// Run follows the definitions until ctx ends. Once per CustomScopes.
+func (c *CustomScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
+
+// HasSynced reports whether all definitions of the start are known.
+func (c *CustomScopes) HasSynced() bool { return c.informer.HasSynced() }
+
+// Of returns the scope of a custom resource.
+func (c *CustomScopes) Of(resource schema.GroupResource) authz.Scope {
+	// A definition is named <plural>.<group> (apiextensions validation, v0.37.1).
+	obj, found, err := c.informer.GetStore().GetByKey(resource.String())
+	if err != nil || !found {
+		return authz.ScopeUnknown
 	}
-	go informer.RunWithContext(ctx)
-	return func(resource schema.GroupResource) authz.Scope {
-		// A definition is named <plural>.<group> (apiextensions validation, v0.37.1).
-		obj, found, err := informer.GetStore().GetByKey(resource.String())
-		if err != nil || !found {
-			return authz.ScopeUnknown
-		}
-		return scopeOf(obj)
-	}, nil
+	return scopeOf(obj)
 }
 
 // scopeOnly drops what is not needed of a definition: its schemas are large.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"k8s.io/component-base/cli"
@@ -14,5 +15,8 @@ import (
 func main() {
 	command := app.NewCommand()
 	command.AddCommand(local.NewCommand())
-	os.Exit(cli.Run(command))
+	if err := cli.RunNoErrOutput(command); err != nil {
+		fmt.Fprintln(os.Stderr, "kube-apiserver:", err)
+		os.Exit(1)
+	}
 }

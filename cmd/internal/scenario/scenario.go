@@ -148,8 +148,7 @@ func Run(ctx context.Context, shape Shape, file string, s *v1alpha1.Scenario, re
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", file, s.Metadata.Name, err)
 	}
-	for i := range s.Cases {
-		c := &s.Cases[i]
+	for _, c := range admitLast(s.Cases) {
 		if why := shape.Skip(s, c); why != "" {
 			result(c.Name, Skipped, "", why)
 			continue
@@ -162,6 +161,20 @@ func Run(ctx context.Context, shape Shape, file string, s *v1alpha1.Scenario, re
 		result(c.Name, status, expected, got)
 	}
 	return nil
+}
+
+// admitLast returns the cases, those of admission behind the others: a server may have to change
+// its rules for them.
+func admitLast(cases []v1alpha1.Case) []*v1alpha1.Case {
+	var before, after []*v1alpha1.Case
+	for i := range cases {
+		if c := &cases[i]; c.Admit == nil {
+			before = append(before, c)
+		} else {
+			after = append(after, c)
+		}
+	}
+	return append(before, after...)
 }
 
 func caseNames(s *v1alpha1.Scenario) []string {

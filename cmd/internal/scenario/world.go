@@ -319,4 +319,3 @@ func (w *World) Now() func() time.Time {
 	}
 	return func() time.Time { return w.now }
 }
-

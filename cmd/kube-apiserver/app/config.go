@@ -13,6 +13,7 @@ import (
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
@@ -35,6 +36,8 @@ import (
 // errHandlerChain says that our filters would be dropped: with both gates the server replaces its
 // handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
 var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the handler chain and with it tenancy: switch one off")
+
+var errNotSynced = errors.New("not all CustomResourceDefinitions are known yet")
 
 // newConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
 // exported parts, with tenancy put in after the generic configuration is built and before it is
@@ -91,7 +94,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return err
 	}
-	scopes, err := kubetenant.CustomScopes(ctx, unstructured)
+	scopes, err := kubetenant.NewCustomScopes(unstructured)
 	if err != nil {
 		return err
 	}
@@ -108,7 +111,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		RuleResolver:  generic.RuleResolver,
 		Namespaces:    versioned.Core().V1().Namespaces().Lister(),
 		Client:        client,
-		CustomScope:   scopes,
+		CustomScope:   scopes.Of,
 		Register:      legacyregistry.Register,
 	})
 	if err != nil {
@@ -123,6 +126,19 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		return authz.WithCall(build(authz.WithTenant(api), c))
 	}
+
+	if err := generic.AddPostStartHook("kubetenant-custom-scopes", func(h genericapiserver.PostStartHookContext) error {
+		go scopes.Run(h)
+		return nil
+	}); err != nil {
+		return err
+	}
+	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-custom-scopes", func(*http.Request) error {
+		if !scopes.HasSynced() {
+			return errNotSynced
+		}
+		return nil
+	}))
 
 	admission := opts.Admission.GenericAdmission
 	kubetenant.Register(stack.Admission, admission.Plugins)

@@ -2,44 +2,42 @@ package local
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )
 
-// announce waits until the server is ready and says how to use it.
-func (c *cluster) announce(ctx context.Context, out io.Writer, started time.Time) {
-	_, _ = fmt.Fprintf(out, "starting kube-apiserver with tenants in %s ...\n", c.dir)
-	roots := x509.NewCertPool()
-	roots.AddCert(c.ca.cert)
-	client := &http.Client{
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
-		Timeout:   2 * time.Second,
-	}
-	defer client.CloseIdleConnections()
-	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.server+"/readyz", nil)
+// announcement says on out how to use the server as soon as it is ready. It asks as the server's
+// own loopback client, whom no configuration locks out.
+func (c *cluster) announcement(out io.Writer, started time.Time) app.Hook {
+	_, _ = fmt.Fprintf(out, "starting kube-apiserver in %s ...\n", c.dir)
+	return app.Hook{Name: "kubetenant-local-announcement", Start: func(h genericapiserver.PostStartHookContext) error {
+		client, err := kubernetes.NewForConfig(h.LoopbackClientConfig)
 		if err != nil {
-			return false, err
+			return err
 		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return false, nil
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK, nil
-	})
-	if err != nil {
-		return
-	}
-	_, _ = fmt.Fprintf(out, "ready after %.1f s\n\n  server         %s\n  directory      %s\n  configuration  %s\n  log            %s/kube-apiserver.log\n",
-		time.Since(started).Seconds(), c.server, c.dir, c.config, c.dir)
+		go func() {
+			err := wait.PollUntilContextCancel(h, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+				return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+			})
+			if err == nil {
+				c.announce(out, time.Since(started))
+			}
+		}()
+		return nil
+	}}
+}
+
+func (c *cluster) announce(out io.Writer, after time.Duration) {
+	_, _ = fmt.Fprintf(out, "ready after %.1f s\n\n  %-27s %s\n  %-27s %s\n  %-27s %s\n  %-27s %s\n", after.Seconds(),
+		"server", c.server, "directory", c.dir, "configuration", c.config, "log", c.dir+"/kube-apiserver.log")
 	for _, k := range c.kubeconfigs {
 		_, _ = fmt.Fprintf(out, "  %-27s kubectl --kubeconfig %s\n", k.who, k.path)
 	}

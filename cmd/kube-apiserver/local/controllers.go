@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
 
@@ -19,8 +20,8 @@ import (
 )
 
 // controllers are the ones of kube-controller-manager without which namespaces are not usable: they
-// delete what is in a deleted namespace, and make the default service account and the root CA
-// ConfigMap in a new one.
+// delete what is in a deleted namespace, make the default service account and the root CA ConfigMap
+// in a new one, and fill the roles admin, edit and view.
 func controllers(ca []byte) app.Hook {
 	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
 		config := rest.CopyConfig(h.LoopbackClientConfig)
@@ -48,10 +49,12 @@ func controllers(ca []byte) app.Hook {
 		if err != nil {
 			return err
 		}
+		roles := clusterroleaggregation.NewClusterRoleAggregation(factory.Rbac().V1().ClusterRoles(), client.RbacV1())
 		factory.Start(h.Done())
 		go namespaces.Run(h, 2)
 		go accounts.Run(h, 1)
 		go roots.Run(h, 1)
+		go roles.Run(h, 1)
 		return nil
 	}}
 }

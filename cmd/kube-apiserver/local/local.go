@@ -43,7 +43,7 @@ func NewCommand() *cobra.Command {
 		Use:   "local --dir DIR [-- KUBE-APISERVER-FLAGS]",
 		Short: "Run a whole small control plane with tenants in one process",
 		Long: `Runs kube-apiserver with tenants, an embedded etcd, an own certificate authority
-and the namespace, service-account and root-CA controllers in one process. All
+and the controllers that namespaces and the built-in roles need, in one process. All
 of it is kept in DIR; the same DIR continues where it was stopped. The server
 listens on the loopback address only.
 
@@ -129,10 +129,10 @@ func Run(ctx context.Context, o Options, serverFlags []string, out io.Writer) (e
 	if !o.Tenancy {
 		config = ""
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go c.announce(ctx, out, started)
-	return app.Run(ctx, s, config, controllers(certPEM(c.ca.cert.Raw)))
+	if config == "" {
+		c.config = "none: tenancy is off"
+	}
+	return app.Run(ctx, s, config, controllers(certPEM(c.ca.cert.Raw)), c.announcement(out, started))
 }
 
 // cluster is what was prepared in the directory.

@@ -1,0 +1,189 @@
+// Package localserver runs "kube-apiserver local" as a process of its own, for the demo, the tests
+// and the benchmarks.
+package localserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// startWithin and stopWithin bound the start and the stop of a server on a busy machine.
+	startWithin = 2 * time.Minute
+	stopWithin  = time.Minute
+)
+
+// Server is a running server.
+type Server struct {
+	// Dir is its directory, URL its address, PID its process.
+	Dir, URL string
+	PID      int
+	// Ready is how long it took to be ready, as it said itself.
+	Ready string
+	// Said is what it said on its standard output until it was ready.
+	Said string
+
+	cmd    *exec.Cmd
+	stderr *lockedBuffer
+	exited chan error
+}
+
+// Start runs binary with "local --dir dir" and args, and waits until it is ready. The error of a
+// server that does not start holds what it wrote to its standard error. With detach the server
+// outlives this process.
+func Start(ctx context.Context, binary, dir string, detach bool, args ...string) (*Server, error) {
+	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan error, 1)}
+	// #nosec G204 -- the caller names the binary it built
+	s.cmd = exec.Command(binary, append([]string{"local", "--dir", dir}, args...)...)
+	s.cmd.Stderr = s.stderr
+	var output io.ReadCloser
+	var err error
+	if detach {
+		s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		output, err = s.startDetached()
+	} else {
+		output, err = s.startAttached()
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.PID = s.cmd.Process.Pid
+	ready := make(chan string, 1)
+	go s.read(output, ready)
+	go func() { s.exited <- s.cmd.Wait() }()
+	select {
+	case s.Said = <-ready:
+	case err := <-s.exited:
+		return nil, fmt.Errorf("the server ended: %w: %s", err, strings.TrimSpace(s.stderr.String()))
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-time.After(startWithin):
+		err = errors.New("the server was not ready in time")
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Server) startAttached() (io.ReadCloser, error) {
+	output, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return output, s.cmd.Start()
+}
+
+// startDetached gives the server files to write to, which outlive the reader.
+func (s *Server) startDetached() (io.ReadCloser, error) {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.Dir, "local.log")
+	file, err := os.Create(path) // #nosec G304 -- in the caller's directory
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	s.cmd.Stdout, s.cmd.Stderr = file, file
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	return newTail(path)
+}
+
+// read looks for what the server says about itself.
+func (s *Server) read(output io.ReadCloser, ready chan<- string) {
+	defer func() { _ = output.Close() }()
+	said := ""
+	lines := bufio.NewScanner(output)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		said += lines.Text() + "\n"
+		if after, ok := strings.CutPrefix(line, "ready after "); ok {
+			s.Ready = after
+		}
+		if after, ok := strings.CutPrefix(line, "server "); ok {
+			s.URL = strings.TrimSpace(after)
+		}
+		if strings.HasPrefix(line, "Stop it") {
+			ready <- said
+			break
+		}
+	}
+	_, _ = io.Copy(io.Discard, output)
+}
+
+// Stop ends the server and waits for its end.
+func (s *Server) Stop() error {
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return nil // gone already
+	}
+	select {
+	case err := <-s.exited:
+		return err
+	case <-time.After(stopWithin):
+		return errors.Join(errors.New("the server did not stop in time"), s.Kill())
+	}
+}
+
+// Kill ends the server at once.
+func (s *Server) Kill() error {
+	err := s.cmd.Process.Kill()
+	<-s.exited
+	return err
+}
+
+// Kubeconfig returns the path of a kubeconfig that the server wrote.
+func (s *Server) Kubeconfig(name string) string { return filepath.Join(s.Dir, name+".kubeconfig") }
+
+// lockedBuffer is written by the process's goroutine and read by ours.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// tail reads a file that grows.
+type tail struct{ *os.File }
+
+func newTail(path string) (io.ReadCloser, error) {
+	f, err := os.Open(path) // #nosec G304 -- in the caller's directory
+	if err != nil {
+		return nil, err
+	}
+	return tail{f}, nil
+}
+
+// Read waits for more at the end of the file.
+func (t tail) Read(p []byte) (int, error) {
+	for {
+		n, err := t.File.Read(p)
+		if n > 0 || !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

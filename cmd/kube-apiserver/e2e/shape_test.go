@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// compiledIn runs scenarios on a real kube-apiserver with tenants compiled in.
+type compiledIn struct{ binary string }
+
+// Skip implements [scenario.Shape].
+func (compiledIn) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
+	switch {
+	case s.Now != nil:
+		return "a server has the machine's clock"
+	case c != nil && c.Credential.User != nil && c.Credential.Impersonate != nil:
+		return "a user taken verbatim cannot impersonate over HTTP"
+	case c != nil && c.Admit != nil && s.Delegate == v1alpha1.DelegateNoOpinion:
+		return "admission needs a delegate that allows"
+	}
+	return ""
+}
+
+// selfReviewPolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
+const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
+
+// Open implements [scenario.Shape]: what the cluster holds is made with tenancy off.
+func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	held, err := scenario.Held(w.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	if len(held) > 0 {
+		server, err := localserver.Start(ctx, s.binary, w.Dir, false, "--tenancy=false")
+		if err != nil {
+			return nil, err
+		}
+		session, err := newSession(w, server)
+		for i := 0; err == nil && i < len(held); i++ {
+			err = session.seed(ctx, held[i].Raw)
+		}
+		if stopErr := server.Stop(); err == nil {
+			err = stopErr
+		}
+		if err != nil {
+			return nil, fmt.Errorf("seed: %w", err)
+		}
+	}
+	args := []string{"--tenancy-config", w.ConfigFile, "--"}
+	switch w.Scenario.Delegate {
+	case v1alpha1.DelegateAllow:
+		args = append(args, "--authorization-mode=AlwaysAllow")
+	case v1alpha1.DelegateNoOpinion:
+		policy := filepath.Join(w.Dir, "abac.jsonl")
+		if err := os.WriteFile(policy, []byte(selfReviewPolicy), 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, "--authorization-mode=ABAC", "--authorization-policy-file="+policy)
+	}
+	server, err := localserver.Start(ctx, s.binary, w.Dir, false, args...)
+	if err != nil {
+		return nil, err
+	}
+	return newSession(w, server)
+}
+
+// session answers for one scenario over HTTP.
+type session struct {
+	world    *scenario.World
+	server   *localserver.Server
+	admin    *tls.Certificate
+	allowing bool
+}
+
+func newSession(w *scenario.World, server *localserver.Server) (*session, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", server.Kubeconfig("admin"))
+	if err != nil {
+		return nil, err
+	}
+	admin, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	return &session{world: w, server: server, admin: &admin}, err
+}
+
+// Close implements [scenario.Session].
+func (s *session) Close() { _ = s.server.Stop() }
+
+// answer is an HTTP answer.
+type answer struct {
+	code int
+	body []byte
+}
+
+// message is the message of a Status, else the body.
+func (a answer) message() string {
+	var status metav1.Status
+	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
+		return status.Message
+	}
+	return string(a.body)
+}
+
+// send sends one request on a connection of its own.
+func (s *session) send(ctx context.Context, method, path string, body []byte, h http.Header, certificate *tls.Certificate) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.server.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header = h.Clone()
+	if req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	// The server's certificate is not what these tests are about.
+	config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // #nosec G402 -- loopback
+	if certificate != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, data}, err
+}
+
+// as sends a request with a scenario's credential.
+func (s *session) as(ctx context.Context, c *v1alpha1.Credential, method, path string, body []byte, h http.Header) (answer, error) {
+	headers := scenario.Headers(c)
+	for k, v := range h {
+		headers[k] = v
+	}
+	if c.User != nil { // verbatim: the admin asks in its name
+		scenario.SetImpersonation(headers, c.User)
+		return s.send(ctx, method, path, body, headers, s.admin)
+	}
+	certificate, err := s.world.Certificate(c)
+	if err != nil {
+		return answer{}, err
+	}
+	return s.send(ctx, method, path, body, headers, certificate)
+}
+
+func (s *session) asAdmin(ctx context.Context, method, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	a, err := s.send(ctx, method, path, body, http.Header{}, s.admin)
+	if err == nil && a.code >= 300 {
+		err = fmt.Errorf("%s %s: %d: %s", method, path, a.code, a.message())
+	}
+	if err == nil && out != nil {
+		err = json.Unmarshal(a.body, out)
+	}
+	return err
+}
+
+// seed creates an object.
+func (s *session) seed(ctx context.Context, raw []byte) error {
+	w, err := scenario.WriteOf(&v1alpha1.Admit{Object: rawExtension(raw)})
+	if err != nil {
+		return err
+	}
+	return s.asAdmin(ctx, http.MethodPost, collection(w), json.RawMessage(raw), nil)
+}
+
+func collection(w scenario.Write) string {
+	path := "/api/" + w.GVR.Version
+	if w.GVR.Group != "" {
+		path = "/apis/" + w.GVR.Group + "/" + w.GVR.Version
+	}
+	if w.Namespace != "" && w.GVR.Resource != "namespaces" {
+		path += "/namespaces/" + url.PathEscape(w.Namespace)
+	}
+	return path + "/" + w.GVR.Resource
+}
+
+// Authenticate implements [scenario.Session] by a SelfSubjectReview.
+func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, error) {
+	if c.Anonymous { // present nothing, really
+		c = &v1alpha1.Credential{Headers: c.Headers}
+	}
+	identity, denied, err := s.resolve(ctx, c)
+	if err == nil && denied != "" && !identity.Unclaimed {
+		err = fmt.Errorf("the self review is forbidden: %s", denied)
+	}
+	return identity, err
+}
+
+func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, string, error) {
+	switch {
+	case c.User != nil:
+		u := c.User
+		return scenario.Identity{User: &scenario.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, "", nil
+	case c.Anonymous:
+		return scenario.Identity{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, "", nil
+	}
+	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	a, err := s.as(ctx, c, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
+	switch {
+	case err != nil:
+		return scenario.Identity{}, "", err
+	case a.code == http.StatusUnauthorized:
+		return scenario.Identity{Unclaimed: true, Opaque: true}, "", nil
+	case a.code == http.StatusForbidden && c.Impersonate == nil:
+		// Nobody else than anonymous is forbidden to review itself.
+		return scenario.Identity{Unclaimed: true}, a.message(), nil
+	case a.code == http.StatusForbidden:
+		return scenario.Identity{}, a.message(), nil
+	case a.code != http.StatusCreated:
+		return scenario.Identity{}, "", fmt.Errorf("self review: %d: %s", a.code, a.message())
+	}
+	var review authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(a.body, &review); err != nil {
+		return scenario.Identity{}, "", err
+	}
+	u := review.Status.UserInfo
+	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	for k, v := range u.Extra {
+		out.Extra[k] = v
+	}
+	return scenario.Identity{User: out}, "", nil
+}
+
+// Authorize implements [scenario.Session] by a SubjectAccessReview of the resolved user.
+func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (scenario.Decision, error) {
+	identity, denied, err := s.resolve(ctx, c)
+	switch {
+	case err != nil:
+		return scenario.Decision{}, err
+	case identity.User == nil && denied != "":
+		return scenario.Decision{Decision: "deny", Reason: denied}, nil
+	case identity.User == nil:
+		return scenario.Decision{}, fmt.Errorf("the credential is not authenticated")
+	}
+	u := identity.User
+	review := authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{}}}
+	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
+	for k, v := range u.Extra {
+		review.Spec.Extra[k] = v
+	}
+	if r.Path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+	} else {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: r.Verb,
+			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
+		if r.LabelSelector != "" {
+			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
+		}
+	}
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
+		return scenario.Decision{}, err
+	}
+	switch d := review.Status; {
+	case d.Allowed:
+		return scenario.Decision{Decision: "allow", Reason: d.Reason}, nil
+	case d.Denied:
+		return scenario.Decision{Decision: "deny", Reason: d.Reason}, nil
+	default:
+		return scenario.Decision{Decision: "no-opinion", Reason: d.Reason}, nil
+	}
+}
