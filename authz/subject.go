@@ -18,7 +18,7 @@ var ErrDisagree = errors.New("tenants disagree")
 
 // certificateCredential begins the credential-id of identities from client certificates
 // (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
-const certificateCredential = "X509SHA256="
+const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of an identifier
 
 // Subjects tells the tenant of an identity that was authenticated. It must not be changed once it
 // is in use, and is then safe for concurrent use.

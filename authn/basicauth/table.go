@@ -22,6 +22,8 @@ type table struct {
 	cost   int
 	dummy  map[int][]byte // a hash of each cost up to cost, of a password nobody has
 	recent *recent
+	// compare is bcrypt's comparison, which takes work that doubles with each step of the cost.
+	compare func(hash, password []byte) error
 }
 
 type entry struct {
@@ -33,7 +35,7 @@ type entry struct {
 }
 
 func parse(data []byte, o Options) (*table, error) {
-	t := &table{logins: map[string]*entry{}, recent: newRecent()}
+	t := &table{logins: map[string]*entry{}, recent: newRecent(), compare: bcrypt.CompareHashAndPassword}
 	byName := map[string][]*entry{}
 	rules := credfile.Rules{Default: o.DefaultTenant, Check: o.Check,
 		EmptySecret: func(int) error { return errors.New("empty password") }}

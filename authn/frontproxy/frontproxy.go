@@ -6,6 +6,7 @@
 package frontproxy
 
 import (
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -72,7 +73,7 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 // containsKeyOf compares public keys: a renewed CA certificate of the same key signs the same.
 func containsKeyOf(all []*x509.Certificate, c *x509.Certificate) bool {
 	for _, other := range all {
-		if key, ok := other.PublicKey.(interface{ Equal(x any) bool }); ok && key.Equal(c.PublicKey) {
+		if key, ok := other.PublicKey.(interface{ Equal(x crypto.PublicKey) bool }); ok && key.Equal(c.PublicKey) {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 
 	"github.com/spf13/cobra"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -36,7 +37,7 @@ server reads them with, and prints every problem at its field.`,
 					return err
 				}
 				failed = failed || err != nil
-				found = append(found, validation{file, problems(err)})
+				found = append(found, validation{file, problems(file, err)})
 			}
 			if err := printValidations(cmd.OutOrStdout(), found, output); err != nil {
 				return err
@@ -61,8 +62,8 @@ type validation struct {
 	Problems []string `json:"problems"`
 }
 
-// problems returns each of the errors that err is made of.
-func problems(err error) []string {
+// problems returns each of the errors that err is made of, without the name of the file before it.
+func problems(file string, err error) []string {
 	out := []string{}
 	var all utilerrors.Aggregate
 	switch {
@@ -72,7 +73,7 @@ func problems(err error) []string {
 			out = append(out, e.Error())
 		}
 	default:
-		out = append(out, err.Error())
+		out = append(out, strings.TrimPrefix(err.Error(), file+": "))
 	}
 	return out
 }

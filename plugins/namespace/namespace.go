@@ -210,7 +210,7 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 		name = generate[:min(len(generate), generatedPrefixBytes)] + "x"
 	}
 	if !strings.HasPrefix(name, prefix) || len(name) == len(prefix) {
-		return fmt.Errorf("a namespace of this tenant must be named %s...", prefix)
+		return fmt.Errorf("the namespaces of this tenant must be named %s and more", prefix)
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 		}
 	}
 	for i := fieldGroups + 1; i < n; i++ {
-		if fields[i] == "" && !(tenantText != "" && i == n-2) {
+		if beforeTenant := tenantText != "" && i == n-2; fields[i] == "" && !beforeTenant {
 			return Record{}, i, errors.New("empty, and not before a tenant in the last field")
 		}
 	}

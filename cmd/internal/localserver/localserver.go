@@ -140,9 +140,13 @@ func (s *Server) Stop() error {
 
 // Kill ends the server at once.
 func (s *Server) Kill() error {
-	err := s.cmd.Process.Kill()
-	<-s.exited
-	return err
+	if err := s.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	if err := <-s.exited; err == nil {
+		return errors.New("the server ended by itself")
+	}
+	return nil
 }
 
 // Kubeconfig returns the path of a kubeconfig that the server wrote.

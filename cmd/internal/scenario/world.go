@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
@@ -245,7 +244,7 @@ func (w *World) template(c *v1alpha1.X509Credential) (*x509.Certificate, error) 
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if c.UID != "" {
-		t.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: asn1.ObjectIdentifier(asn1util.X509UID()), Value: c.UID}}
+		t.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: asn1util.X509UID(), Value: c.UID}}
 	}
 	if c.Usages != nil {
 		t.ExtKeyUsage = nil

@@ -1,0 +1,212 @@
+package authn_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func set(t *testing.T, names ...string) tenant.Set {
+	t.Helper()
+	s, err := tenant.ParseSet(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func hygiene(t *testing.T, name string, tenants ...string) authn.Hygiene {
+	return authn.Hygiene{Source: name, Tenants: set(t, tenants...), Reserved: &tenant.SystemNames{Groups: []string{"root"}}}
+}
+
+// identity is a source that always gives the one identity.
+func identity(u user.Info) authenticator.Request {
+	return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+		return &authenticator.Response{User: u}, true, nil
+	})
+}
+
+func of(tenants ...string) map[string][]string { return map[string][]string{tenant.ExtraKey: tenants} }
+
+func TestHygiene(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		user *user.DefaultInfo
+		want error
+	}{
+		{"bound", &user.DefaultInfo{Name: "u", Extra: of("a")}, nil},
+		{"unbound", &user.DefaultInfo{Name: "u"}, tenant.ErrUnbound},
+		{"two tenants", &user.DefaultInfo{Name: "u", Extra: of("a", "b")}, tenant.ErrAmbiguous},
+		{"an invalid tenant", &user.DefaultInfo{Name: "u", Extra: of("A L L")}, tenant.ErrInvalid},
+		{"a tenant not minted here", &user.DefaultInfo{Name: "u", Extra: of("b")}, authn.ErrNotMinted},
+		{"the system tenant unnamed", &user.DefaultInfo{Name: "u", Extra: of("system")}, authn.ErrNotMinted},
+		{"no name", &user.DefaultInfo{Extra: of("a")}, authn.ErrNameless},
+		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: of("a")}, authn.ErrReservedUser},
+		{"a system group", &user.DefaultInfo{Name: "u", Groups: []string{"g", "system:x"}, Extra: of("a")}, authn.ErrReservedGroup},
+		{"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("a")}, authn.ErrReservedGroup},
+		{"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: of("a")}, authn.ErrReservedGroup},
+		{"an own key", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/x": {"y"}}}, authn.ErrReservedExtra},
+		{"an own key in a case", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Kubetenant.Dev/x": {"y"}}}, authn.ErrReservedExtra},
+	} {
+		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(c.user)}}})
+		resp, ok, err := chain.AuthenticateRequest(&http.Request{})
+		if !errors.Is(err, c.want) || ok != (c.want == nil) || (resp != nil) != ok {
+			t.Errorf("%s: %v, %v, %v; want %v", c.name, resp, ok, err, c.want)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), `source "src": `) {
+			t.Errorf("%s: the error does not name the source: %v", c.name, err)
+		}
+	}
+}
+
+func TestTheZeroHygieneRefuses(t *testing.T) {
+	chain := authn.New(authn.Chain{Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
+	if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok || err == nil {
+		t.Errorf("a source without hygiene = %v, %v; want an error", ok, err)
+	}
+}
+
+// TestWhatEveryCallerIsGiven: the groups of the source first, then the tenant's, then upstream's.
+func TestWhatEveryCallerIsGiven(t *testing.T) {
+	h := hygiene(t, "src", "a")
+	h.UsernamePrefix, h.GroupsPrefix, h.QualifyNames = "p:", "q:", true
+	source := &user.DefaultInfo{Name: "u", UID: "1", Groups: []string{"g", "h"}, Extra: of("a")}
+	resp, _, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(source)}}}).AuthenticateRequest(&http.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.User.GetName() != "a:p:u" || resp.User.GetUID() != "1" ||
+		!slices.Equal(resp.User.GetGroups(), []string{"a:q:g", "a:q:h", "tenant:a", "system:authenticated"}) ||
+		!slices.Equal(resp.User.GetExtra()[tenant.SourceKey], []string{"src"}) {
+		t.Errorf("identity = %+v", resp.User)
+	}
+	if len(source.Extra) != 1 || len(source.Groups) != 2 || source.Name != "u" {
+		t.Errorf("the source's own identity was changed: %+v", source)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	var asked []string
+	ask := func(name string, ok bool, err error) authenticator.Request {
+		return authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			asked = append(asked, name)
+			return &authenticator.Response{User: &user.DefaultInfo{Name: name, Extra: of("a")}}, ok, err
+		})
+	}
+	token := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+		asked = append(asked, "token")
+		return nil, false, nil
+	})
+	chain := func(second authenticator.Request) authenticator.Request {
+		return authn.New(authn.Chain{
+			FrontProxy: &authn.Source{Hygiene: hygiene(t, "proxy", "a"), Request: ask("proxy", false, nil)},
+			Sources: []authn.Source{
+				{Hygiene: hygiene(t, "one", "a"), Request: ask("one", false, nil)},
+				{Hygiene: hygiene(t, "t1", "a"), Token: token},
+				{Hygiene: hygiene(t, "two", "a"), Request: second},
+				{Hygiene: hygiene(t, "t2", "a"), Token: token},
+			},
+			BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+				asked = append(asked, "built-in")
+				return &authenticator.Response{User: &user.DefaultInfo{Name: "b"}}, true, nil
+			}),
+		})
+	}
+	bearer := &http.Request{Header: http.Header{"Authorization": {"Bearer x"}}}
+	if resp, ok, err := chain(ask("two", false, nil)).AuthenticateRequest(bearer); !ok || err != nil || resp.User.GetName() != "b" {
+		t.Errorf("the built-in chain is not reached: %v, %v", ok, err)
+	}
+	if want := []string{"proxy", "one", "token", "token", "two", "built-in"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %v, want %v", asked, want)
+	}
+	asked = nil
+	failure := errors.New("expired")
+	if resp, ok, err := chain(ask("two", false, failure)).AuthenticateRequest(bearer); ok || resp != nil || !errors.Is(err, failure) {
+		t.Errorf("an error of a source = %v, %v; want it to end the request", ok, err)
+	}
+	if slices.Contains(asked, "built-in") {
+		t.Error("the built-in chain, whose last is anonymous, was asked after an error")
+	}
+}
+
+func TestBuiltInMayNotSpeakOfTenants(t *testing.T) {
+	for name, u := range map[string]*user.DefaultInfo{
+		"a tenant":            {Name: "u", Extra: of("a")},
+		"a tenant in a case":  {Name: "u", Extra: map[string][]string{"KubeTenant.dev/tenant": {"a"}}},
+		"a letter that folds": {Name: "u", Extra: map[string][]string{"\u212aubetenant.dev/tenant": {"a"}}},
+		"another key":         {Name: "u", Extra: map[string][]string{"kubetenant.dev/x": {"a"}}},
+		"a tenant group":      {Name: "u", Groups: []string{"g", "tenant:a"}},
+	} {
+		if _, ok, err := authn.New(authn.Chain{BuiltIn: identity(u)}).AuthenticateRequest(&http.Request{}); ok || err == nil {
+			t.Errorf("%s = %v, %v; want an error", name, ok, err)
+		}
+	}
+	plain := &user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	if resp, ok, err := authn.New(authn.Chain{BuiltIn: identity(plain)}).AuthenticateRequest(&http.Request{}); !ok || err != nil || resp.User != user.Info(plain) {
+		t.Errorf("an identity without tenants = %v, %v; want it unchanged", ok, err)
+	}
+}
+
+// TestTokens: the header and the websocket subprotocol lead to the same sources, abstain on what
+// no source knows, and an accepted token is taken off the request.
+func TestTokens(t *testing.T) {
+	source := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		switch token {
+		case "good":
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "u", Extra: of("a")}}, true, nil
+		case "bad":
+			return nil, false, errors.New("expired")
+		}
+		return nil, false, nil
+	})
+	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "tokens", "a"), Token: source}}})
+	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
+	websocket := func(token string) http.Header {
+		encoded := base64.RawURLEncoding.EncodeToString([]byte(token))
+		return http.Header{"Connection": {"upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io." + encoded}}
+	}
+	for name, form := range map[string]func(string) http.Header{"bearer": bearer, "websocket": websocket} {
+		r := &http.Request{Header: form("good")}
+		if _, ok, err := chain.AuthenticateRequest(r); !ok || err != nil {
+			t.Errorf("%s: a good token = %v, %v", name, ok, err)
+		}
+		for _, values := range r.Header {
+			for _, v := range values {
+				if strings.Contains(v, "good") || strings.Contains(v, "base64url.bearer") {
+					t.Errorf("%s: the token is still on the request: %v", name, r.Header)
+				}
+			}
+		}
+		if _, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("bad")}); ok || err == nil {
+			t.Errorf("%s: a bad token = %v, %v; want an error", name, ok, err)
+		}
+		if resp, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("foreign")}); resp != nil || ok || err != nil {
+			t.Errorf("%s: a foreign token = %v, %v; want an abstention", name, ok, err)
+		}
+	}
+}
+
+func TestAudiences(t *testing.T) {
+	chain := authn.New(authn.Chain{Audiences: authenticator.Audiences{"api"},
+		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
+	ask := func(audiences ...string) (*authenticator.Response, bool, error) {
+		r := &http.Request{}
+		return chain.AuthenticateRequest(r.WithContext(authenticator.WithAudiences(t.Context(), audiences)))
+	}
+	if resp, ok, err := ask("api", "other"); !ok || err != nil || !slices.Equal(resp.Audiences, []string{"api"}) {
+		t.Errorf("for our audience: %v, %v", ok, err)
+	}
+	if _, ok, err := ask("other"); ok || err != nil {
+		t.Errorf("for another audience: %v, %v; want an abstention", ok, err)
+	}
+}

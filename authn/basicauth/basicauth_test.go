@@ -1,0 +1,165 @@
+package basicauth_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/kubetenant/kubetenant/authn/basicauth"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func open(t testing.TB, text string, report func(string, error)) (*basicauth.Authenticator, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "passwords.csv")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := basicauth.Open(path, basicauth.Options{DefaultTenant: tenant.System(), Report: report,
+		Check: func(string, []string, tenant.ID) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, path
+}
+
+func request(ctx context.Context, login, password string) *http.Request {
+	r := (&http.Request{Header: http.Header{}}).WithContext(ctx)
+	r.SetBasicAuth(login, password)
+	return r
+}
+
+func hash(t testing.TB, password string, cost int) string {
+	t.Helper()
+	h, err := bcrypt.GenerateFromPassword([]byte(password), cost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(h)
+}
+
+func TestEveryBcryptSpelling(t *testing.T) {
+	h := hash(t, "secret", 4)
+	for _, version := range []string{"$2a$", "$2b$", "$2y$"} {
+		a, _ := open(t, version+h[4:]+",alice,1,,a\n", nil)
+		if _, ok, err := a.AuthenticateRequest(request(t.Context(), "alice", "secret")); !ok || err != nil {
+			t.Errorf("%s: %v, %v", version, ok, err)
+		}
+		if _, ok, err := a.AuthenticateRequest(request(t.Context(), "alice", "secre")); ok || !errors.Is(err, basicauth.ErrRefused) {
+			t.Errorf("%s with a wrong password: %v, %v", version, ok, err)
+		}
+	}
+}
+
+// TestLongPasswords: bcrypt reads 72 bytes; what goes on after them is not ignored.
+func TestLongPasswords(t *testing.T) {
+	long := strings.Repeat("x", 72)
+	a, _ := open(t, hash(t, long, 4)+",alice,1,,a\n", nil)
+	if _, ok, _ := a.AuthenticateRequest(request(t.Context(), "alice", long)); !ok {
+		t.Error("a password of 72 bytes is refused")
+	}
+	if _, ok, _ := a.AuthenticateRequest(request(t.Context(), "alice", long+"y")); ok {
+		t.Error("a password that goes on after 72 bytes is accepted")
+	}
+}
+
+// TestReloadForgets: a password that was verified does not outlive the file that it stood in.
+func TestReloadForgets(t *testing.T) {
+	reported := make(chan error, 10)
+	a, path := open(t, hash(t, "old", 4)+",alice,1,,a\n", func(_ string, err error) { reported <- err })
+	go a.Run(t.Context())
+	login := func(password string) bool {
+		_, ok, _ := a.AuthenticateRequest(request(t.Context(), "alice", password))
+		return ok
+	}
+	if !login("old") || !login("old") {
+		t.Fatal("the right password is refused")
+	}
+	replace := func(text string) error {
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		return <-reported
+	}
+	if err := replace("broken\n"); err == nil || !login("old") {
+		t.Errorf("after a bad version: %v, old password %v", err, login("old"))
+	}
+	if err := replace(hash(t, "new", 4) + ",alice,1,,a\n"); err != nil || login("old") || !login("new") {
+		t.Errorf("after a good version: %v, old %v, new %v", err, login("old"), login("new"))
+	}
+}
+
+func TestConcurrentLogins(t *testing.T) {
+	a, _ := open(t, hash(t, "right", 4)+",alice,1,,a\nplain,bob,2,,b\n", nil)
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			login, password, want := "alice", "right", "a"
+			if i%2 == 0 {
+				login, password, want = "bob", "plain", "b"
+			}
+			resp, ok, err := a.AuthenticateRequest(request(t.Context(), login, password))
+			if !ok || err != nil {
+				t.Errorf("login of %s = %v, %v", login, ok, err)
+				return
+			}
+			if id, _ := tenant.Of(resp.User); id.String() != want || resp.User.GetName() != login {
+				t.Errorf("login of %s is %s of %s", login, resp.User.GetName(), id)
+			}
+			if _, ok, _ := a.AuthenticateRequest(request(t.Context(), login, "wrong")); ok {
+				t.Errorf("a wrong password of %s is accepted", login)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestWaitingEndsWithTheRequest: a login that would wait for others gives up when its request does.
+func TestWaitingEndsWithTheRequest(t *testing.T) {
+	a, _ := open(t, hash(t, "right", 4)+",alice,1,,a\n", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 { // either the turn comes at once or the context's end is noticed
+		if _, ok, err := a.AuthenticateRequest(request(ctx, "alice", "wrong")); ok || err == nil {
+			t.Fatalf("login of an ended request = %v, %v", ok, err)
+		}
+	}
+}
+
+// FuzzHeader: whatever stands in the header, it is a Basic one and then accepted only for the one
+// user, or somebody else's.
+func FuzzHeader(f *testing.F) {
+	for _, s := range []string{"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%", "Basic " + strings.Repeat("A", 9000),
+		"Basic " + base64.StdEncoding.EncodeToString([]byte(":")), "\tBasic YWxpY2U6c2VjcmV0 "} {
+		f.Add(s)
+	}
+	a, _ := open(f, "secret,alice,1,,a\n", nil)
+	f.Fuzz(func(t *testing.T, header string) {
+		resp, ok, err := a.AuthenticateRequest(&http.Request{Header: http.Header{"Authorization": {header}}})
+		switch {
+		case ok:
+			login, password, _ := (&http.Request{Header: http.Header{"Authorization": {strings.TrimSpace(header)}}}).BasicAuth()
+			if (login != "alice" && login != "alice@a") || password != "secret" || resp.User.GetName() != "alice" {
+				t.Fatalf("%q is accepted as %v", header, resp.User)
+			}
+		case err == nil:
+			scheme, _, _ := strings.Cut(strings.TrimSpace(header), " ")
+			if strings.EqualFold(scheme, "Basic") {
+				t.Fatalf("a Basic header is nobody's: %q", header)
+			}
+		case !errors.Is(err, basicauth.ErrRefused):
+			t.Fatalf("%q: %v", header, err)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package credfile_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubetenant/kubetenant/authn/internal/credfile"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func rules() credfile.Rules {
+	return credfile.Rules{
+		Default:     tenant.System(),
+		Check:       func(string, []string, tenant.ID) error { return nil },
+		EmptySecret: func(int) error { return nil },
+	}
+}
+
+// read returns "secret user uid groups tenant" of each record.
+func read(data string, r credfile.Rules) ([]string, error) {
+	var out []string
+	err := credfile.Read([]byte(data), r, func(rec credfile.Record) error {
+		out = append(out, strings.Join([]string{rec.Secret, rec.Name, rec.UID, strings.Join(rec.Kin.Groups, "+"), rec.Kin.Tenant.String()}, " "))
+		return nil
+	})
+	return out, err
+}
+
+func TestReadRecords(t *testing.T) {
+	got, err := read("s,u,1\ns,u,2,g\ns,u,3,\"g,h\",x\ns,u,4,,a\ns,u,5,g,,a\ns,u,6,\"\",x,,a\n,u,7\n\"s\ns\",u,8,,a\n", rules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"s u 1  system", "s u 2 g system", "s u 3 g+h system", "s u 4  a", "s u 5 g a", "s u 6  a", "s\ns u 8  a"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadSaysWhere(t *testing.T) {
+	for _, c := range []struct {
+		data        string
+		line, field int
+	}{
+		{"s,u\n", 1, -1},
+		{"s,u,1\n\ns,,1\n", 3, 1},
+		{"s,u,\n", 1, 2},
+		{"s,u,1,,\n", 1, 4},
+		{"s,u,1,g,,\n", 1, 5},
+		{"s,u,1,g,,x,,a\n", 1, 4},
+		{"s,u,1,g,,-\n", 1, 5},
+		{"\"a\nb\",u,1\ns,u\n", 3, -1},
+	} {
+		_, err := read(c.data, rules())
+		var at *credfile.Error
+		if !errors.As(err, &at) || at.Line != c.line || at.Field != c.field {
+			t.Errorf("%q: %v; want line %d, field %d", c.data, err, c.line, c.field)
+		}
+	}
+}
+
+func TestReadAsksForEachRecord(t *testing.T) {
+	r := rules()
+	refused := errors.New("refused")
+	r.Check = func(name string, groups []string, id tenant.ID) error {
+		if name == "u2" && groups[0] == "g" && id.String() == "a" {
+			return refused
+		}
+		return nil
+	}
+	if _, err := read("s,u1,1,g,,a\ns,u2,2,g,,a\n", r); !errors.Is(err, refused) {
+		t.Errorf("a check of a record that is like an earlier one = %v", err)
+	}
+	r.Default = tenant.ID{}
+	if _, err := read("s,u1,1\n", r); err == nil {
+		t.Error("a record without a tenant and a default was read")
+	}
+	r.EmptySecret = func(int) error { return refused }
+	if _, err := read(",u1,1,,a\n", r); !errors.Is(err, refused) {
+		t.Errorf("an empty secret = %v", err)
+	}
+}
+
+// FuzzRead: no input panics or is quoted in an error, and every record that is read is complete.
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{"s,u,1\n", "s,u,1,g,,a\n", "s,u,1,\"g,h\",x,,a\n", ",u,1\n", "\"", "s,u,1,,,a", "\xff,u,1\n", "SECRETSECRET,u,1,,\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, data string) {
+		err := credfile.Read([]byte(data), rules(), func(r credfile.Record) error {
+			if r.Secret == "" || r.Name == "" || r.UID == "" || r.Kin.Tenant.IsZero() {
+				t.Fatalf("incomplete record %+v", r)
+			}
+			for _, g := range r.Kin.Groups {
+				if g == "" || strings.Contains(g, ",") {
+					t.Fatalf("group %q", g)
+				}
+			}
+			return nil
+		})
+		if err != nil && strings.Contains(data, "SECRETSECRET") && strings.Contains(err.Error(), "SECRETSECRET") {
+			t.Fatalf("the error quotes the secret: %v", err)
+		}
+	})
+}

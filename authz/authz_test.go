@@ -1,0 +1,245 @@
+package authz_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errAway = errors.New("the server is away")
+
+// cached is a cache of namespaces by their label; the label "-" stands for none. A namespace named
+// "away" cannot be looked up.
+func cached(labels map[string]string) func(string) (*corev1.Namespace, error) {
+	all := map[string]*corev1.Namespace{}
+	for name, label := range labels {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if label != "-" {
+			ns.Labels = map[string]string{tenant.Label: label}
+		}
+		all[name] = ns
+	}
+	return func(name string) (*corev1.Namespace, error) {
+		switch ns, ok := all[name]; {
+		case ok:
+			return ns, nil
+		case name == "away":
+			return nil, errAway
+		}
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}
+}
+
+var cluster = map[string]string{"a--web": "a", "b--web": "b", "kube-system": "-", "bad": "System"}
+
+func names() *tenant.SystemNames {
+	return &tenant.SystemNames{Users: []string{"system:kube-scheduler"}, UserPrefixes: []string{"system:bootstrap:"},
+		Groups: []string{"system:masters", "system:nodes"}, Organizations: []string{"kubeadm:cluster-admins"}}
+}
+
+func options(labels map[string]string) authz.Options {
+	owners := authz.NewOwners(cached(labels), nil)
+	return authz.Options{
+		Subjects:     &authz.Subjects{Names: names(), SystemNamespaces: []string{"kube-system"}, Owners: owners},
+		Owners:       owners,
+		UnboundPaths: []string{"/healthz", "/readyz"},
+		Shared:       []schema.GroupResource{{Group: "storage.k8s.io", Resource: "storageclasses"}},
+	}
+}
+
+// recorder is a delegate that keeps what reaches it.
+type recorder struct {
+	reached  authorizer.Attributes
+	decision authorizer.Decision
+	err      error
+}
+
+func (r *recorder) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	r.reached = a
+	return r.decision, "delegate", r.err
+}
+
+func (r *recorder) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(r.Authorize(ctx, a))
+}
+
+func (r *recorder) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return r.decision, "conditions", nil
+}
+
+func callerOf(id string) *user.DefaultInfo {
+	return &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "tenant:" + id, user.AllAuthenticated},
+		Extra: map[string][]string{tenant.ExtraKey: {id}, tenant.SourceKey: {"tokens"}}}
+}
+
+func pods(u user.Info, verb, namespace string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{User: u, Verb: verb, Namespace: namespace, Resource: "pods", APIVersion: "v1", Name: "p", ResourceRequest: true}
+}
+
+func TestTheDelegatesAnswerIsPassedOn(t *testing.T) {
+	failure := errors.New("webhook is away")
+	for _, r := range []*recorder{{decision: authorizer.DecisionAllow}, {decision: authorizer.DecisionDeny}, {decision: authorizer.DecisionNoOpinion},
+		{decision: authorizer.DecisionNoOpinion, err: failure}, {decision: authorizer.DecisionAllow, err: failure}} {
+		b := authz.New(options(cluster), r, nil)
+		d, reason, err := b.Authorize(t.Context(), pods(callerOf("a"), "get", "a--web"))
+		if d != r.decision || reason != "delegate" || !errors.Is(err, r.err) {
+			t.Errorf("Authorize() = %v, %q, %v; want the delegate's %v, %v", d, reason, err, r.decision, r.err)
+		}
+	}
+	d, reason, err := authz.New(options(cluster), nil, nil).Authorize(t.Context(), pods(callerOf("a"), "get", "a--web"))
+	if d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
+		t.Errorf("without a delegate: %v, %q, %v; want no opinion", d, reason, err)
+	}
+}
+
+// TestDenialsCarryNoError: kube-apiserver would answer 500 and print it.
+func TestDenialsCarryNoError(t *testing.T) {
+	r := &recorder{decision: authorizer.DecisionAllow}
+	b := authz.New(options(cluster), r, nil)
+	for name, a := range map[string]authorizer.AttributesRecord{
+		"a lookup that fails":    pods(callerOf("a"), "get", "away"),
+		"a subject's that fails": pods(&user.DefaultInfo{Name: "system:serviceaccount:away:default"}, "get", "a--web"),
+		"another tenant's":       pods(callerOf("a"), "get", "b--web"),
+		"nobody":                 pods(nil, "get", "a--web"),
+	} {
+		d, reason, err := b.Authorize(t.Context(), a)
+		if d != authorizer.DecisionDeny || reason == "" || err != nil || r.reached != nil {
+			t.Errorf("%s: Authorize() = %v, %q, %v; want a denial with a reason alone", name, d, reason, err)
+		}
+		if c := b.ConditionsAwareAuthorize(t.Context(), a); !c.IsDeny() || r.reached != nil {
+			t.Errorf("%s: ConditionsAwareAuthorize() = %v; want a denial", name, c)
+		}
+	}
+}
+
+func TestConditionsAreTheDelegates(t *testing.T) {
+	r := &recorder{decision: authorizer.DecisionAllow}
+	b := authz.New(options(cluster), r, nil)
+	if c := b.ConditionsAwareAuthorize(t.Context(), pods(callerOf("a"), "get", "a--web")); !c.IsAllow() {
+		t.Errorf("ConditionsAwareAuthorize() = %v; want the delegate's", c)
+	}
+	if d, reason, err := b.EvaluateConditions(t.Context(), authorizer.ConditionsAwareDecision{}, nil); d != r.decision || reason != "conditions" || err != nil {
+		t.Errorf("EvaluateConditions() = %v, %q, %v; want the delegate's", d, reason, err)
+	}
+}
+
+// TestAReasonSaysNothing: foreign, missing and bad namespaces get one answer.
+func TestForeignAndMissingAreOneAnswer(t *testing.T) {
+	b := authz.New(options(cluster), nil, nil)
+	for _, verb := range []string{"get", "list", "create", "delete"} {
+		_, want, _ := b.Authorize(t.Context(), pods(callerOf("a"), verb, "b--web"))
+		for _, ns := range []string{"missing", "bad", "kube-system"} {
+			if _, got, _ := b.Authorize(t.Context(), pods(callerOf("a"), verb, ns)); got != want {
+				t.Errorf("%s in %s: %q; in another tenant's: %q", verb, ns, got, want)
+			}
+		}
+	}
+}
+
+// FuzzBoundary: whatever is asked, the boundary never allows; and what reaches the delegate from a
+// tenant's caller is in its own space, or is one of the few things that belong to no space.
+func FuzzBoundary(f *testing.F) {
+	f.Add("alice", "", "a", "get", "", "pods", "", "a--web", "p", "", true)
+	f.Add("system:serviceaccount:a--web:default", "", "", "list", "apps", "deployments", "scale", "b--web", "", "", true)
+	f.Add("alice", "system:masters", "a", "impersonate", "", "users", "", "", "root", "", true)
+	f.Add("alice", "", "a", "get", "", "", "", "", "", "/api/../metrics", false)
+	f.Add("alice", "", "system", "impersonate-on:user-info:get", "", "namespaces", "finalize", "x", "y", "", true)
+	f.Add("alice", "tenant:a", "", "*", "*", "*", "*", "*", "*", "*", true)
+	f.Fuzz(func(t *testing.T, name, group, id, verb, apiGroup, resource, subresource, namespace, object, path string, isResource bool) {
+		u := &user.DefaultInfo{Name: name, Groups: []string{group}}
+		if id != "" {
+			u.Extra = map[string][]string{tenant.ExtraKey: {id}}
+		}
+		r := &recorder{decision: authorizer.DecisionNoOpinion}
+		o := options(cluster)
+		d, reason, err := authz.New(o, r, nil).Authorize(t.Context(), authorizer.AttributesRecord{User: u, Verb: verb, APIGroup: apiGroup,
+			Resource: resource, Subresource: subresource, Namespace: namespace, Name: object, ResourceRequest: isResource, Path: path})
+		if d == authorizer.DecisionAllow || err != nil || (d == authorizer.DecisionDeny) != (r.reached == nil) || (d == authorizer.DecisionDeny) != (reason != "delegate") {
+			t.Fatalf("Authorize() = %v, %q, %v, delegate asked: %v", d, reason, err, r.reached != nil)
+		}
+		caller, err := o.Subjects.Of(t.Context(), u)
+		if r.reached == nil || caller.IsSystem() {
+			return
+		}
+		owned := func(ns string) bool {
+			owner, err := o.Owners.Of(t.Context(), ns)
+			return err == nil && !caller.IsZero() && owner == caller
+		}
+		switch {
+		case !isResource:
+			if path != "/healthz" && path != "/readyz" && (caller.IsZero() || len(path) < 4) {
+				t.Fatalf("path %q reached the delegate", path)
+			}
+		case err != nil || caller.IsZero():
+			t.Fatalf("a caller without a tenant (%v) reached the delegate", err)
+		case resource == "namespaces" && apiGroup == "" && verb == "create" && subresource == "":
+		case resource == "namespaces" && apiGroup == "":
+			if !owned(object) && !owned(namespace) {
+				t.Fatalf("namespace %q/%q reached the delegate", namespace, object)
+			}
+		case namespace != "":
+			if !owned(namespace) {
+				t.Fatalf("%s in %q reached the delegate", resource, namespace)
+			}
+		default:
+			open := map[string]bool{"selfsubjectreviews": true, "selfsubjectaccessreviews": true, "selfsubjectrulesreviews": true,
+				"storageclasses": true, "users": true, "groups": true, "userextras": true, "uids": true}
+			if !open[resource] {
+				t.Fatalf("%s without a namespace reached the delegate", resource)
+			}
+		}
+	})
+}
+
+// BenchmarkBoundary decides over a delegate that does nothing, with 100,000 namespaces known.
+func BenchmarkBoundary(b *testing.B) {
+	labels := make(map[string]string, 100_000)
+	list := make([]string, 0, 100_000)
+	for i := range 100_000 {
+		name := "tenant" + string(rune('a'+i%26)) + "--ns-" + itoa(i)
+		labels[name] = "tenant" + string(rune('a'+i%26))
+		list = append(list, name)
+	}
+	lister := newLister(b, labels)
+	owners := authz.NewOwners(lister.Get, nil)
+	o := options(nil)
+	o.Owners, o.Subjects.Owners = owners, owners
+	boundary := authz.New(o, nil, nil)
+	u := callerOf("tenanta")
+	for name, attributes := range map[string]func(i int) authorizer.Attributes{
+		"own namespace": func(i int) authorizer.Attributes {
+			return &authorizer.AttributesRecord{User: u, Verb: "get", Namespace: list[i%3800*26], Resource: "pods", Name: "p", ResourceRequest: true}
+		},
+		"foreign namespace": func(i int) authorizer.Attributes {
+			return &authorizer.AttributesRecord{User: u, Verb: "get", Namespace: list[i%3800*26+1], Resource: "pods", Name: "p", ResourceRequest: true}
+		},
+		"cluster scope": func(int) authorizer.Attributes {
+			return &authorizer.AttributesRecord{User: u, Verb: "list", Resource: "nodes", ResourceRequest: true}
+		},
+		"path": func(int) authorizer.Attributes {
+			return &authorizer.AttributesRecord{User: u, Verb: "get", Path: "/apis/apps/v1"}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			all := make([]authorizer.Attributes, 3800)
+			for i := range all {
+				all[i] = attributes(i)
+			}
+			b.ReportAllocs()
+			ctx := context.Background()
+			for i := 0; b.Loop(); i++ {
+				_, _, _ = boundary.Authorize(ctx, all[i%len(all)])
+			}
+		})
+	}
+}

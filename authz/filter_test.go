@@ -1,0 +1,226 @@
+package authz_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// served is what reaches the API handler.
+type served struct {
+	user     user.Info
+	info     *request.RequestInfo
+	selector string
+	path     string
+}
+
+// serve sends a request of u through a server's filters, with impersonated in the place of what the
+// impersonation filter would have made of it. It returns nil and the status where nothing was
+// served.
+func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int) {
+	t.Helper()
+	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
+	var got *served
+	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
+		got.user, _ = request.UserFrom(r.Context())
+		got.info, _ = request.RequestInfoFrom(r.Context())
+	}))
+	handler = filters.WithAuthorization(handler, boundary, scheme.Codecs)
+	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who := authz.NoteCaller(r.Context(), u)
+		if impersonated != nil {
+			who = impersonated
+		}
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
+	}))
+	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	answer := httptest.NewRecorder()
+	authz.WithCall(chain).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody))
+	return got, answer.Code
+}
+
+// TestNamespacesAreFiltered: every way to list or watch Namespaces reaches the handler limited to
+// the caller's tenant, in the query and in RequestInfo, or not at all.
+func TestNamespacesAreFiltered(t *testing.T) {
+	for query, want := range map[string]bool{
+		"":                           true,
+		"?watch=true":                true,
+		"?watch=1&resourceVersion=5": true,
+		"?limit=500&continue=abc":    true,
+		"?labelSelector=":            true,
+		"?labelSelector=env%3Dprod":  true,
+		"?labelSelector=kubetenant.dev%2Ftenant%3Da":                 true,
+		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // limited to both: nothing
+		"?labelSelector=%21kubetenant.dev%2Ftenant":                  true, // limited to both: nothing
+		"?fieldSelector=metadata.name%3Db--web":                      true,
+		"?fieldSelector=metadata.name%3Db--web&watch=true":           true,
+		"?labelSelector=a&labelSelector=kubetenant.dev%2Ftenant%3Db": false,
+		"?labelSelector=kubetenant.dev%2Ftenant%3Da&labelSelector=":  false,
+		"?LabelSelector=kubetenant.dev%2Ftenant%3Db":                 false,
+		"?labelSelector=a&labelselector=b":                           false,
+		"?labelSelector=((":                                          false,
+		"?labelSelector=%zz":                                         false,
+		"?a=b;labelSelector=kubetenant.dev%2Ftenant%3Db":             false,
+	} {
+		for _, path := range []string{"/api/v1/namespaces", "/api/v1/watch/namespaces", "/tenants/a/api/v1/namespaces"} {
+			got, code := serve(t, callerOf("a"), nil, path+query)
+			if (got != nil) != want {
+				t.Errorf("%s%s: served %v (%d), want %v", path, query, got != nil, code, want)
+			}
+			if got == nil {
+				continue
+			}
+			for where, text := range map[string]string{"query": got.selector, "RequestInfo": got.info.LabelSelector} {
+				selector, err := labels.Parse(text)
+				if err != nil || selector.Matches(labels.Set{tenant.Label: "b"}) || selector.Matches(labels.Set{"env": "prod"}) {
+					t.Errorf("%s%s: the selector in the %s is %q (%v)", path, query, where, text, err)
+				}
+			}
+			if strings.Contains(query, "prod") && !strings.Contains(got.selector, "env=prod") {
+				t.Errorf("%s%s: the caller's own selector is lost: %q", path, query, got.selector)
+			}
+		}
+	}
+	if got, code := serve(t, callerOf("a"), nil, "/api/v1/watch/namespaces/a--web"); got != nil {
+		t.Errorf("the old watch of one namespace is served (%d)", code)
+	}
+	if got, _ := serve(t, callerOf("system"), nil, "/api/v1/namespaces"); got == nil || got.selector != "" {
+		t.Errorf("the system tenant's list is %+v; want it unlimited", got)
+	}
+}
+
+func TestOnlyNamespacesAreFiltered(t *testing.T) {
+	for _, target := range []string{"/api/v1/pods", "/api/v1/pods?labelSelector=kubetenant.dev%2Ftenant%3Da", "/api/v1/nodes", "/apis/apps/v1/deployments"} {
+		if got, code := serve(t, callerOf("a"), nil, target); got != nil || code != http.StatusForbidden {
+			t.Errorf("%s: served %v, %d; want 403", target, got != nil, code)
+		}
+	}
+	if got, _ := serve(t, callerOf("a"), nil, "/api/v1/namespaces/a--web/pods?labelSelector=x"); got == nil || got.selector != "x" {
+		t.Errorf("a list in a namespace is %+v; want it as it was", got)
+	}
+}
+
+func TestTenantPaths(t *testing.T) {
+	for _, c := range []struct {
+		tenant, target string
+		path           string
+		code           int
+	}{
+		{"a", "/tenants/a/api/v1/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
+		{"a", "/tenants/a/apis", "/apis", 200},
+		{"a", "/tenants/b/api/v1/namespaces/a--web/pods", "", 403},
+		{"a", "/tenants/b/apis", "", 403},
+		{"a", "/tenants/system/apis", "", 403},
+		{"a", "/tenants/all/api/v1/namespaces", "", 403},
+		{"a", "/tenants/a/api/v1/namespaces/b--web/pods", "", 403},
+		{"a", "/tenants/a", "", 403},
+		{"a", "/tenants/a/", "", 403},
+		{"a", "/tenants/", "", 403},
+		{"a", "/tenants//api/v1/namespaces", "", 400},
+		{"a", "/tenants/./api", "", 400},
+		{"a", "/tenants/../api", "", 400},
+		{"a", "/tenants/a%2Fb/api", "", 400},
+		{"a", "/tenants/%61/api", "", 400},
+		{"a", "/tenants/A%20B/api", "", 400},
+		{"a", "/tenants/System/api", "", 400},
+		{"a", "/tenants/tenant/api", "", 400},
+		{"a", "/tenants/a/tenants/b/api", "", 400},
+		{"a", "/tenants/a//api", "", 400},
+		{"system", "/tenants/a/api/v1/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
+		{"system", "/tenants/a/api/v1/namespaces/b--web/pods", "", 403},
+		{"system", "/tenants/a/api/v1/namespaces/kube-system/pods", "", 403},
+		{"system", "/tenants/a/api/v1/nodes", "/api/v1/nodes", 200},
+		{"system", "/tenants/a/api/v1/pods", "", 403},
+		{"system", "/tenants/a/metrics", "/metrics", 200},
+		{"system", "/tenants/all/api/v1/pods", "/api/v1/pods", 200},
+		{"system", "/tenants/system/api/v1/pods", "/api/v1/pods", 200},
+	} {
+		got, code := serve(t, callerOf(c.tenant), nil, c.target)
+		switch {
+		case code != c.code:
+			t.Errorf("%s of tenant %s: %d, want %d", c.target, c.tenant, code, c.code)
+		case got != nil && got.path != c.path:
+			t.Errorf("%s of tenant %s: the handler sees %s, want %s", c.target, c.tenant, got.path, c.path)
+		}
+	}
+	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil || got.selector != "kubetenant.dev/tenant=a" {
+		t.Errorf("a narrowed list of namespaces is %+v; want it limited to a", got)
+	}
+}
+
+// TestImpersonatedUsersAreBound: what goes on to handlers and admission carries the tenant.
+func TestImpersonatedUsersAreBound(t *testing.T) {
+	root := &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}
+	carol := &user.DefaultInfo{Name: "carol"}
+	for _, c := range []struct {
+		name         string
+		real, become user.Info
+		want         string
+	}{
+		{"by a tenant's caller", callerOf("a"), carol, "a"},
+		{"by root with a tenant group", root, &user.DefaultInfo{Name: "carol", Groups: []string{"tenant:a"}}, "a"},
+		{"by root with the extra", root, callerOf("a"), "a"},
+		{"by root without a tenant", root, carol, ""},
+		{"another tenant's by a tenant's caller", callerOf("a"), callerOf("b"), ""},
+		{"the system's by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "system:kube-scheduler"}, "a"},
+		{"system masters by a tenant's caller", callerOf("a"), root, ""},
+		{"another tenant's group by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "carol", Groups: []string{"tenant:b"}}, ""},
+		{"a foreign service account by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "system:serviceaccount:kube-system:x"}, ""},
+	} {
+		got, code := serve(t, c.real, c.become, "/api/v1/namespaces/a--web/pods")
+		if (got != nil) != (c.want != "") {
+			t.Errorf("%s: served %v (%d), want tenant %q", c.name, got != nil, code, c.want)
+			continue
+		}
+		if got != nil {
+			if id, err := tenant.Of(got.user); id.String() != c.want || err != nil || got.user.GetName() != c.become.GetName() {
+				t.Errorf("%s: the handler sees %+v, %v", c.name, got.user, err)
+			}
+			if _, code := serve(t, c.real, c.become, "/api/v1/namespaces/b--web/pods"); code != http.StatusForbidden {
+				t.Errorf("%s: another tenant's namespace is served", c.name)
+			}
+			if _, code := serve(t, c.real, c.become, "/api/v1/nodes"); code != http.StatusForbidden {
+				t.Errorf("%s: nodes are served", c.name)
+			}
+		}
+	}
+}
+
+// FuzzTenantPath: whatever the path, a tenant's caller reaches nothing of another tenant's by it.
+func FuzzTenantPath(f *testing.F) {
+	for _, s := range []string{"/tenants/a/api/v1/namespaces/b--web/pods", "/tenants/b/api/v1/namespaces/b--web/pods", "/tenants/a/tenants/b/api",
+		"/tenants/%62/api/v1/namespaces/b--web/pods", "//tenants/b/apis", "/tenants/a/../b/apis", "/api/v1/namespaces/%62--web/pods", "/tenants/a/api/v1/watch/namespaces"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		if u, err := url.ParseRequestURI(target); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" || strings.ContainsAny(target, " \n\r\t\x00") {
+			return
+		}
+		got, _ := serve(t, callerOf("a"), nil, "http://x"+target)
+		if got == nil || !got.info.IsResourceRequest || got.info.Namespace == "a--web" {
+			return
+		}
+		if got.info.Resource == "namespaces" && got.info.APIGroup == "" && strings.Contains(got.selector, "kubetenant.dev/tenant=a") {
+			return
+		}
+		if got.info.Namespace == "" && (strings.HasPrefix(got.info.Resource, "selfsubject") || got.info.Resource == "storageclasses") {
+			return
+		}
+		t.Fatalf("%q is served: %+v", target, got.info)
+	})
+}

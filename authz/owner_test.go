@@ -1,0 +1,113 @@
+package authz_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// newLister is client-go's cache of namespaces.
+func newLister(t testing.TB, labels map[string]string) corelisters.NamespaceLister {
+	t.Helper()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	for name, label := range labels {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}
+		if err := indexer.Add(ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return corelisters.NewNamespaceLister(indexer)
+}
+
+func TestOwners(t *testing.T) {
+	o := authz.NewOwners(cached(map[string]string{"own": "a", "system": "system", "plain": "-", "empty": "", "bad": "a b", "reserved": "ALL"}), nil)
+	for namespace, want := range map[string]string{"own": "a", "system": "system", "plain": "system", "empty": "", "bad": "", "reserved": "", "missing": "", "": ""} {
+		if id, err := o.Of(t.Context(), namespace); id.String() != want || err != nil {
+			t.Errorf("Of(%q) = %q, %v; want %q", namespace, id, err, want)
+		}
+	}
+	if id, err := o.Of(t.Context(), "away"); !id.IsZero() || !errors.Is(err, errAway) {
+		t.Errorf("Of(away) = %q, %v; want the error", id, err)
+	}
+}
+
+func notFound(name string) error { return apierrors.NewNotFound(corev1.Resource("namespaces"), name) }
+
+// TestLiveReads: a namespace that the cache does not know yet is read once for all who ask.
+func TestLiveReads(t *testing.T) {
+	var reads atomic.Int32
+	release := make(chan struct{})
+	o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		reads.Add(1)
+		<-release
+		if name != "new" {
+			return nil, notFound(name)
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: "a"}}}, nil
+	})
+	var all sync.WaitGroup
+	var started sync.WaitGroup
+	for range 50 {
+		started.Add(1)
+		all.Go(func() {
+			started.Done()
+			if id, err := o.Of(t.Context(), "new"); id.String() != "a" || err != nil {
+				t.Errorf("Of(new) = %q, %v", id, err)
+			}
+		})
+	}
+	started.Wait()
+	close(release)
+	all.Wait()
+	if n := reads.Load(); n > 50/2 {
+		t.Errorf("%d live reads for 50 questions at the same time", n)
+	}
+}
+
+// TestLiveReadsAreBounded: asking for names that do not exist reaches the server a few times only,
+// and the answer stays the one for a missing namespace.
+func TestLiveReadsAreBounded(t *testing.T) {
+	var reads atomic.Int32
+	o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		reads.Add(1)
+		return nil, notFound(name)
+	})
+	for i := range 1000 {
+		if id, err := o.Of(t.Context(), "missing-"+itoa(i)); !id.IsZero() || err != nil {
+			t.Fatalf("Of() = %q, %v; want nobody", id, err)
+		}
+	}
+	if n := reads.Load(); n > 200 {
+		t.Errorf("%d live reads for 1000 missing names", n)
+	}
+}
+
+func TestLiveReadsThatFailDeny(t *testing.T) {
+	o := authz.NewOwners(cached(nil), func(context.Context, string) (*corev1.Namespace, error) { return nil, errAway })
+	if id, err := o.Of(t.Context(), "new"); !id.IsZero() || !errors.Is(err, errAway) {
+		t.Errorf("Of() = %q, %v; want the error", id, err)
+	}
+	blocked := authz.NewOwners(cached(nil), func(ctx context.Context, _ string) (*corev1.Namespace, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if id, err := blocked.Of(ctx, "new"); !id.IsZero() || err == nil {
+		t.Errorf("Of() with an ended context = %q, %v; want an error", id, err)
+	}
+}

@@ -1,0 +1,131 @@
+package authz_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+)
+
+// rules is a delegate that lists the same rules everywhere.
+type rules struct {
+	resources []authorizer.ResourceRuleInfo
+	paths     []authorizer.NonResourceRuleInfo
+	err       error
+}
+
+func (r *rules) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	return r.resources, r.paths, false, r.err
+}
+
+func rule(verbs, groups, resources string, names ...string) authorizer.ResourceRuleInfo {
+	split := func(s string) []string { return strings.Split(s, ",") }
+	return &authorizer.DefaultResourceRuleInfo{Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: names}
+}
+
+// listed returns "verbs group/resources names" of the rules for a caller of a.
+func listed(t *testing.T, r *rules, u user.Info, namespace string) ([]string, []string, bool) {
+	t.Helper()
+	resources, paths, incomplete, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), u, namespace)
+	if !errors.Is(err, r.err) {
+		t.Fatal(err)
+	}
+	var texts, urls []string
+	for _, rule := range resources {
+		texts = append(texts, strings.Join(rule.GetVerbs(), ",")+" "+strings.Join(rule.GetAPIGroups(), ",")+"/"+strings.Join(rule.GetResources(), ",")+
+			" "+strings.Join(rule.GetResourceNames(), ","))
+	}
+	for _, rule := range paths {
+		urls = append(urls, strings.Join(rule.GetNonResourceURLs(), ","))
+	}
+	return texts, urls, incomplete
+}
+
+func TestRulesAreCutToWhatIsTrue(t *testing.T) {
+	r := &rules{resources: []authorizer.ResourceRuleInfo{
+		rule("get,list", "", "pods,pods/log"),
+		rule("*", "apps", "deployments"),
+		rule("*", "*", "*"),
+		rule("get", "", "*"),
+		rule("get,delete", "", "nodes,namespaces"),
+		rule("get", "", "secrets", "one"),
+		rule("get,create", "storage.k8s.io", "storageclasses"),
+		rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+		rule("impersonate", "", "serviceaccounts"),
+		rule("get", "example.com", "widgets"),
+		rule("use", "", "pods/*"),
+	}, paths: []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get"},
+		NonResourceURLs: []string{"/healthz", "/api", "/api/*", "/apis/*", "*", "/metrics", "/api*"}}}}
+	got, paths, incomplete := listed(t, r, callerOf("a"), "a--web")
+	want := []string{
+		"get,list /pods ", "get,list /pods/log ",
+		"get,list,watch,create,update,patch,delete,deletecollection apps/deployments ",
+		"get /secrets one",
+		"get storage.k8s.io/storageclasses ",
+		"create authorization.k8s.io/selfsubjectaccessreviews ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"/healthz,/api,/api/*,/apis/*"}, paths); diff != "" {
+		t.Error(diff)
+	}
+	if !incomplete {
+		t.Error("something was cut and the answer is said to be complete")
+	}
+	if _, _, incomplete := listed(t, &rules{resources: r.resources[:1]}, callerOf("a"), "a--web"); incomplete {
+		t.Error("nothing was cut and the answer is said to be incomplete")
+	}
+}
+
+func TestRulesOfOthersAreNotListed(t *testing.T) {
+	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
+	for _, namespace := range []string{"b--web", "kube-system", "bad", "missing", ""} {
+		if got, paths, incomplete := listed(t, r, callerOf("a"), namespace); len(got)+len(paths) > 0 || !incomplete {
+			t.Errorf("rules of a in %q: %v, %v, incomplete %v; want none", namespace, got, paths, incomplete)
+		}
+	}
+	if got, _, incomplete := listed(t, r, &user.DefaultInfo{Name: "nobody"}, "a--web"); len(got) > 0 || !incomplete {
+		t.Errorf("rules of nobody: %v", got)
+	}
+	if got, _, incomplete := listed(t, r, callerOf("system"), "b--web"); len(got) != 1 || incomplete {
+		t.Errorf("rules of the system tenant: %v, incomplete %v; want the delegate's", got, incomplete)
+	}
+	if _, _, _, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil || strings.Contains(err.Error(), errAway.Error()) {
+		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
+	}
+}
+
+// TestReasonsAreDocumented holds docs/reasons.md to the reasons of the code.
+func TestReasonsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.SplitSeq(string(page), "\n") {
+		if strings.HasPrefix(line, "| `tenant ") {
+			rows++
+		}
+	}
+	seen := map[authz.Reason]bool{}
+	for _, r := range authz.Reasons() {
+		if !strings.Contains(string(page), "\n| `"+string(r)+"` | ") {
+			t.Errorf("docs/reasons.md has no row for %q", r)
+		}
+		if seen[r] || strings.ToLower(string(r)) != string(r) || !strings.Contains(string(r), ": ") {
+			t.Errorf("%q is not of the form \"area: fact\", or stands twice", r)
+		}
+		seen[r] = true
+	}
+	if rows != len(seen) {
+		t.Errorf("docs/reasons.md has %d rows, the code %d reasons", rows, len(seen))
+	}
+}

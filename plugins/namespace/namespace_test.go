@@ -1,0 +1,82 @@
+package namespace_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func plugin(id tenant.ID, err error) namespace.Interface {
+	return namespace.New(namespace.Options{PrefixRequired: true, PodSecurity: "baseline",
+		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, err }})
+}
+
+func write(op admission.Operation, obj, old runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(obj, old, corev1.SchemeGroupVersion.WithKind("Namespace"), "", "",
+		corev1.SchemeGroupVersion.WithResource("namespaces"), "", op, nil, false, &user.DefaultInfo{Name: "u"})
+}
+
+func TestAnUnknownCallerIsRefused(t *testing.T) {
+	for name, p := range map[string]namespace.Interface{
+		"unbound":     plugin(tenant.ID{}, tenant.ErrUnbound),
+		"not known":   plugin(tenant.System(), errors.New("away")),
+		"zero tenant": plugin(tenant.ID{}, nil),
+	} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x--y"}}
+		mutated := p.Admit(t.Context(), write(admission.Create, ns, nil), nil)
+		validated := p.Validate(t.Context(), write(admission.Create, ns, nil), nil)
+		if mutated == nil && validated == nil {
+			t.Errorf("%s: a namespace is created, labels %v", name, ns.Labels)
+		}
+	}
+}
+
+// TestValidationDoesNotTrustMutation: what another plugin changed after ours mutated is refused.
+func TestValidationDoesNotTrustMutation(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugin(a, nil)
+	for name, labels := range map[string]map[string]string{
+		"no labels":               nil,
+		"another tenant":          {tenant.Label: "b", namespace.EnforceLabel: "baseline"},
+		"no pod security":         {tenant.Label: "a"},
+		"pod security lowered":    {tenant.Label: "a", namespace.EnforceLabel: "privileged"},
+		"the tenant label absent": {namespace.EnforceLabel: "baseline"},
+	} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
+		if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); err == nil {
+			t.Errorf("%s: Validate() = nil", name)
+		}
+	}
+	if err := p.Validate(t.Context(), write(admission.Create, nil, nil), nil); err == nil {
+		t.Error("a write without an object passes")
+	}
+	old := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: "a"}}}
+	if err := plugin(tenant.System(), nil).Validate(t.Context(), write(admission.Update, &corev1.Namespace{}, old), nil); err == nil {
+		t.Error("the label is taken away by the system tenant")
+	}
+}
+
+// TestTheSharedMapIsNotChanged: a label map that the old object shares with the new one stays.
+func TestTheSharedMapIsNotChanged(t *testing.T) {
+	shared := map[string]string{"env": "x"}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: shared}}
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plugin(a, nil).Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil || ns.Labels[tenant.Label] != "a" || len(shared) != 1 {
+		t.Errorf("Admit() = %v, labels %v, shared %v", err, ns.Labels, shared)
+	}
+}

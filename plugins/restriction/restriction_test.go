@@ -1,0 +1,103 @@
+package restriction_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/restriction"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func plugin(subject tenant.ID, subjectErr error, owner tenant.ID, ownerErr error) admission.ValidationInterface {
+	return restriction.New(restriction.Options{
+		Resources: []schema.GroupResource{{Group: "apps", Resource: "daemonsets"}, {Resource: "nodes"}},
+		Subject:   func(context.Context, user.Info) (tenant.ID, error) { return subject, subjectErr },
+		Owner:     func(context.Context, string) (tenant.ID, error) { return owner, ownerErr },
+	})
+}
+
+func write(version, subresource string, op admission.Operation, obj, old runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{Group: "apps", Version: version, Kind: "DaemonSet"}, "ns", "d",
+		schema.GroupVersionResource{Group: "apps", Version: version, Resource: "daemonsets"}, subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
+}
+
+// TestWhatIsNotKnownIsRefused: an unresolved caller is not the system's, an unresolved namespace is
+// not the system's.
+func TestWhatIsNotKnownIsRefused(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := errors.New("away")
+	ds := &appsv1.DaemonSet{}
+	for _, c := range []struct {
+		name    string
+		plugin  admission.ValidationInterface
+		allowed bool
+	}{
+		{"system in system space", plugin(tenant.System(), nil, tenant.System(), nil), true},
+		{"system in tenant space", plugin(tenant.System(), nil, a, nil), false},
+		{"system in nobody's space", plugin(tenant.System(), nil, tenant.ID{}, nil), false},
+		{"system where the owner is not known", plugin(tenant.System(), nil, tenant.System(), away), false},
+		{"a tenant in system space", plugin(a, nil, tenant.System(), nil), false},
+		{"a caller without a tenant", plugin(tenant.ID{}, tenant.ErrUnbound, tenant.System(), nil), false},
+		{"a caller who is not known", plugin(tenant.System(), away, tenant.System(), nil), false},
+		{"a zero caller", plugin(tenant.ID{}, nil, tenant.System(), nil), false},
+	} {
+		for _, version := range []string{"v1", "v1beta2", "v2"} {
+			if err := c.plugin.Validate(t.Context(), write(version, "", admission.Create, ds, nil), nil); (err == nil) != c.allowed {
+				t.Errorf("%s, %s: Validate() = %v", c.name, version, err)
+			}
+		}
+	}
+}
+
+// TestUpkeep: in tenant space the system tenant may write the status and the finalizers, whatever
+// kind of object it is, and nothing besides.
+func TestUpkeep(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugin(tenant.System(), nil, a, nil)
+	typed := func(finalizer, label string) runtime.Object {
+		ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer}, ResourceVersion: finalizer, Labels: map[string]string{"l": label}}}
+		ds.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: finalizer}}
+		return ds
+	}
+	custom := func(finalizer, label string) runtime.Object {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetFinalizers([]string{finalizer})
+		u.SetLabels(map[string]string{"l": label})
+		return u
+	}
+	for name, make := range map[string]func(string, string) runtime.Object{"typed": typed, "custom": custom} {
+		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "1")), nil); err != nil {
+			t.Errorf("%s: finalizers = %v", name, err)
+		}
+		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "2")), nil); err == nil || !strings.Contains(err.Error(), "tenant's namespace") {
+			t.Errorf("%s: finalizers and a label = %v", name, err)
+		}
+		if err := p.Validate(t.Context(), write("v1", "status", admission.Update, make("x", "1"), make("y", "2")), nil); err != nil {
+			t.Errorf("%s: status = %v", name, err)
+		}
+		for _, sub := range []string{"scale", "Status", "status/x"} {
+			if err := p.Validate(t.Context(), write("v1", sub, admission.Update, make("x", "1"), make("y", "2")), nil); err == nil {
+				t.Errorf("%s: subresource %s is written", name, sub)
+			}
+		}
+	}
+	if err := p.Validate(t.Context(), write("v1", "", admission.Update, nil, nil), nil); err == nil {
+		t.Error("an update without objects passes")
+	}
+}

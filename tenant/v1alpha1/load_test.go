@@ -1,0 +1,170 @@
+package v1alpha1_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
+
+func TestDecodeIsStrict(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":             {"", "empty document"},
+		"another kind":      {"apiVersion: kubetenant.dev/v1alpha1\nkind: Other\n", "want apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration"},
+		"another version":   {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "want apiVersion"},
+		"no kind":           {"authentication: {}\n", "want apiVersion"},
+		"unknown field":     {header + "authentication: { surces: [] }\n", `unknown field "authentication.surces"`},
+		"field in a case":   {header + "Authentication: {}\n", `unknown field "Authentication"`},
+		"duplicate field":   {header + "authentication: {}\nauthentication: {}\n", "already set in map"},
+		"unknown in a list": {header + "authentication: { sources: [ { name: x, x509: { ca: y } } ] }\n", `unknown field "authentication.sources[0].x509.ca"`},
+		"wrong type":        {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
+		"not YAML":          {header + "\t{", "yaml"},
+		"a list":            {"- a\n", "cannot unmarshal array"},
+	} {
+		_, err := v1alpha1.Decode([]byte(c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: Decode() = %v; want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestDecodeReportsEveryProblem(t *testing.T) {
+	_, err := v1alpha1.Decode([]byte(header + `
+authentication:
+  sources:
+  - { name: "A", x509: {} }
+  - { name: two, tenants: ["a b"], tokenFile: { path: "" } }
+admission: { namespace: { podSecurity: loose } }
+`))
+	all, ok := err.(utilerrors.Aggregate)
+	if !ok || len(all.Errors()) != 6 {
+		t.Errorf("Decode() = %v; want six problems", err)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := v1alpha1.Decode([]byte(header + `
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: ca.crt } }
+  - { name: tokens, tokenFile: { path: t.csv } }
+  - { name: proxy, tenants: [a], frontProxy: {} }
+authorization: { sharedClusterResources: [] }
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, tokens := c.Authentication.Sources[0], c.Authentication.Sources[1]
+	if diff := cmp.Diff([]string{"*", "system"}, certs.Tenants); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"system:masters", "kubeadm:cluster-admins"}, certs.X509.SystemOrganizations); diff != "" {
+		t.Error(diff)
+	}
+	if certs.X509.OldFormat != v1alpha1.OldFormatAllow || *tokens.TokenFile.DefaultTenant != "system" {
+		t.Errorf("defaults = %v, %v", certs.X509.OldFormat, *tokens.TokenFile.DefaultTenant)
+	}
+	z := c.Authorization
+	if len(z.SystemSubjects.Users) != 6 || len(z.SystemSubjects.Groups) != 4 || len(z.SystemNamespaces) != 4 || len(z.UnboundAllow.Paths) != 6 {
+		t.Errorf("defaults = %+v", z)
+	}
+	if z.SharedClusterResources == nil || len(z.SharedClusterResources) != 0 {
+		t.Errorf("a list that is given was replaced: %v", z.SharedClusterResources)
+	}
+}
+
+func TestLoadResolvesPaths(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tenancy.yaml")
+	text := header + "authentication: { sources: [ { name: a, tokenFile: { path: t.csv } }, { name: b, tokenFile: { path: /abs/t.csv } } ] }\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := v1alpha1.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Authentication.Sources[0].TokenFile.Path; got != filepath.Join(dir, "t.csv") {
+		t.Errorf("relative path = %s", got)
+	}
+	if got := c.Authentication.Sources[1].TokenFile.Path; got != "/abs/t.csv" {
+		t.Errorf("absolute path = %s", got)
+	}
+	if _, err := v1alpha1.Load(dir); err == nil || !strings.Contains(err.Error(), "regular file") {
+		t.Errorf("Load of a folder = %v", err)
+	}
+}
+
+const scenarioHeader = "apiVersion: kubetenant.dev/v1alpha1\nkind: Scenario\nmetadata: { name: s }\n"
+
+func TestDecodeScenarios(t *testing.T) {
+	good := scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n"
+	all, err := v1alpha1.DecodeScenarios([]byte("---\n" + good + "---\n" + good))
+	if err != nil || len(all) != 2 || all[0].Delegate != v1alpha1.DelegateRBAC {
+		t.Errorf("DecodeScenarios() = %v, %v; want two behind RBAC", all, err)
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing":               {"---\n", "no scenario"},
+		"a misspelt field":      {good + "---\n" + scenarioHeader + "case: []\n", "document 2: unknown field"},
+		"neither cases":         {scenarioHeader, "either cases or invalid"},
+		"a name twice":          {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } }, { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n", "Duplicate"},
+		"two credentials":       {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true, bearerToken: x }, expect: { unauthenticated: true } } ]\n", "exactly one kind"},
+		"no expectation":        {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: {} } ]\n", "user, unauthenticated or refused"},
+		"decision of nothing":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { decision: deny } } ]\n", "user, unauthenticated or refused"},
+		"a request undecided":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: { unauthenticated: true } } ]\n", "decision or notAllowed"},
+		"an unknown decision":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: { decision: maybe } } ]\n", "Unsupported value"},
+		"an unknown delegate":   {scenarioHeader + "delegate: Root\ncases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n", "delegate"},
+		"an update of nothing":  {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: UPDATE }, expect: { admitted: true } } ]\n", "object and oldObject"},
+		"an unknown operation":  {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: PATCH }, expect: { admitted: true } } ]\n", "Unsupported value"},
+		"an unknown patch":      {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {}, via: post }, expect: { admitted: true } } ]\n", "via"},
+		"admitted and denied":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {} }, expect: { admitted: true, denied: x } } ]\n", "or denied"},
+		"a request and a write": {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get }, admit: { operation: CREATE, object: {} }, expect: { admitted: true } } ]\n", "request already"},
+	} {
+		_, err := v1alpha1.DecodeScenarios([]byte(c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: DecodeScenarios() = %v; want %q", name, err, c.want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(header + "authentication: { sources: [ { name: a, tokenFile: { path: t.csv } } ] }\n"))
+	f.Add([]byte(`{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration"}`))
+	f.Add([]byte(header + "authentication: &a { sources: *a }\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := v1alpha1.Decode(data)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("Decode() = %v, %v; want one of them", c, err)
+		}
+		if err == nil && len(v1alpha1.Validate(&c.Settings, nil)) > 0 {
+			t.Fatal("a decoded configuration is not valid")
+		}
+	})
+}
+
+func FuzzDecodeScenarios(f *testing.F) {
+	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data[:min(len(data), 4096)])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, err := v1alpha1.DecodeScenarios(data)
+		if (len(all) == 0) == (err == nil) {
+			t.Fatalf("DecodeScenarios() = %d, %v; want one of them", len(all), err)
+		}
+	})
+}
