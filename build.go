@@ -51,6 +51,11 @@ func newBuilder(c Cluster) (*builder, error) {
 		}
 	}
 	b.owners = authz.NewOwners(c.Namespaces.Get, live)
+	if c.ClientCA != nil {
+		if err := frontproxy.CheckAuthorities(c.RequestHeader, c.ClientCA.CurrentCABundleContent()); err != nil {
+			return nil, err
+		}
+	}
 	if c.Register != nil {
 		if err := c.Register(b.metrics.reloads); err != nil {
 			return nil, err
@@ -95,9 +100,6 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 		}
 		chain.Sources = append(chain.Sources, built)
 	}
-	if err := b.checkAuthorities(g); err != nil {
-		return nil, err
-	}
 	g.authenticator = authn.New(chain)
 	g.boundary = b.boundary(&config.Authorization, names)
 	subject := g.boundary.Subjects.Of
@@ -108,21 +110,6 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 		Subject: subject, PrefixRequired: n.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: n.PodSecurity,
 		AllowedLabels: n.AllowedLabels, AllowedAnnotations: n.AllowedAnnotations})
 	return g, nil
-}
-
-// checkAuthorities refuses a server whose every client could speak as the front proxy.
-func (b *builder) checkAuthorities(g *generation) error {
-	if b.RequestHeader == nil {
-		return nil
-	}
-	var bundles [][]byte
-	for _, ca := range g.clientCAs {
-		bundles = append(bundles, ca())
-	}
-	if b.ClientCA != nil {
-		bundles = append(bundles, b.ClientCA.CurrentCABundleContent())
-	}
-	return frontproxy.CheckAuthorities(b.RequestHeader, bundles...)
 }
 
 // systemNames are the names that only the system tenant's callers may bear, of the whole

@@ -39,6 +39,9 @@ func (b *builder) source(ctx context.Context, config *v1alpha1.Settings, src *v1
 		if b.RequestHeader == nil {
 			return s, errors.New("the server trusts no front proxy (--requestheader-client-ca-file is not set)")
 		}
+		if len(b.RequestHeader.AllowedClientNames.Value()) == 0 {
+			return s, frontproxy.ErrAnyName
+		}
 		s.Request = frontproxy.New(b.RequestHeader)
 	default:
 		err = errors.New("no kind set")
@@ -49,7 +52,11 @@ func (b *builder) source(ctx context.Context, config *v1alpha1.Settings, src *v1
 func (b *builder) certificates(ctx context.Context, config *v1alpha1.X509, s *authn.Source, g *generation) error {
 	report := b.report(ctx)
 	file, err := reload.Open(config.ClientCAFile, func(data []byte) (dynamiccertificates.CAContentProvider, error) {
-		return dynamiccertificates.NewStaticCAContent("client CA", data)
+		content, err := dynamiccertificates.NewStaticCAContent("client CA", data)
+		if err != nil {
+			return nil, err
+		}
+		return content, frontproxy.CheckAuthorities(b.RequestHeader, data)
 	}, func(path string, err error) {
 		report(path, err)
 		b.cas.changed()

@@ -95,6 +95,26 @@ func TestWhatEveryCallerIsGiven(t *testing.T) {
 	}
 }
 
+// TestQualifiedNamesAreJudged: a tenant whose name begins a reserved name cannot complete it.
+func TestQualifiedNamesAreJudged(t *testing.T) {
+	h := authn.Hygiene{Source: "src", Tenants: set(t, "*"), QualifyNames: true, Reserved: &tenant.SystemNames{
+		Users: []string{"infra:root"}, UserPrefixes: []string{"boot:"}, Groups: []string{"kubeadm:cluster-admins"}}}
+	for _, c := range []struct {
+		user *user.DefaultInfo
+		want error
+	}{
+		{&user.DefaultInfo{Name: "u", Groups: []string{"cluster-admins"}, Extra: of("kubeadm")}, authn.ErrReservedGroup},
+		{&user.DefaultInfo{Name: "root", Extra: of("infra")}, authn.ErrReservedUser},
+		{&user.DefaultInfo{Name: "u", Extra: of("boot")}, authn.ErrReservedUser},
+		{&user.DefaultInfo{Name: "root", Groups: []string{"cluster-admins"}, Extra: of("other")}, nil},
+	} {
+		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(c.user)}}})
+		if resp, _, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %+v, %v; want %v", c.user, resp, err, c.want)
+		}
+	}
+}
+
 func TestOrder(t *testing.T) {
 	var asked []string
 	ask := func(name string, ok bool, err error) authenticator.Request {

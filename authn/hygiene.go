@@ -48,17 +48,28 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 	case name == "":
 		return ErrNameless
 	}
-	if name = h.UsernamePrefix + name; tenant.IsServiceAccountName(name) || !id.IsSystem() && h.Reserved.ReservedUser(name) {
+	qualifier := h.qualifier(id)
+	if name = h.UsernamePrefix + name; tenant.IsServiceAccountName(name) ||
+		!id.IsSystem() && (h.Reserved.ReservedUser(name) || h.Reserved.ReservedUser(qualifier+name)) {
 		return ErrReservedUser
 	}
 	for _, group := range groups {
 		group = h.GroupsPrefix + group
 		if tenant.IsServiceAccountName(group) || strings.HasPrefix(group, tenant.GroupPrefix) ||
-			!id.IsSystem() && h.Reserved.ReservedGroup(group) {
+			!id.IsSystem() && (h.Reserved.ReservedGroup(group) || h.Reserved.ReservedGroup(qualifier+group)) {
 			return ErrReservedGroup
 		}
 	}
 	return nil
+}
+
+// qualifier is what names of tenant id begin with when they leave the chain. A tenant "kubeadm" could
+// make "kubeadm:cluster-admins" of a harmless group, so names are judged with it too.
+func (h *Hygiene) qualifier(id tenant.ID) string {
+	if !h.QualifyNames || id.IsSystem() {
+		return ""
+	}
+	return id.String() + ":"
 }
 
 // refusal is an error that names the source that claimed the credential.
@@ -108,10 +119,7 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	}
 	extra[tenant.SourceKey] = []string{h.Source}
 
-	qualifier := ""
-	if h.QualifyNames && !id.IsSystem() {
-		qualifier = id.String() + ":"
-	}
+	qualifier := h.qualifier(id)
 	groups := make([]string, 0, len(u.GetGroups())+2)
 	for _, group := range u.GetGroups() {
 		groups = append(groups, qualifier+h.GroupsPrefix+group)

@@ -101,7 +101,7 @@ type verdict struct {
 // check returns the attributes for the delegate, or nil and the reason of the denial.
 func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, Reason) {
 	c := callFrom(ctx)
-	id, u, v := b.caller(ctx, c, a.GetUser())
+	id, u, v := b.caller(ctx, c, a)
 	if v.reason == "" {
 		v = b.decide(ctx, c, id, a)
 	}
@@ -109,10 +109,11 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		klog.FromContext(ctx).Info("Denied by the tenant boundary", "reason", v.reason, "err", v.err)
 	}
 	// Only the request's own question is annotated: the event has one place for each key.
-	if own := c != nil && !isImpersonation(a.GetVerb()); own {
-		annotate(ctx, id, v)
+	if own := c != nil && !isImpersonation(a); own {
+		annotate(ctx, c.path, id, v)
+		c.bound, c.pin = nil, nil
 		if v.reason == "" {
-			c.pin = v.pin
+			c.bound, c.pin = u, v.pin
 		}
 	}
 	switch {
@@ -124,15 +125,17 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	return &attributes{Attributes: a, user: u, pin: v.pin}, ""
 }
 
-// caller returns whose the request is, and the user to go on with.
-func (b *Boundary) caller(ctx context.Context, c *call, u user.Info) (tenant.ID, user.Info, verdict) {
+// caller returns whose the request is, and the user to go on with. Whether somebody may be
+// impersonated is always asked by the real caller, of whom the question may hold a changed copy.
+func (b *Boundary) caller(ctx context.Context, c *call, a authorizer.Attributes) (tenant.ID, user.Info, verdict) {
+	u := a.GetUser()
 	if u == nil {
 		return tenant.ID{}, nil, verdict{reason: ReasonNoTenant}
 	}
 	var id tenant.ID
 	var err error
-	if c.isReal(u) {
-		id, err = b.Subjects.Of(ctx, u)
+	if c.isReal(u) || isImpersonation(a) {
+		id, err = b.Subjects.Of(ctx, c.realOr(u))
 	} else {
 		var real tenant.ID
 		real, err = b.Subjects.Of(ctx, c.real)
@@ -143,7 +146,7 @@ func (b *Boundary) caller(ctx context.Context, c *call, u user.Info) (tenant.ID,
 			return tenant.ID{}, nil, verdict{reason: ReasonImpersonation}
 		}
 		if err == nil {
-			u = c.bind(u, id)
+			u = bind(u, id)
 		}
 	}
 	switch {
@@ -162,7 +165,7 @@ func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, a authoriz
 	switch {
 	case id.IsZero():
 		return b.decideUnbound(a)
-	case c != nil && c.path != (tenantPath{}) && !isImpersonation(a.GetVerb()):
+	case c != nil && c.path != (tenantPath{}) && !isImpersonation(a):
 		return b.decideOnTenantPath(ctx, c, id, a)
 	case id.IsSystem():
 		return verdict{}
@@ -187,7 +190,7 @@ func (b *Boundary) decideUnbound(a authorizer.Attributes) verdict {
 // decideOnTenantPath narrows a request to the tenant that its path names.
 func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
 	switch {
-	case c.path.all && (!id.IsSystem() || !isRead(a.GetVerb())):
+	case c.path.all && (!id.IsSystem() || !isPlainRead(a)):
 		return verdict{reason: ReasonTenantPathAll}
 	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
 		return verdict{}
@@ -195,6 +198,8 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID
 		return verdict{reason: ReasonTenantPath}
 	case id.IsSystem() && b.isClusterRead(a):
 		return verdict{}
+	case id.IsSystem() && a.GetVerb() == "create" && resourceOf(a) == namespaces:
+		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}
 	return b.decideTenant(ctx, c, c.path.id, a)
 }
@@ -202,22 +207,38 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID
 // isClusterRead reports whether a only reads what belongs to no space: the paths and the
 // cluster-scoped resources, which a narrowed caller of the system tenant keeps.
 func (b *Boundary) isClusterRead(a authorizer.Attributes) bool {
-	if !a.IsResourceRequest() {
-		return true
-	}
-	return isRead(a.GetVerb()) && resourceOf(a) != namespaces && b.Scopes.Of(resourceOf(a)) == ScopeCluster
+	return isPlainRead(a) && (!a.IsResourceRequest() ||
+		resourceOf(a) != namespaces && b.Scopes.Of(resourceOf(a)) == ScopeCluster)
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-func isImpersonation(verb string) bool { return strings.HasPrefix(verb, "impersonate") }
+// isPlainRead reports whether a reads what the server itself holds: a get that connects to
+// something behind it may do anything there.
+func isPlainRead(a authorizer.Attributes) bool {
+	switch a.GetSubresource() {
+	case "proxy", "exec", "attach", "portforward":
+		return false
+	}
+	return isRead(a.GetVerb())
+}
+
+// isImpersonation reports whether a asks if somebody may be impersonated, not about the request
+// itself. The verb of a request for a path is its HTTP method, which cannot hold a colon (RFC 9110,
+// section 5.6.2).
+func isImpersonation(a authorizer.Attributes) bool {
+	if !a.IsResourceRequest() {
+		return strings.HasPrefix(a.GetVerb(), "impersonate-on:")
+	}
+	return strings.HasPrefix(a.GetVerb(), "impersonate")
+}
 
 func resourceOf(a authorizer.Attributes) schema.GroupResource {
 	return schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
 }
 
 // annotate writes into the audit event what was decided about the request itself.
-func annotate(ctx context.Context, id tenant.ID, v verdict) {
+func annotate(ctx context.Context, path tenantPath, id tenant.ID, v verdict) {
 	const domain = "authorization.kubetenant.dev/"
 	decision := "delegate"
 	if v.reason != "" {
@@ -232,6 +253,9 @@ func annotate(ctx context.Context, id tenant.ID, v verdict) {
 	}
 	if !v.owner.IsZero() {
 		kv = append(kv, domain+"owner-tenant", v.owner.String())
+	}
+	if path != (tenantPath{}) { // the event's own URI has lost it
+		kv = append(kv, domain+"path-tenant", path.String())
 	}
 	audit.AddAuditAnnotations(ctx, kv...)
 }

@@ -19,7 +19,7 @@ type call struct {
 	query string    // as it came
 	real  user.Info // who was authenticated; nil before, and for the server's own loopback client
 
-	bound user.Info           // the impersonated user with its tenant, to go on with
+	bound user.Info           // the user to go on with: an impersonated one with its tenant
 	pin   labels.Requirements // the selector that the answer must be limited to, to go on with
 }
 
@@ -89,11 +89,18 @@ func WithTenant(next http.Handler) http.Handler {
 // loopback client's, counts as not impersonated: it is the system tenant's either way.
 func (c *call) isReal(u user.Info) bool { return c == nil || c.real == nil || u == c.real }
 
-// bind keeps u bound to id for the API handler and returns it.
-func (c *call) bind(u user.Info, id tenant.ID) user.Info {
+// realOr returns who was authenticated, or u where that is not noted.
+func (c *call) realOr(u user.Info) user.Info {
+	if c == nil || c.real == nil {
+		return u
+	}
+	return c.real
+}
+
+// bind returns u bound to id, u itself where it is so already.
+func bind(u user.Info, id tenant.ID) user.Info {
 	if bound, err := tenant.Of(u); err == nil && bound == id {
 		return u
 	}
-	c.bound = tenant.Bind(u, id)
-	return c.bound
+	return tenant.Bind(u, id)
 }

@@ -32,6 +32,11 @@ type served struct {
 // served.
 func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int) {
 	t.Helper()
+	return send(t, u, impersonated, http.MethodGet, target)
+}
+
+func send(t *testing.T, u, impersonated user.Info, method, target string) (*served, int) {
+	t.Helper()
 	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
 	var got *served
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -50,7 +55,7 @@ func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	answer := httptest.NewRecorder()
-	authz.WithCall(chain).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody))
+	authz.WithCall(chain).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
 	return got, answer.Code
 }
 
@@ -147,7 +152,12 @@ func TestTenantPaths(t *testing.T) {
 		{"system", "/tenants/a/api/v1/nodes", "/api/v1/nodes", 200},
 		{"system", "/tenants/a/api/v1/pods", "", 403},
 		{"system", "/tenants/a/metrics", "/metrics", 200},
+		{"system", "/tenants/a/api/v1/nodes/n/proxy/exec/b--web/p/c", "", 403},
+		{"system", "/tenants/a/api/v1/nodes/n/status", "/api/v1/nodes/n/status", 200},
 		{"system", "/tenants/all/api/v1/pods", "/api/v1/pods", 200},
+		{"system", "/tenants/all/api/v1/nodes/n/proxy/x", "", 403},
+		{"system", "/tenants/all/api/v1/namespaces/b--web/pods/p/exec", "", 403},
+		{"system", "/tenants/all/api/v1/namespaces/b--web/pods/p/log", "/api/v1/namespaces/b--web/pods/p/log", 200},
 		{"system", "/tenants/system/api/v1/pods", "/api/v1/pods", 200},
 	} {
 		got, code := serve(t, callerOf(c.tenant), nil, c.target)
@@ -160,6 +170,56 @@ func TestTenantPaths(t *testing.T) {
 	}
 	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil || got.selector != "kubetenant.dev/tenant=a" {
 		t.Errorf("a narrowed list of namespaces is %+v; want it limited to a", got)
+	}
+}
+
+// TestWritesOnTenantPaths: a narrowed caller of the system tenant writes in the tenant's space only.
+func TestWritesOnTenantPaths(t *testing.T) {
+	for _, c := range []struct {
+		method, target string
+		code           int
+	}{
+		{http.MethodPost, "/tenants/a/api/v1/namespaces/a--web/pods", 200},
+		{http.MethodPost, "/tenants/a/api/v1/namespaces/b--web/pods", 403},
+		{http.MethodPost, "/tenants/a/api/v1/namespaces", 403},
+		{http.MethodDelete, "/tenants/a/api/v1/nodes/n", 403},
+		{http.MethodPut, "/tenants/a/debug/flags/v", 403},
+		{"IMPERSONATE", "/tenants/a/debug/flags/v", 403},
+		{"IMPERSONATE", "/tenants/all/api", 403},
+		{http.MethodPost, "/tenants/all/api/v1/namespaces/a--web/pods", 403},
+		{http.MethodDelete, "/tenants/all/api/v1/pods", 403},
+	} {
+		if _, code := send(t, callerOf("system"), nil, c.method, c.target); code != c.code {
+			t.Errorf("%s %s: %d, want %d", c.method, c.target, code, c.code)
+		}
+	}
+}
+
+// TestQuestionsAboutImpersonationLeaveNoTrace: constrained impersonation asks with a changed copy of
+// the real caller before the request itself is decided; the handler must not see that copy.
+func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
+	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
+	agent := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:agent"}
+	changed := &user.DefaultInfo{Name: agent.Name, Extra: map[string][]string{"example.com/x": {"y"}}}
+	node := &user.DefaultInfo{Name: "somebody"}
+	var got user.Info
+	handler := filters.WithAuthorization(authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got, _ = request.UserFrom(r.Context())
+	})), boundary, scheme.Codecs)
+	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authz.NoteCaller(r.Context(), agent)
+		for _, verb := range []string{"impersonate:associated-node", "impersonate-on:associated-node:get"} {
+			d, _, _ := boundary.Authorize(r.Context(), authorizer.AttributesRecord{User: changed, Verb: verb, Resource: "nodes", Name: "n", ResourceRequest: true})
+			if d != authorizer.DecisionAllow {
+				t.Errorf("%s is the system tenant's question: %v", verb, d)
+			}
+		}
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), node)))
+	}))
+	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	authz.WithCall(chain).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
+	if got == nil || got.GetName() != "somebody" {
+		t.Errorf("the handler sees %+v", got)
 	}
 }
 

@@ -3,22 +3,26 @@ package authz
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/lru"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
 const (
 	// liveReadsPerSecond and liveReadBurst bound the reads of namespaces that the cache does not
-	// know: enough for every namespace that a busy cluster makes, too few to load the server by
-	// asking for names that do not exist.
-	liveReadsPerSecond = 20
-	liveReadBurst      = 50
+	// know, for each tenant that asks: enough for every namespace that a busy tenant makes, too few
+	// to load the server by asking for names that do not exist, and no tenant uses up another's.
+	liveReadsPerSecond = 10
+	liveReadBurst      = 30
+	// askers bounds for how many tenants a budget is kept; the longest unused begins anew.
+	askers = 4096
 	// liveReadTimeout bounds one such read; the request waits for it.
 	liveReadTimeout = 2 * time.Second
 )
@@ -28,16 +32,28 @@ const (
 type Owners struct {
 	cached  func(name string) (*corev1.Namespace, error)
 	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
-	limiter flowcontrol.RateLimiter
 	flights singleflight.Group
+	mu      sync.Mutex
+	budgets *lru.Cache // of tenant.ID to flowcontrol.RateLimiter
 }
 
 // NewOwners returns the owners of the namespaces that cached and live know; both answer an
 // apierrors.IsNotFound error for one that does not exist. A nil live is never asked.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error)) *Owners {
-	return &Owners{cached: cached, live: live,
-		limiter: flowcontrol.NewTokenBucketRateLimiter(liveReadsPerSecond, liveReadBurst)}
+	return &Owners{cached: cached, live: live, budgets: lru.New(askers)}
+}
+
+// budget returns the limiter of the tenant that asks.
+func (o *Owners) budget(asker tenant.ID) flowcontrol.RateLimiter {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if limiter, known := o.budgets.Get(asker); known {
+		return limiter.(flowcontrol.RateLimiter)
+	}
+	limiter := flowcontrol.NewTokenBucketRateLimiter(liveReadsPerSecond, liveReadBurst)
+	o.budgets.Add(asker, limiter)
+	return limiter
 }
 
 // Of returns the tenant that owns the namespace: the one its label names, or without a label the
@@ -46,7 +62,12 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 // questions: the three cannot be told apart. The error says that the lookup failed; the answer is
 // not known then.
 func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
-	label, labelled, exists, err := o.label(ctx, namespace)
+	return o.of(ctx, tenant.ID{}, namespace)
+}
+
+// of is Of for a question of the tenant asker.
+func (o *Owners) of(ctx context.Context, asker tenant.ID, namespace string) (tenant.ID, error) {
+	label, labelled, exists, err := o.label(ctx, asker, namespace)
 	switch {
 	case err != nil || !exists:
 		return tenant.ID{}, err
@@ -58,10 +79,10 @@ func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 }
 
 // label returns the tenant label of a namespace as it stands.
-func (o *Owners) label(ctx context.Context, namespace string) (label string, labelled, exists bool, err error) {
+func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string) (label string, labelled, exists bool, err error) {
 	ns, err := o.cached(namespace)
 	if apierrors.IsNotFound(err) {
-		ns, err = o.read(ctx, namespace)
+		ns, err = o.read(ctx, asker, namespace)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -74,12 +95,12 @@ func (o *Owners) label(ctx context.Context, namespace string) (label string, lab
 }
 
 // read asks the server itself, once for all who ask for the same name at the same time.
-func (o *Owners) read(ctx context.Context, namespace string) (*corev1.Namespace, error) {
+func (o *Owners) read(ctx context.Context, asker tenant.ID, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
 	flight := o.flights.DoChan(namespace, func() (any, error) {
-		if !o.limiter.TryAccept() {
+		if !o.budget(asker).TryAccept() {
 			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)

@@ -17,6 +17,13 @@ type tenantPath struct {
 	all bool      // the path names all tenants
 }
 
+func (p tenantPath) String() string {
+	if p.all {
+		return "all"
+	}
+	return p.id.String()
+}
+
 // cutTenantPath takes /tenants/<id> off a URL whose path goes on after it. It returns a nil URL
 // where there is nothing to take off: such a path means what it always meant.
 func cutTenantPath(u *url.URL) (tenantPath, *url.URL, error) {

@@ -16,6 +16,7 @@ const (
 	ReasonCluster       Reason = "tenant boundary: cluster-scoped or unknown resource"
 	ReasonNamespaceVerb Reason = "tenant boundary: not open to tenants on a namespace"
 	ReasonWildcard      Reason = "tenant boundary: wildcards are not open to tenants"
+	ReasonReview        Reason = "tenant boundary: reviews of others are not open to tenants"
 	ReasonPath          Reason = "tenant boundary: path is not open to tenants"
 	ReasonTenantPath    Reason = "tenant path: names another tenant"
 	ReasonTenantPathAll Reason = "tenant path: all tenants are open to reads of the system tenant only"
@@ -26,7 +27,8 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonImpersonation, ReasonNotOwned,
-		ReasonNotPinned, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonPath,
+		ReasonNotPinned, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
+		ReasonPath,
 		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown,
 	}
 }

@@ -22,7 +22,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	if b.rules == nil {
 		return nil, nil, true, nil
 	}
-	id, _, v := b.caller(ctx, nil, u)
+	id, _, v := b.caller(ctx, nil, &authorizer.AttributesRecord{User: u})
 	switch {
 	case v.reason != "" || id.IsZero():
 		return nil, nil, true, nil
@@ -82,9 +82,9 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 	var left []string
 	for _, verb := range verbs {
 		self := selfReviews[resource] && verb == "create" && subresource == ""
-		shared := isRead(verb) && subresource == "" && slices.Contains(c.boundary.Shared, resource)
+		shared := isRead(verb) && subresource == "" && c.boundary.isShared(resource)
 		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
-			!isImpersonation(verb) && verb != "finalize"
+			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !reviews[resource]
 		if self || shared || namespaced {
 			left = append(left, verb)
 		} else {

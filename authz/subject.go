@@ -82,7 +82,7 @@ func (s *Subjects) ofServiceAccount(ctx context.Context, name string) (tenant.ID
 	if !ok {
 		return tenant.ID{}, fmt.Errorf("%w: malformed service account name", tenant.ErrInvalid)
 	}
-	label, labelled, exists, err := s.Owners.label(ctx, namespace)
+	label, labelled, exists, err := s.Owners.label(ctx, tenant.ID{}, namespace)
 	switch {
 	case err != nil:
 		return tenant.ID{}, err

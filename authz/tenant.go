@@ -20,18 +20,40 @@ func (b *Boundary) decideTenant(ctx context.Context, c *call, id tenant.ID, a au
 	switch {
 	case !ok:
 		return verdict{reason: ReasonImpersonation}
-	case isImpersonation(verb):
+	case isImpersonation(a) && verb == a.GetVerb():
 		return b.decideImpersonation(ctx, id, a)
 	case !a.IsResourceRequest():
 		return b.decidePath(a.GetPath())
 	case verb == "" || verb == "*" || a.GetAPIGroup() == "*" || a.GetResource() == "*" || a.GetResource() == "":
 		return verdict{reason: ReasonWildcard}
+	case hasDotSegment(a):
+		return verdict{reason: ReasonPath}
+	case reviews[resourceOf(a)]:
+		return verdict{reason: ReasonReview}
 	case resourceOf(a) == namespaces:
 		return b.decideNamespace(ctx, c, id, verb, a)
 	case a.GetNamespace() != "":
 		return b.decideNamespaced(ctx, id, verb, a)
 	}
 	return b.decideCluster(verb, a)
+}
+
+// reviews tell about others: whether a name is known, whose a namespace is.
+var reviews = map[schema.GroupResource]bool{
+	{Group: "authentication.k8s.io", Resource: "tokenreviews"}:             true,
+	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}:      true,
+	{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}: true,
+}
+
+// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo takes it
+// for a name; an aggregated server, to which the path is passed on as it came, might follow it.
+func hasDotSegment(a authorizer.Attributes) bool {
+	for _, part := range [...]string{a.GetAPIGroup(), a.GetAPIVersion(), a.GetNamespace(), a.GetResource(), a.GetName(), a.GetSubresource()} {
+		if part == "." || part == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // underlyingVerb returns the verb that is asked for "on" an impersonation: of
@@ -45,7 +67,7 @@ func underlyingVerb(verb string) (string, bool) {
 	}
 	mode, verb, found := strings.Cut(rest, ":")
 	known := mode == "user-info" || mode == "serviceaccount"
-	return verb, found && known && !isImpersonation(verb)
+	return verb, found && known && !strings.HasPrefix(verb, "impersonate")
 }
 
 // decidePath leaves discovery and the schemas to the delegate, and what is open to everybody.
@@ -82,7 +104,7 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, v
 	case "create": // admission gives it its owner
 		return verdict{}
 	case "list", "watch":
-		if a.GetNamespace() != "" { // the old watch path of one object, which ignores selectors
+		if a.GetNamespace() != "" && a.GetName() != "" { // the old watch path of one object, which ignores selectors
 			return verdict{reason: ReasonNotPinned}
 		}
 		return b.pin(ctx, c, id, a)
@@ -104,7 +126,7 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
 // not exist get the same answer.
 func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, namespace string) verdict {
-	owner, err := b.Owners.Of(ctx, namespace)
+	owner, err := b.Owners.of(ctx, id, namespace)
 	switch {
 	case err != nil:
 		return verdict{reason: ReasonOwnerUnknown, err: err}
@@ -128,12 +150,17 @@ func (b *Boundary) decideCluster(verb string, a authorizer.Attributes) verdict {
 	switch {
 	case selfReviews[resource] && verb == "create" && a.GetSubresource() == "":
 		return verdict{}
-	case isRead(verb) && a.GetSubresource() == "" && slices.Contains(b.Shared, resource):
+	case isRead(verb) && a.GetSubresource() == "" && b.isShared(resource):
 		return verdict{}
 	case b.Scopes.Of(resource) == ScopeNamespaced:
 		return verdict{reason: ReasonNotPinned}
 	}
 	return verdict{reason: ReasonCluster}
+}
+
+// isShared reports whether every tenant may read the resource: never a namespaced one.
+func (b *Boundary) isShared(resource schema.GroupResource) bool {
+	return slices.Contains(b.Shared, resource) && b.Scopes.Of(resource) != ScopeNamespaced
 }
 
 // decideImpersonation is about whom a caller of tenant id may become: itself nobody of another

@@ -25,6 +25,9 @@ import (
 // read, so that the answer tells nothing about which user names exist.
 var ErrRefused = errors.New("wrong user name or password")
 
+// ErrBusy refuses a login because too many others are being checked.
+var ErrBusy = errors.New("too many logins at a time")
+
 // maxHeaderBytes bounds the header value that is decoded: far above any login, far below
 // net/http's own limit.
 const maxHeaderBytes = 8 << 10
@@ -48,7 +51,7 @@ type Options struct {
 // give up when the request does. It is audience-agnostic.
 type Authenticator struct {
 	file *reload.File[*table]
-	slow chan struct{} // holds a token for each bcrypt comparison under way
+	slow *turns
 }
 
 // Open reads the file at path; the error names the file, the line and the field, and never a
@@ -58,14 +61,14 @@ func Open(path string, o Options) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{file: file, slow: make(chan struct{}, slowLogins)}, nil
+	return &Authenticator{file: file, slow: newTurns()}, nil
 }
 
 // Run follows the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
 // AuthenticateRequest implements [authenticator.Request]: it abstains without a Basic header and
-// otherwise accepts or returns [ErrRefused] or the context's error.
+// otherwise accepts or returns [ErrRefused], [ErrBusy] or the context's error.
 func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	header := req.Header.Get("Authorization")
 	scheme, _, _ := strings.Cut(strings.TrimSpace(header), " ")

@@ -15,6 +15,9 @@ import (
 const (
 	// slowLogins is how many bcrypt comparisons run at a time.
 	slowLogins = 4
+	// waitingLogins is how many more may wait for that. Beyond it a login is refused at once, so that
+	// guessing without a credential holds no more than this.
+	waitingLogins = 64
 	// rememberFor is how long a verified bcrypt password is remembered: long enough for the
 	// requests of one kubectl command, short enough that a changed file is the only way to notice.
 	rememberFor = time.Minute
@@ -26,19 +29,18 @@ const (
 
 // verify returns the entry of login if password is its password, else [ErrRefused], at the same
 // cost for every failure.
-func (t *table) verify(ctx context.Context, login, password string, slow chan struct{}) (*entry, error) {
+func (t *table) verify(ctx context.Context, login, password string, slow *turns) (*entry, error) {
 	e, known := t.logins[login]
 	key := t.recent.sum(login, password)
 	if known && e.hash != nil && t.recent.has(key) {
 		return e, nil
 	}
 	if t.cost > 0 {
-		select {
-		case slow <- struct{}{}:
-			defer func() { <-slow }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		done, err := slow.enter(ctx)
+		if err != nil {
+			return nil, err
 		}
+		defer done()
 	}
 	ok, spent := false, 0
 	switch {
@@ -61,6 +63,31 @@ func (t *table) verify(ctx context.Context, login, password string, slow chan st
 		t.recent.add(key)
 	}
 	return e, nil
+}
+
+// turns bounds the logins that take bcrypt's work.
+type turns struct {
+	running, all chan struct{} // all are the running and the waiting ones
+}
+
+func newTurns() *turns {
+	return &turns{make(chan struct{}, slowLogins), make(chan struct{}, slowLogins+waitingLogins)}
+}
+
+// enter waits for a turn, which ends with done.
+func (t *turns) enter(ctx context.Context) (done func(), err error) {
+	select {
+	case t.all <- struct{}{}:
+	default:
+		return nil, ErrBusy
+	}
+	select {
+	case t.running <- struct{}{}:
+		return func() { <-t.running; <-t.all }, nil
+	case <-ctx.Done():
+		<-t.all
+		return nil, ctx.Err()
+	}
 }
 
 // spend does what is missing from a comparison of cost spent to one of the file's highest cost:

@@ -34,7 +34,7 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 		work += 1 << cost
 		return bcrypt.CompareHashAndPassword(hash, password)
 	}
-	slow := make(chan struct{}, 1)
+	slow := newTurns()
 	for _, login := range []string{"dear", "middle", "cheap", "plain", "nobody", "cheap@a", "cheap@b"} {
 		work = 0
 		if _, err := table.verify(t.Context(), login, "wrong", slow); !errors.Is(err, ErrRefused) {

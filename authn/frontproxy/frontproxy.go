@@ -17,15 +17,20 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// ErrSharedAuthority says that every client certificate would be taken for the proxy's.
-var ErrSharedAuthority = errors.New("the requestheader CA is a client CA too and any common name is allowed: every client could state any identity (set --requestheader-allowed-names or use another CA)")
+var (
+	// ErrSharedAuthority says that every client certificate would be taken for the proxy's.
+	ErrSharedAuthority = errors.New("a client CA is the requestheader CA, or signed by it, and any common name is allowed: every client could state any identity (set --requestheader-allowed-names or use another CA)")
+	// ErrAnyName says that any certificate of the requestheader CA would be the proxy's.
+	ErrAnyName = errors.New("a front proxy that states tenants must have a name (set --requestheader-allowed-names)")
+)
 
 // New returns an authenticator of the requests that come over the proxy of config. It abstains on
 // requests without the proxy's certificate or without a user name header: a certificate that is not
 // the proxy's is another source's business. It is audience-agnostic.
 //
-// Security: the identity is what the headers say, tenant included; it MUST pass the hygiene of
-// package authn.
+// Security: the identity is what the headers say, tenant and any extra outside our own domain
+// included; it MUST pass the hygiene of package authn, and config MUST hold allowed names
+// ([ErrAnyName]).
 func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request {
 	upstream := headerrequest.NewDynamicVerifyOptionsSecure(
 		config.CAContentProvider.VerifyOptions,
@@ -46,8 +51,8 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 	})
 }
 
-// CheckAuthorities returns [ErrSharedAuthority] if a certificate of the proxy's CA bundle stands in
-// a client CA bundle (PEM) too while config allows any common name.
+// CheckAuthorities returns [ErrSharedAuthority] if a certificate of a client CA bundle (PEM) is one of
+// the proxy's CAs, or leads to one, while config allows any common name.
 func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCAs ...[]byte) error {
 	if config == nil || len(config.AllowedClientNames.Value()) > 0 {
 		return nil
@@ -62,12 +67,27 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 			return err
 		}
 		for _, c := range clients {
-			if containsKeyOf(proxies, c) {
+			if containsKeyOf(proxies, c) || leadsTo(proxies, c, clients) {
 				return ErrSharedAuthority
 			}
 		}
 	}
 	return nil
+}
+
+// leadsTo reports whether c is signed, over any of the intermediates, by one of roots. Whatever goes
+// wrong otherwise than for want of such a chain counts as one.
+func leadsTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
+	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
+		CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	for _, root := range roots {
+		o.Roots.AddCert(root)
+	}
+	for _, i := range intermediates {
+		o.Intermediates.AddCert(i)
+	}
+	_, err := c.Verify(o)
+	return !errors.As(err, &x509.UnknownAuthorityError{})
 }
 
 // containsKeyOf compares public keys: a renewed CA certificate of the same key signs the same.

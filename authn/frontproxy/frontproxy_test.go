@@ -19,12 +19,18 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 )
 
-// authority returns a CA certificate of key.
-func authority(t *testing.T, key *ecdsa.PrivateKey, serial int64) []byte {
+// authority returns a CA certificate of key, signed by itself or by another key.
+func authority(t *testing.T, key *ecdsa.PrivateKey, serial int64, by ...*ecdsa.PrivateKey) []byte {
 	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "ca"},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	template := func(serial int64) *x509.Certificate {
+		return &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "ca" + big.NewInt(serial).String()},
+			NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	}
+	parent, signer := template(serial), key
+	if len(by) > 0 {
+		parent, signer = template(1), by[0]
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template(serial), parent, key.Public(), signer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +47,9 @@ func TestCheckAuthorities(t *testing.T) {
 	}
 	proxyKey := key()
 	proxy, renewed, other := authority(t, proxyKey, 1), authority(t, proxyKey, 2), authority(t, key(), 3)
+	middleKey := key()
+	intermediate := authority(t, middleKey, 4, proxyKey)
+	below := authority(t, key(), 5, proxyKey)
 	content, err := dynamiccertificates.NewStaticCAContent("proxy", proxy)
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +68,9 @@ func TestCheckAuthorities(t *testing.T) {
 		{"the same authority for one name", config("front-proxy-client"), [][]byte{proxy}, nil},
 		{"the same authority for any name", config(), [][]byte{proxy}, frontproxy.ErrSharedAuthority},
 		{"the same authority in a bundle", config(), [][]byte{other, append(append([]byte{}, other...), proxy...)}, frontproxy.ErrSharedAuthority},
+		{"an authority that the proxies' signed", config(), [][]byte{intermediate}, frontproxy.ErrSharedAuthority},
+		{"another one", config(), [][]byte{below}, frontproxy.ErrSharedAuthority},
+		{"an authority that the proxies' signed, for one name", config("front-proxy-client"), [][]byte{intermediate}, nil},
 		{"the same authority, renewed", config(), [][]byte{renewed}, frontproxy.ErrSharedAuthority},
 	} {
 		if err := frontproxy.CheckAuthorities(c.config, c.clients...); !errors.Is(err, c.want) {

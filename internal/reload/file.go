@@ -15,6 +15,10 @@ import (
 // events works alike for renames, symbolic links of mounted ConfigMaps, and network file systems.
 const Interval = 500 * time.Millisecond
 
+// retryAfter is how many looks after a refused version it is tried again: it may have named another
+// file that was not ready yet.
+const retryAfter = 10
+
 // Report is told what became of each new version of a file: a nil error when it took effect, else
 // why the version before it stays. It MUST be safe for concurrent use.
 type Report func(path string, err error)
@@ -25,6 +29,8 @@ type File[T any] struct {
 	parse   func([]byte) (T, error)
 	report  Report
 	seen    version // of the last look, by Run's goroutine only
+	refused error   // why seen was refused, by Run's goroutine only
+	looks   int     // since then
 	current atomic.Pointer[T]
 }
 
@@ -58,7 +64,8 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 func (f *File[T]) Load() *T { return f.current.Load() }
 
 // Run looks at the file every [Interval] until ctx ends. A version that cannot be read or parsed
-// is reported once and leaves the old content in place. At most one Run per File.
+// leaves the old content in place; it is reported once, and tried again now and then. At most one
+// Run per File.
 func (f *File[T]) Run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) { f.check() }, Interval)
 }
@@ -74,18 +81,26 @@ func (f *File[T]) check() {
 		}
 		return
 	}
+	retry := false
 	if before.same(f.seen) {
-		return
+		if f.looks++; f.refused == nil || f.looks < retryAfter {
+			return
+		}
+		retry = true
 	}
 	data, err := os.ReadFile(f.path)
 	if after, lookErr := look(f.path); lookErr != nil || !after.same(before) {
 		return
 	}
-	f.seen = before
+	f.seen, f.looks = before, 0
 	if err == nil {
 		err = f.take(data)
 	}
-	f.report(f.path, err)
+	told := retry && err != nil && err.Error() == f.refused.Error()
+	f.refused = err
+	if !told {
+		f.report(f.path, err)
+	}
 }
 
 // take makes data the current content if it can be parsed.

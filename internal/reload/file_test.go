@@ -115,6 +115,34 @@ func TestFileFollowsSymbolicLinks(t *testing.T) {
 	}
 }
 
+// TestARefusedVersionIsTriedAgain: what it depends on may become ready later.
+func TestARefusedVersionIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")
+	write(t, path, "one")
+	var r reports
+	f, err := reload.Open(path, func(data []byte) (string, error) {
+		if string(data) == "two" {
+			if _, err := os.Stat(other); err != nil {
+				return "", err
+			}
+		}
+		return string(data), nil
+	}, r.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Run(t.Context())
+	write(t, path, "two")
+	if err := r.wait(t, 1); err == nil || *f.Load() != "one" {
+		t.Fatalf("before it is ready: %v, Load() = %q", err, *f.Load())
+	}
+	write(t, other, "ready")
+	if err := r.wait(t, 2); err != nil || *f.Load() != "two" {
+		t.Fatalf("after it is ready: %v, Load() = %q", err, *f.Load())
+	}
+}
+
 func TestOpenFails(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := reload.Open(filepath.Join(dir, "missing"), parse, nil); !errors.Is(err, os.ErrNotExist) {

@@ -1,6 +1,7 @@
 package v1alpha1_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,8 +44,8 @@ authentication:
   - { name: two, tenants: ["a b"], tokenFile: { path: "" } }
 admission: { namespace: { podSecurity: loose } }
 `))
-	all, ok := err.(utilerrors.Aggregate)
-	if !ok || len(all.Errors()) != 6 {
+	var all utilerrors.Aggregate
+	if !errors.As(err, &all) || len(all.Errors()) != 6 {
 		t.Errorf("Decode() = %v; want six problems", err)
 	}
 }

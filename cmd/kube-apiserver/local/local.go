@@ -220,7 +220,7 @@ func writeMissing(path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// serverOptions are upstream's options for this directory, then the caller's own flags.
+// serverOptions are upstream's options for this directory, but where the caller's flags say otherwise.
 func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*options.ServerRunOptions, error) {
 	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
 	s := options.NewServerRunOptions()
@@ -228,7 +228,10 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	for _, f := range s.Flags().FlagSets {
 		set.AddFlagSet(f)
 	}
-	err := set.Parse(append([]string{
+	if err := set.Parse(more); err != nil {
+		return nil, err
+	}
+	for _, own := range []string{
 		"--etcd-servers=" + etcdURL,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + pki("kube-apiserver.crt"), "--tls-private-key-file=" + pki("kube-apiserver.key"),
@@ -240,9 +243,14 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 		"--service-account-key-file=" + pki("service-account.key"), "--service-account-signing-key-file=" + pki("service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Node,RBAC",
-	}, more...))
-	if err != nil {
-		return nil, err
+	} {
+		name, value, _ := strings.Cut(strings.TrimPrefix(own, "--"), "=")
+		if set.Changed(name) {
+			continue // the caller's own word
+		}
+		if err := set.Set(name, value); err != nil {
+			return nil, err
+		}
 	}
 	s.SecureServing.Listener = listener
 	s.SecureServing.BindPort = listener.Addr().(*net.TCPAddr).Port

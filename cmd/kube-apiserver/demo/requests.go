@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// The credentials of the demo. Both tenants have an alice with a token and an admin with a
+// password: the tenant keeps them apart.
+const (
+	tokens = "acme-token,alice,a1,dev,,acme\n" +
+		"globex-token,alice,g1,dev,,globex\n" +
+		"ops-token,ops,o1,\"system:masters\"\n"
+	passwords = "acme-password,admin,a2,dev,,acme\n" +
+		"globex-password,admin,g2,dev,,globex\n"
+)
+
+// callers are the kubeconfigs besides those that the server writes: a name, and how it logs in.
+var callers = map[string]clientcmdapi.AuthInfo{
+	"acme-token":      {Token: "acme-token"},
+	"globex-token":    {Token: "globex-token"},
+	"ops-token":       {Token: "ops-token"},
+	"acme-password":   {Username: "admin@acme", Password: "acme-password"},
+	"wrong-password":  {Username: "admin@acme", Password: "globex-password"},
+	"wrong-token":     {Token: "no-such-token"},
+	"acme-impersonal": {Token: "acme-token", Impersonate: "system:admin", ImpersonateGroups: []string{"system:masters"}},
+}
+
+// request is one row of the table. The output, where it is given, is all that kubectl may print.
+type request struct {
+	caller, credential, kubeconfig string
+	args                           []string
+	input                          string
+	expected, output               string
+}
+
+func (r request) shown() string { return strings.Join(r.args, " ") }
+
+const daemonSet = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: everywhere, namespace: acme--web}, spec: {selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: i}]}}}}`
+
+var requests = []request{
+	{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
+	{"globex's admin", "certificate", "globex", words("get ns -o name"), "", "answered", "namespace/globex--shop"},
+	{"acme's alice", "token", "acme-token", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
+	{"globex's alice", "token", "globex-token", words("get configmap hello -n acme--web"), "", "403", ""},
+	{"globex's alice", "token", "globex-token", words("get configmap hello -n no-such-namespace"), "", "403", ""},
+	{"acme's admin", "password", "acme-password", words("get ns -o name"), "", "answered", "namespace/acme--web"},
+	{"acme's admin", "wrong password", "wrong-password", words("get ns"), "", "401", ""},
+	{"nobody", "unknown token", "wrong-token", words("get ns"), "", "401", ""},
+	{"acme's alice", "token", "acme-token", words("get nodes"), "", "403", ""},
+	{"acme's alice", "token", "acme-token", words("get secrets -A"), "", "403", ""},
+	{"acme's alice", "token", "acme-token", words("get configmaps -n kube-system"), "", "403", ""},
+	{"acme's alice", "as system:masters", "acme-impersonal", words("get nodes"), "", "403", ""},
+	{"acme's alice", "token", "acme-token", words("create ns acme--test --dry-run=server -o jsonpath={.metadata.labels.kubetenant\\.dev/tenant}"), "", "answered", "acme"},
+	{"acme's alice", "token", "acme-token", words("create ns globex--trap"), "", "403", ""},
+	{"acme's alice", "token", "acme-token", words("label ns acme--web kubetenant.dev/tenant=globex --overwrite"), "", "403", ""},
+	{"acme's alice", "token", "acme-token", words("create -f -"), daemonSet, "403", ""},
+	{"the cluster's ops", "token", "ops-token", words("get ns acme--web globex--shop -o name"), "", "answered", "namespace/acme--web namespace/globex--shop"},
+	{"the cluster's ops", "token", "ops-token", words("get ns -o name --as alice --as-group tenant:globex"), "", "answered", "namespace/globex--shop"},
+}
+
+func words(s string) []string { return strings.Fields(s) }
+
+// prepare makes the kubeconfigs of the callers and the objects of the tenants, as the cluster's
+// admin and, for what is theirs, as the tenants' own admins.
+func (d *demo) prepare(ctx context.Context) error {
+	base, err := clientcmd.LoadFromFile(d.server.Kubeconfig("admin"))
+	if err != nil {
+		return err
+	}
+	for name, auth := range callers {
+		c := base.DeepCopy()
+		c.AuthInfos = map[string]*clientcmdapi.AuthInfo{name: &auth}
+		c.Contexts = map[string]*clientcmdapi.Context{name: {Cluster: "local", AuthInfo: name}}
+		c.CurrentContext = name
+		if err := clientcmd.WriteToFile(*c, d.server.Kubeconfig(name)); err != nil {
+			return err
+		}
+	}
+	rights, err := os.ReadFile("../../docs/examples/tenants.yaml")
+	if err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		caller, input string
+		args          []string
+	}{
+		{"admin", string(rights), words("apply -f -")},
+		{"acme", "", words("create namespace acme--web")},
+		{"globex", "", words("create namespace globex--shop")},
+		{"acme", "", words("create configmap hello -n acme--web --from-literal=of=acme")},
+		{"globex", "", words("create configmap hello -n globex--shop --from-literal=of=globex")},
+	} {
+		if err := d.retry(ctx, step.caller, step.input, step.args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retry runs a step until it succeeds: new roles and bindings take a moment to be known.
+func (d *demo) retry(ctx context.Context, caller, input string, args []string) error {
+	said := ""
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		out, err := d.run(ctx, caller, input, args...)
+		said = out
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("kubectl %s as %s: %w: %s", strings.Join(args, " "), caller, err, said)
+	}
+	return nil
+}
