@@ -73,7 +73,7 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		return nil, err
 	}
 	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions, plane.VersionedInformers,
-		resolver, plane.ProxyTransport, plane.Extra.PeerProxy, initializers)
+		resolver, plane.ProxyTransport, plane.PeerProxy, initializers)
 	if err != nil {
 		return nil, err
 	}

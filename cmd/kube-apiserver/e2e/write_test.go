@@ -68,7 +68,7 @@ func httpWrite(a *v1alpha1.Admit, w scenario.Write) (method, path string, body [
 		method = http.MethodDelete
 	case "UPDATE":
 		if method, contentType, body, err = update(a); err != nil {
-			return
+			return "", "", nil, "", err
 		}
 		if strings.HasSuffix(a.Via, "apply") {
 			query.Set("fieldManager", "scenario")
