@@ -172,6 +172,7 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, a auth
 	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(a.GetVerb(), "-node"):
 	case a.GetResource() == "serviceaccounts" && name != "" && name != "*" && a.GetNamespace() != "":
 		return b.ownedBy(ctx, id, a.GetNamespace())
+	case a.GetNamespace() != "": // nobody but a service account is in one
 	case a.GetResource() == "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name)
 	case a.GetResource() == "groups":
