@@ -3,9 +3,16 @@ package kubetenant_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,8 +24,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
@@ -26,6 +36,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -232,6 +243,61 @@ func TestNoSecretIsTold(t *testing.T) {
 		t.Error("nothing was refused: the test tests nothing")
 	}
 }
+
+// TestAClientCAMayNotBecomeTheProxys: with a front proxy of any name, a client CA file that is
+// rewritten to hold the proxy's authority is refused, and the one before stays.
+func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
+	authority := func(name string) string {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+	clients, proxies := authority("clients"), authority("proxies")
+	content, err := dynamiccertificates.NewStaticCAContent("proxies", []byte(proxies))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tenancy.yaml")
+	replace(t, dir, map[string]string{"ca.crt": clients, "tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+		"authentication: { sources: [ { name: certs, x509: { clientCAFile: ca.crt } } ] }\n"})
+	anybody := &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{},
+		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: headerrequest.StaticStringSlice{},
+		GroupHeaders: headerrequest.StaticStringSlice{}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{}}
+	stack, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: namespaces(t), RequestHeader: anybody})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := make(chan struct{}, 10)
+	stack.ClientCA.AddListener(enqueue(listener))
+	replace(t, dir, map[string]string{"ca.crt": clients + proxies})
+	<-listener // the new version was looked at
+	if got := string(stack.ClientCA.CurrentCABundleContent()); got != strings.TrimSpace(clients) {
+		t.Errorf("the proxy's authority is a client's now:\n%s", got)
+	}
+	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+		"authentication: { sources: [ { name: proxy, tenants: [a], frontProxy: {} } ] }\n"})
+	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: namespaces(t), RequestHeader: anybody}); !errors.Is(err, frontproxy.ErrAnyName) {
+		t.Errorf("a front proxy of any name = %v; want ErrAnyName", err)
+	}
+	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: namespaces(t)}); err == nil {
+		t.Error("a front proxy is configured on a server that trusts none")
+	}
+}
+
+// enqueue is a listener that says so.
+type enqueue chan struct{}
+
+func (e enqueue) Enqueue() { e <- struct{}{} }
 
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()

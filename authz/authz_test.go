@@ -156,7 +156,7 @@ func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "", "a", "get", "", "", "", "", "", "/api/../metrics", false)
 	f.Add("alice", "", "system", "impersonate-on:user-info:get", "", "namespaces", "finalize", "x", "y", "", true)
 	f.Add("alice", "", "a", "impersonate", "", "users", "", "", "0", "/debug/pprof", false) // an HTTP method may be any word
-	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true) // users are in no namespace
+	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true)        // users are in no namespace
 	f.Add("alice", "tenant:a", "", "*", "*", "*", "*", "*", "*", "*", true)
 	f.Fuzz(func(t *testing.T, name, group, id, verb, apiGroup, resource, subresource, namespace, object, path string, isResource bool) {
 		u := &user.DefaultInfo{Name: name, Groups: []string{group}}

@@ -370,10 +370,14 @@ func TestRestart(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatalf("stop: %v", err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "kubetenant-*", "client")); len(left) > 20 {
-			t.Errorf("sockets are left behind: %v", left)
+		left, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))
+		if err != nil {
+			t.Fatal(err)
 		}
 		s = start(t, dir)
+		if _, err := os.Stat(string(left)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the sockets of the server before are left behind: %v", err)
+		}
 		if s.URL != url {
 			t.Errorf("the server moved from %s to %s", url, s.URL)
 		}

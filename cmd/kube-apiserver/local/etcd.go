@@ -3,7 +3,9 @@ package local
 import (
 	"errors"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -11,6 +13,25 @@ import (
 
 // etcdStart bounds the start of the embedded etcd, replay of a large log included.
 const etcdStart = time.Minute
+
+// socketDir makes the directory of the sockets, notes it in dir/etcd/sockets, and removes the one that
+// a server left there that was killed. The caller holds the lock of dir.
+func socketDir(dir string) (string, error) {
+	note := filepath.Join(dir, "etcd", "sockets")
+	if left, err := os.ReadFile(note); err == nil && strings.HasPrefix(filepath.Base(string(left)), socketPrefix) { // #nosec G304 -- in the operator's directory
+		if err := os.RemoveAll(string(left)); err != nil {
+			return "", err
+		}
+	}
+	sockets, err := os.MkdirTemp("", socketPrefix)
+	if err != nil {
+		return "", err
+	}
+	return sockets, os.WriteFile(note, []byte(sockets), 0o600)
+}
+
+// socketPrefix begins the names of the sockets' directories.
+const socketPrefix = "kubetenant-"
 
 // startEtcd runs an etcd of one member that keeps its data in dir and listens on unix sockets in
 // socketDir, which must be a short path: a socket's is limited to 108 bytes (unix(7)).

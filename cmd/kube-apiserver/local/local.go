@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options, serverFlags []string, out io.Writer) (e
 	if err != nil {
 		return err
 	}
-	sockets, err := os.MkdirTemp("", "kubetenant-")
+	sockets, err := socketDir(dir)
 	if err != nil {
 		return err
 	}
