@@ -76,17 +76,21 @@ type Stack struct {
 	ClientCA dynamiccertificates.CAContentProvider
 
 	current atomic.Pointer[generation]
-	cas     *clientCAs
+	cas     *clientCAs // ClientCA
 }
 
-// New returns the stack of a configuration. The files that it names are followed until ctx ends.
+// New returns the stack of a configuration, which it defaults and validates. The files that it names are followed until ctx ends.
 // The error says which source, file, line or field is wrong.
 func New(ctx context.Context, config *v1alpha1.Settings, c Cluster) (*Stack, error) {
+	complete, err := config.Complete()
+	if err != nil {
+		return nil, err
+	}
 	b, err := newBuilder(c)
 	if err != nil {
 		return nil, err
 	}
-	g, err := b.build(ctx, config)
+	g, err := b.build(ctx, complete)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -38,6 +39,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func namespaces(t testing.TB) corelisters.NamespaceLister {
@@ -312,6 +314,34 @@ func TestCheck(t *testing.T) {
 	}
 	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{}); err == nil {
 		t.Error("a cluster without namespaces is accepted")
+	}
+}
+
+// TestNewCompletes: settings that were neither defaulted nor validated open nothing.
+func TestNewCompletes(t *testing.T) {
+	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Cluster{Namespaces: namespaces(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+	ds := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, appsv1.SchemeGroupVersion.WithKind("DaemonSet"), "a--web", "d",
+		appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false, alice)
+	ns := admission.NewAttributesRecord(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b--trap"}}, nil, corev1.SchemeGroupVersion.WithKind("Namespace"), "", "b--trap",
+		corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Create, nil, false, alice)
+	for _, a := range []admission.Attributes{ds, ns} {
+		refused := false
+		for _, p := range stack.Admission {
+			if v, ok := p.Interface.(admission.ValidationInterface); ok {
+				refused = refused || v.Validate(t.Context(), a, nil) != nil
+			}
+		}
+		if !refused {
+			t.Errorf("%s is admitted by a stack of empty settings", a.GetKind().Kind)
+		}
+	}
+	bad := &v1alpha1.Settings{Authentication: v1alpha1.Authentication{Sources: []v1alpha1.Source{{Name: "x"}}}}
+	if _, err := kubetenant.New(t.Context(), bad, kubetenant.Cluster{Namespaces: namespaces(t)}); err == nil {
+		t.Error("invalid settings are accepted")
 	}
 }
 

@@ -111,9 +111,6 @@ func (b *builder) passwords(ctx context.Context, config *v1alpha1.CredentialFile
 
 // defaultTenant is zero where the file has none.
 func defaultTenant(config *v1alpha1.CredentialFile) (tenant.ID, error) {
-	if config.DefaultTenant == nil {
-		return tenant.System(), nil
-	}
 	if *config.DefaultTenant == "" {
 		return tenant.ID{}, nil
 	}

@@ -228,6 +228,9 @@ func BenchmarkBoundary(b *testing.B) {
 		"foreign namespace": func(i int) authorizer.Attributes {
 			return &authorizer.AttributesRecord{User: u, Verb: "get", Namespace: list[i%3800*26+1], Resource: "pods", Name: "p", ResourceRequest: true}
 		},
+		"own namespace again": func(int) authorizer.Attributes {
+			return &authorizer.AttributesRecord{User: u, Verb: "get", Namespace: list[26*77], Resource: "pods", Name: "p", ResourceRequest: true}
+		},
 		"cluster scope": func(int) authorizer.Attributes {
 			return &authorizer.AttributesRecord{User: u, Verb: "list", Resource: "nodes", ResourceRequest: true}
 		},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
-
-var errSelectorTwice = errors.New("label selector given twice or in another case")
 
 // ObjectVerb is one verb on one object.
 type ObjectVerb struct {
@@ -90,6 +87,13 @@ func (b *Boundary) EvaluateConditions(ctx context.Context, d authorizer.Conditio
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
+func nameOf(u user.Info) string {
+	if u == nil {
+		return ""
+	}
+	return u.GetName()
+}
+
 // verdict is what the boundary thinks of one request. The zero value delegates.
 type verdict struct {
 	reason Reason              // why it is denied; empty to delegate
@@ -101,15 +105,17 @@ type verdict struct {
 // check returns the attributes for the delegate, or nil and the reason of the denial.
 func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, Reason) {
 	c := callFrom(ctx)
-	id, u, v := b.caller(ctx, c, a)
+	q := questionOf(a)
+	id, u, v := b.caller(ctx, c, &q)
 	if v.reason == "" {
-		v = b.decide(ctx, c, id, a)
+		v = b.decide(ctx, c, id, &q)
 	}
 	if v.err != nil {
-		klog.FromContext(ctx).Info("Denied by the tenant boundary", "reason", v.reason, "err", v.err)
+		klog.FromContext(ctx).Info("Denied by the tenant boundary", "reason", v.reason, "err", v.err, "user", nameOf(q.user),
+			"verb", q.verb, "resource", q.resource.String(), "namespace", q.namespace)
 	}
 	// Only the request's own question is annotated: the event has one place for each key.
-	if own := c != nil && !isImpersonation(a); own {
+	if own := c != nil && !q.isImpersonation(); own {
 		annotate(ctx, c.path, id, v)
 		c.bound, c.pin = nil, nil
 		if v.reason == "" {
@@ -119,7 +125,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	switch {
 	case v.reason != "":
 		return nil, v.reason
-	case u == a.GetUser() && v.pin == nil:
+	case u == q.user && v.pin == nil:
 		return a, ""
 	}
 	return &attributes{Attributes: a, user: u, pin: v.pin}, ""
@@ -127,14 +133,14 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 
 // caller returns whose the request is, and the user to go on with. Whether somebody may be
 // impersonated is always asked by the real caller, of whom the question may hold a changed copy.
-func (b *Boundary) caller(ctx context.Context, c *call, a authorizer.Attributes) (tenant.ID, user.Info, verdict) {
-	u := a.GetUser()
+func (b *Boundary) caller(ctx context.Context, c *call, q *question) (tenant.ID, user.Info, verdict) {
+	u := q.user
 	if u == nil {
 		return tenant.ID{}, nil, verdict{reason: ReasonNoTenant}
 	}
 	var id tenant.ID
 	var err error
-	if c.isReal(u) || isImpersonation(a) {
+	if c.isReal(u) || q.isImpersonation() {
 		id, err = b.Subjects.Of(ctx, c.realOr(u))
 	} else {
 		var real tenant.ID
@@ -161,80 +167,50 @@ func (b *Boundary) caller(ctx context.Context, c *call, a authorizer.Attributes)
 }
 
 // decide is the table of the boundary: a caller of tenant id, zero for none, and what it asks for.
-func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
+func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
 	switch {
 	case id.IsZero():
-		return b.decideUnbound(a)
-	case c != nil && c.path != (tenantPath{}) && !isImpersonation(a):
-		return b.decideOnTenantPath(ctx, c, id, a)
+		return b.decideUnbound(q)
+	case c != nil && c.path != (tenantPath{}) && !q.isImpersonation():
+		return b.decideOnTenantPath(ctx, c, id, q)
 	case id.IsSystem():
 		return verdict{}
 	}
-	return b.decideTenant(ctx, c, id, a)
+	return b.decideTenant(ctx, c, id, q)
 }
 
-func (b *Boundary) decideUnbound(a authorizer.Attributes) verdict {
-	if !a.IsResourceRequest() {
-		if slices.Contains(b.UnboundPaths, a.GetPath()) {
-			return verdict{}
-		}
+func (b *Boundary) decideUnbound(q *question) verdict {
+	open := slices.Contains(b.UnboundPaths, q.path)
+	if q.isResource {
+		open = q.subresource == "" && slices.Contains(b.UnboundObjects, ObjectVerb{q.verb, q.namespace, q.name, q.resource})
+	}
+	if !open {
 		return verdict{reason: ReasonNoTenant}
 	}
-	asked := ObjectVerb{a.GetVerb(), a.GetNamespace(), a.GetName(), resourceOf(a)}
-	if a.GetSubresource() == "" && slices.Contains(b.UnboundObjects, asked) {
-		return verdict{}
-	}
-	return verdict{reason: ReasonNoTenant}
+	return verdict{}
 }
 
 // decideOnTenantPath narrows a request to the tenant that its path names.
-func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
+func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
 	switch {
-	case c.path.all && (!id.IsSystem() || !isPlainRead(a)):
+	case c.path.all && (!id.IsSystem() || !q.isPlainRead()):
 		return verdict{reason: ReasonTenantPathAll}
 	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
 		return verdict{}
 	case !id.IsSystem() && c.path.id != id:
 		return verdict{reason: ReasonTenantPath}
-	case id.IsSystem() && b.isClusterRead(a):
+	case id.IsSystem() && b.isClusterRead(q):
 		return verdict{}
-	case id.IsSystem() && a.GetVerb() == "create" && resourceOf(a) == namespaces:
+	case id.IsSystem() && q.verb == "create" && q.resource == namespaces:
 		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}
-	return b.decideTenant(ctx, c, c.path.id, a)
+	return b.decideTenant(ctx, c, c.path.id, q)
 }
 
-// isClusterRead reports whether a only reads what belongs to no space: the paths and the
+// isClusterRead reports whether q only reads what belongs to no space: the paths and the
 // cluster-scoped resources, which a narrowed caller of the system tenant keeps.
-func (b *Boundary) isClusterRead(a authorizer.Attributes) bool {
-	return isPlainRead(a) && (!a.IsResourceRequest() ||
-		resourceOf(a) != namespaces && b.Scopes.Of(resourceOf(a)) == ScopeCluster)
-}
-
-func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
-
-// isPlainRead reports whether a reads what the server itself holds: a get that connects to
-// something behind it may do anything there.
-func isPlainRead(a authorizer.Attributes) bool {
-	switch a.GetSubresource() {
-	case "proxy", "exec", "attach", "portforward":
-		return false
-	}
-	return isRead(a.GetVerb())
-}
-
-// isImpersonation reports whether a asks if somebody may be impersonated, not about the request
-// itself. The verb of a request for a path is its HTTP method, which cannot hold a colon (RFC 9110,
-// section 5.6.2).
-func isImpersonation(a authorizer.Attributes) bool {
-	if !a.IsResourceRequest() {
-		return strings.HasPrefix(a.GetVerb(), "impersonate-on:")
-	}
-	return strings.HasPrefix(a.GetVerb(), "impersonate")
-}
-
-func resourceOf(a authorizer.Attributes) schema.GroupResource {
-	return schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+func (b *Boundary) isClusterRead(q *question) bool {
+	return q.isPlainRead() && (!q.isResource || q.resource != namespaces && b.Scopes.Of(q.resource) == ScopeCluster)
 }
 
 // annotate writes into the audit event what was decided about the request itself.

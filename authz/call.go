@@ -2,8 +2,10 @@ package authz
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -36,7 +38,7 @@ func WithCall(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, stripped, err := cutTenantPath(r.URL)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			answerBadRequest(w, err)
 			return
 		}
 		c := &call{path: path, query: r.URL.RawQuery}
@@ -46,6 +48,15 @@ func WithCall(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// answerBadRequest answers in the form that Kubernetes clients show to their user.
+func answerBadRequest(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadRequest)
+	status := apierrors.NewBadRequest(err.Error()).Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	_ = json.NewEncoder(w).Encode(status) // the client is gone otherwise
 }
 
 // NoteCaller notes in the context that u was authenticated and returns the user to go on with: a

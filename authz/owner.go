@@ -81,13 +81,13 @@ func (o *Owners) of(ctx context.Context, asker tenant.ID, namespace string) (ten
 // label returns the tenant label of a namespace as it stands.
 func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string) (label string, labelled, exists bool, err error) {
 	ns, err := o.cached(namespace)
-	if apierrors.IsNotFound(err) {
+	if err != nil && apierrors.IsNotFound(err) { // IsNotFound allocates, and most are found
 		ns, err = o.read(ctx, asker, namespace)
 	}
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", false, false, nil
-	case err != nil:
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", false, false, nil
+		}
 		return "", false, false, fmt.Errorf("look up a namespace's owner: %w", err)
 	}
 	label, labelled = ns.Labels[tenant.Label]

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,33 +50,32 @@ func notFound(name string) error { return apierrors.NewNotFound(corev1.Resource(
 
 // TestLiveReads: a namespace that the cache does not know yet is read once for all who ask.
 func TestLiveReads(t *testing.T) {
-	var reads atomic.Int32
-	release := make(chan struct{})
-	o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
-		reads.Add(1)
-		<-release
-		if name != "new" {
-			return nil, notFound(name)
-		}
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: "a"}}}, nil
-	})
-	var all sync.WaitGroup
-	var started sync.WaitGroup
-	for range 50 {
-		started.Add(1)
-		all.Go(func() {
-			started.Done()
-			if id, err := o.Of(t.Context(), "new"); id.String() != "a" || err != nil {
-				t.Errorf("Of(new) = %q, %v", id, err)
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		release := make(chan struct{})
+		o := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+			reads++
+			<-release
+			if name != "new" {
+				return nil, notFound(name)
 			}
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: "a"}}}, nil
 		})
-	}
-	started.Wait()
-	close(release)
-	all.Wait()
-	if n := reads.Load(); n > 50/2 {
-		t.Errorf("%d live reads for 50 questions at the same time", n)
-	}
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if id, err := o.Of(t.Context(), "new"); id.String() != "a" || err != nil {
+					t.Errorf("Of(new) = %q, %v", id, err)
+				}
+			})
+		}
+		synctest.Wait() // all 50 wait for the one read
+		close(release)
+		all.Wait()
+		if reads != 1 {
+			t.Errorf("%d live reads for 50 questions at the same time", reads)
+		}
+	})
 }
 
 // TestLiveReadsAreBounded: asking for names that do not exist reaches the server a few times only,

@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +16,8 @@ import (
 )
 
 const labelSelector = "labelSelector"
+
+var errSelectorTwice = errors.New("label selector given twice or in another case")
 
 // isPinned reports whether a selector matches objects of tenant id only: it holds a requirement on
 // just the tenant label with just the one value.
@@ -42,8 +45,8 @@ func pinnedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, 
 // pin decides about a list or watch that must be limited to tenant id. A request on its way to the
 // API handler, and a self review of one, gets the requirement added; elsewhere it must be there.
 // A selector that does not parse, or is given twice, is denied as it stands.
-func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
-	selector, err := a.GetLabelSelector()
+func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
+	selector, err := q.GetLabelSelector()
 	if err != nil {
 		return verdict{reason: ReasonNotPinned, err: err}
 	}
@@ -52,10 +55,10 @@ func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, a authorizer.
 			return verdict{reason: ReasonNotPinned, err: err}
 		}
 	}
-	if isPinned(selector, id) && (c == nil || isPinnedIn(a, id)) {
+	if isPinned(selector, id) && (c == nil || isPinnedIn(q.Attributes, id)) {
 		return verdict{}
 	}
-	if c == nil && !isSelfReview(ctx) {
+	if c == nil && !isForSelfReview(ctx) {
 		return verdict{reason: ReasonNotPinned}
 	}
 	pin, err := pinnedTo(selector, id)
@@ -92,9 +95,9 @@ func soleSelector(query string) (labels.Requirements, error) {
 	return labels.ParseToRequirements(text)
 }
 
-// isSelfReview reports whether the authorizer is asked by a SelfSubjectAccessReview, whose question
+// isForSelfReview reports whether the authorizer is asked by a SelfSubjectAccessReview, whose question
 // is about a request that would be limited on its way.
-func isSelfReview(ctx context.Context) bool {
+func isForSelfReview(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.IsResourceRequest && info.APIGroup == "authorization.k8s.io" &&
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"

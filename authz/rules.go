@@ -22,7 +22,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	if b.rules == nil {
 		return nil, nil, true, nil
 	}
-	id, _, v := b.caller(ctx, nil, &authorizer.AttributesRecord{User: u})
+	id, _, v := b.caller(ctx, nil, &question{user: u})
 	switch {
 	case v.reason != "" || id.IsZero():
 		return nil, nil, true, nil
@@ -81,10 +81,10 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 	resource := schema.GroupResource{Group: full.Group, Resource: base}
 	var left []string
 	for _, verb := range verbs {
-		self := selfReviews[resource] && verb == "create" && subresource == ""
+		self := isSelfReview(resource) && verb == "create" && subresource == ""
 		shared := isRead(verb) && subresource == "" && c.boundary.isShared(resource)
 		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
-			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !reviews[resource]
+			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !isReview(resource)
 		if self || shared || namespaced {
 			left = append(left, verb)
 		} else {

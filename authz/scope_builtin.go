@@ -4,8 +4,8 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // The resources that kube-apiserver serves itself, by group, in any version and behind any feature
 // gate (k8s.io/kubernetes api/discovery, v1.37.1). A test holds them against a live server.
-var (
-	builtInNamespaced = index(map[string][]string{
+var builtIn = index(
+	map[string][]string{ // in namespaces
 		"":                          {"bindings", "configmaps", "endpoints", "events", "limitranges", "persistentvolumeclaims", "pods", "podtemplates", "replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"},
 		"apps":                      {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
 		"authorization.k8s.io":      {"localsubjectaccessreviews"},
@@ -22,8 +22,8 @@ var (
 		"resource.k8s.io":           {"resourceclaims", "resourceclaimtemplates"},
 		"scheduling.k8s.io":         {"compositepodgroups", "podgroups", "workloads"},
 		"storage.k8s.io":            {"csistoragecapacities"},
-	})
-	builtInCluster = index(map[string][]string{
+	},
+	map[string][]string{ // cluster-scoped
 		"":                             {"componentstatuses", "namespaces", "nodes", "persistentvolumes"},
 		"admissionregistration.k8s.io": {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations"},
 		"apiextensions.k8s.io":         {"customresourcedefinitions"},
@@ -40,25 +40,36 @@ var (
 		"scheduling.k8s.io":            {"priorityclasses"},
 		"storage.k8s.io":               {"csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"},
 		"storagemigration.k8s.io":      {"storageversionmigrations"},
-	})
+	},
 )
 
-func index(groups map[string][]string) map[schema.GroupResource]bool {
-	all := map[schema.GroupResource]bool{}
-	for group, resources := range groups {
-		for _, resource := range resources {
-			all[schema.GroupResource{Group: group, Resource: resource}] = true
+// groupScope is the scope of a resource in one group.
+type groupScope struct {
+	group string
+	scope Scope
+}
+
+// index holds the scopes by the resource's name alone: few names stand in two groups, and one string
+// is found faster than two.
+func index(namespaced, cluster map[string][]string) map[string][]groupScope {
+	all := map[string][]groupScope{}
+	add := func(groups map[string][]string, scope Scope) {
+		for group, resources := range groups {
+			for _, resource := range resources {
+				all[resource] = append(all[resource], groupScope{group, scope})
+			}
 		}
 	}
+	add(namespaced, ScopeNamespaced)
+	add(cluster, ScopeCluster)
 	return all
 }
 
 func builtInScope(resource schema.GroupResource) Scope {
-	switch {
-	case builtInNamespaced[resource]:
-		return ScopeNamespaced
-	case builtInCluster[resource]:
-		return ScopeCluster
+	for _, s := range builtIn[resource.Resource] {
+		if s.group == resource.Group {
+			return s.scope
+		}
 	}
 	return ScopeUnknown
 }

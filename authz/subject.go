@@ -148,8 +148,8 @@ func (s *Subjects) impersonated(ctx context.Context, real tenant.ID, u user.Info
 	return id, err
 }
 
-// inForeignSystemGroup reports whether u, a caller of tenant id that is not the system tenant, is
-// in a system group that its kind of caller is not always in.
+// inForeignSystemGroup reports whether u, who is not the system tenant's, is in a system group that
+// its kind of caller is not always in.
 func inForeignSystemGroup(u user.Info) bool {
 	for _, group := range u.GetGroups() {
 		switch {

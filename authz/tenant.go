@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -15,45 +14,27 @@ import (
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
 // decideTenant is what a caller of tenant id, which is not the system tenant, may ask for.
-func (b *Boundary) decideTenant(ctx context.Context, c *call, id tenant.ID, a authorizer.Attributes) verdict {
-	verb, ok := underlyingVerb(a.GetVerb())
+func (b *Boundary) decideTenant(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
+	verb, ok := underlyingVerb(q.verb)
 	switch {
 	case !ok:
 		return verdict{reason: ReasonImpersonation}
-	case isImpersonation(a) && verb == a.GetVerb():
-		return b.decideImpersonation(ctx, id, a)
-	case !a.IsResourceRequest():
-		return b.decidePath(a.GetPath())
-	case verb == "" || verb == "*" || a.GetAPIGroup() == "*" || a.GetResource() == "*" || a.GetResource() == "":
+	case q.isImpersonation() && verb == q.verb:
+		return b.decideImpersonation(ctx, id, q)
+	case !q.isResource:
+		return b.decidePath(q.path)
+	case verb == "" || verb == "*" || q.resource.Group == "*" || q.resource.Resource == "*" || q.resource.Resource == "":
 		return verdict{reason: ReasonWildcard}
-	case hasDotSegment(a):
+	case q.hasDotSegment():
 		return verdict{reason: ReasonPath}
-	case reviews[resourceOf(a)]:
+	case q.isReview():
 		return verdict{reason: ReasonReview}
-	case resourceOf(a) == namespaces:
-		return b.decideNamespace(ctx, c, id, verb, a)
-	case a.GetNamespace() != "":
-		return b.decideNamespaced(ctx, id, verb, a)
+	case q.resource == namespaces:
+		return b.decideNamespace(ctx, c, id, verb, q)
+	case q.namespace != "":
+		return b.decideNamespaced(ctx, id, verb, q)
 	}
-	return b.decideCluster(verb, a)
-}
-
-// reviews tell about others: whether a name is known, whose a namespace is.
-var reviews = map[schema.GroupResource]bool{
-	{Group: "authentication.k8s.io", Resource: "tokenreviews"}:             true,
-	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}:      true,
-	{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}: true,
-}
-
-// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo takes it
-// for a name; an aggregated server, to which the path is passed on as it came, might follow it.
-func hasDotSegment(a authorizer.Attributes) bool {
-	for _, part := range [...]string{a.GetAPIGroup(), a.GetAPIVersion(), a.GetNamespace(), a.GetResource(), a.GetName(), a.GetSubresource()} {
-		if part == "." || part == ".." {
-			return true
-		}
-	}
-	return false
+	return b.decideCluster(verb, q)
 }
 
 // underlyingVerb returns the verb that is asked for "on" an impersonation: of
@@ -88,14 +69,14 @@ func (b *Boundary) decidePath(p string) verdict {
 }
 
 // decideNamespace is about Namespace objects themselves.
-func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, verb string, a authorizer.Attributes) verdict {
-	name := a.GetName()
-	if ns := a.GetNamespace(); name == "" {
+func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, verb string, q *question) verdict {
+	name := q.name
+	if ns := q.namespace; name == "" {
 		name = ns
 	} else if ns != "" && ns != name {
 		return verdict{reason: ReasonNotOwned}
 	}
-	if a.GetSubresource() != "" {
+	if q.subresource != "" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
 	switch verb {
@@ -104,23 +85,23 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, v
 	case "create": // admission gives it its owner
 		return verdict{}
 	case "list", "watch":
-		if a.GetNamespace() != "" && a.GetName() != "" { // the old watch path of one object, which ignores selectors
+		if q.namespace != "" && q.name != "" { // the old watch path of one object, which ignores selectors
 			return verdict{reason: ReasonNotPinned}
 		}
-		return b.pin(ctx, c, id, a)
+		return b.pin(ctx, c, id, q)
 	}
 	return verdict{reason: ReasonNamespaceVerb}
 }
 
 // decideNamespaced is about objects in a namespace.
-func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb string, a authorizer.Attributes) verdict {
-	if b.Scopes.Of(resourceOf(a)) == ScopeCluster {
+func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb string, q *question) verdict {
+	if b.Scopes.Of(q.resource) == ScopeCluster {
 		return verdict{reason: ReasonCluster}
 	}
 	if verb == "finalize" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
-	return b.ownedBy(ctx, id, a.GetNamespace())
+	return b.ownedBy(ctx, id, q.namespace)
 }
 
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
@@ -136,21 +117,14 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, namespace string) 
 	return verdict{owner: owner}
 }
 
-// selfReviews are about the caller alone.
-var selfReviews = map[schema.GroupResource]bool{
-	{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}:      true,
-	{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"}: true,
-	{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"}:  true,
-}
-
 // decideCluster is about what is asked for outside any namespace. Lists over all namespaces are
 // denied even where a selector is given, since not every object carries the tenant's label.
-func (b *Boundary) decideCluster(verb string, a authorizer.Attributes) verdict {
-	resource := resourceOf(a)
+func (b *Boundary) decideCluster(verb string, q *question) verdict {
+	resource := q.resource
 	switch {
-	case selfReviews[resource] && verb == "create" && a.GetSubresource() == "":
+	case isSelfReview(resource) && verb == "create" && q.subresource == "":
 		return verdict{}
-	case isRead(verb) && a.GetSubresource() == "" && b.isShared(resource):
+	case isRead(verb) && q.subresource == "" && b.isShared(resource):
 		return verdict{}
 	case b.Scopes.Of(resource) == ScopeNamespaced:
 		return verdict{reason: ReasonNotPinned}
@@ -165,23 +139,23 @@ func (b *Boundary) isShared(resource schema.GroupResource) bool {
 
 // decideImpersonation is about whom a caller of tenant id may become: itself nobody of another
 // tenant, nobody of the system's. What the impersonated user may do is decided when it asks.
-func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, a authorizer.Attributes) verdict {
-	name, names := a.GetName(), b.Subjects.Names
+func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, q *question) verdict {
+	name, names := q.name, b.Subjects.Names
 	ok := false
-	switch group := a.GetAPIGroup(); {
-	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(a.GetVerb(), "-node"):
-	case a.GetResource() == "serviceaccounts" && name != "" && name != "*" && a.GetNamespace() != "":
-		return b.ownedBy(ctx, id, a.GetNamespace())
-	case a.GetNamespace() != "": // nobody but a service account is in one
-	case a.GetResource() == "users":
+	switch group := q.resource.Group; {
+	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(q.verb, "-node"):
+	case q.resource.Resource == "serviceaccounts" && name != "" && name != "*" && q.namespace != "":
+		return b.ownedBy(ctx, id, q.namespace)
+	case q.namespace != "": // nobody but a service account is in one
+	case q.resource.Resource == "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name)
-	case a.GetResource() == "groups":
+	case q.resource.Resource == "groups":
 		ok = name != "" && name != "*" && !names.ReservedGroup(name)
-	case a.GetResource() == "userextras":
-		key := a.GetSubresource()
+	case q.resource.Resource == "userextras":
+		key := q.subresource
 		ok = key == tenant.ExtraKey && name == id.String() ||
 			key != "" && key != "*" && !tenant.IsReservedExtraKey(key)
-	case a.GetResource() == "uids":
+	case q.resource.Resource == "uids":
 		ok = true
 	}
 	if !ok {

@@ -29,14 +29,16 @@ func Of(u user.Info) (ID, error) {
 		return ID{}, ErrUnbound
 	}
 	extra := u.GetExtra()
-	for key := range extra {
-		if key != ExtraKey && strings.EqualFold(key, ExtraKey) {
-			return ID{}, fmt.Errorf("%w: extra key in another case", ErrInvalid)
+	values, found := extra[ExtraKey]
+	if !onlyKnownKeys(extra) {
+		for key := range extra {
+			if key != ExtraKey && strings.EqualFold(key, ExtraKey) {
+				return ID{}, fmt.Errorf("%w: extra key in another case", ErrInvalid)
+			}
 		}
 	}
-	values, ok := extra[ExtraKey]
 	switch {
-	case !ok:
+	case !found:
 		return ID{}, ErrUnbound
 	case len(values) == 0:
 		return ID{}, fmt.Errorf("%w: extra key without a value", ErrInvalid)
@@ -44,6 +46,18 @@ func Of(u user.Info) (ID, error) {
 		return ID{}, ErrAmbiguous
 	}
 	return Parse(values[0])
+}
+
+// onlyKnownKeys reports whether extra holds nothing but the keys that most callers have, which saves
+// the walk through it for each decision.
+func onlyKnownKeys(extra map[string][]string) bool {
+	known := 0
+	for _, key := range [...]string{ExtraKey, SourceKey, user.CredentialIDKey} {
+		if _, has := extra[key]; has {
+			known++
+		}
+	}
+	return known == len(extra)
 }
 
 // Bind returns a copy of u whose extra names id, and nothing else, as the tenant. The copy shares

@@ -1,6 +1,7 @@
 package basicauth_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -137,6 +138,31 @@ func TestWaitingEndsWithTheRequest(t *testing.T) {
 			t.Fatalf("login of an ended request = %v, %v", ok, err)
 		}
 	}
+}
+
+// FuzzOpen: no file panics, and one that is accepted lets nobody in by an empty password.
+func FuzzOpen(f *testing.F) {
+	for _, s := range []string{"p,u,1\n", "p,u,1,g,,a\n", "p,u,1,,a\nq,u,2,,b\n", "$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,u,1\n", ",u,1\n", "p,u@a,1,,b\np,u,1,,a\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "passwords.csv")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, err := basicauth.Open(path, basicauth.Options{DefaultTenant: tenant.System(), Check: func(string, []string, tenant.ID) error { return nil }})
+		if (a == nil) == (err == nil) {
+			t.Fatalf("Open() = %v, %v", a, err)
+		}
+		if err != nil {
+			return
+		}
+		for login := range bytes.SplitSeq(data, []byte{','}) {
+			if _, ok, _ := a.AuthenticateRequest(request(t.Context(), string(login), "")); ok {
+				t.Fatalf("an empty password is accepted")
+			}
+		}
+	})
 }
 
 // FuzzHeader: whatever stands in the header, it is a Basic one and then accepted only for the one

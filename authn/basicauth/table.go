@@ -42,14 +42,14 @@ func parse(data []byte, o Options) (*table, error) {
 	err := credfile.Read(data, rules, func(r credfile.Record) error {
 		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}
 		if strings.Contains(e.name, ":") {
-			return errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)")
+			return credfile.AboutUser(errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)"))
 		}
 		if err := e.setPassword(r.Secret, t.recent); err != nil {
 			return err
 		}
 		login := e.name + "@" + e.kin.Tenant.String()
 		if _, known := t.logins[login]; known {
-			return errors.New("the user stands in an earlier line of this tenant too")
+			return credfile.AboutUser(errors.New("the user stands in an earlier line of this tenant too"))
 		}
 		t.logins[login] = e
 		t.cost = max(t.cost, e.cost)

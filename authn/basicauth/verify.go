@@ -18,8 +18,8 @@ const (
 	// waitingLogins is how many more may wait for that. Beyond it a login is refused at once, so that
 	// guessing without a credential holds no more than this.
 	waitingLogins = 64
-	// rememberFor is how long a verified bcrypt password is remembered: long enough for the
-	// requests of one kubectl command, short enough that a changed file is the only way to notice.
+	// rememberFor is how long a verified bcrypt password is remembered, so that a client that sends
+	// it with each request costs bcrypt's work once a minute. A new version of the file forgets all.
 	rememberFor = time.Minute
 	// rememberAtMost bounds what is remembered, in entries.
 	rememberAtMost = 4096

@@ -12,7 +12,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"math"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -58,27 +60,36 @@ func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
 // AuthenticateToken implements [authenticator.Token]. It never returns an error.
 func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
-	e, ok := (*a.file.Load())[sum(token)]
+	t := a.file.Load()
+	e, ok := t.entries[sum(token)]
 	if !ok {
 		return nil, false, nil
 	}
+	kin := &t.kins[e.kin]
 	return &authenticator.Response{User: &user.DefaultInfo{
-		Name:   e.text[:e.nameLength],
-		UID:    e.text[e.nameLength:],
-		Groups: slices.Clip(e.kin.Groups),
-		Extra:  map[string][]string{tenant.ExtraKey: {e.kin.Tenant.String()}},
+		Name:   t.text[e.name:e.uid],
+		UID:    t.text[e.uid:e.end],
+		Groups: slices.Clip(kin.groups),
+		Extra:  kin.extra,
 	}}, true, nil
 }
 
-// table maps a token's sum to its entry.
-type table map[[sha256.Size]byte]entry
+// table is one version of the file. It is laid out for files with a million tokens: the entries
+// hold no pointers, so that the garbage collector need not look at them.
+type table struct {
+	entries map[[sha256.Size]byte]entry // by the token's sum
+	text    string                      // all names and uids
+	kins    []kin
+}
 
-// entry is small, for files with a million tokens: name and uid are one string, groups and tenant
-// are shared.
-type entry struct {
-	text       string
-	kin        *credfile.Kin
-	nameLength int
+// entry says where name and uid stand in the table's text, and which kin they are of.
+type entry struct{ name, uid, end, kin uint32 }
+
+// kin is what many users share: their groups, and the extra that binds them. Like upstream's
+// authenticator, which hands out one user.Info again and again, it relies on nobody changing it.
+type kin struct {
+	groups []string
+	extra  map[string][]string
 }
 
 // sum hashes the token without copying it.
@@ -88,18 +99,41 @@ func sum(token string) [sha256.Size]byte {
 }
 
 func parse(ctx context.Context, data []byte, o Options) (table, error) {
-	t := table{}
+	t := table{entries: map[[sha256.Size]byte]entry{}}
+	var text strings.Builder
+	known := map[*credfile.Kin]uint32{}
+	extras := map[tenant.ID]map[string][]string{}
 	rules := credfile.Rules{Default: o.DefaultTenant, Check: o.Check, EmptySecret: func(line int) error {
 		klog.FromContext(ctx).Info("Skipped a record without a token", "line", line)
 		return nil
 	}}
 	err := credfile.Read(data, rules, func(r credfile.Record) error {
 		key := sum(r.Secret)
-		if _, known := t[key]; known {
+		if _, twice := t.entries[key]; twice {
 			return errors.New("the token stands in an earlier line too")
 		}
-		t[key] = entry{text: r.Name + r.UID, kin: r.Kin, nameLength: len(r.Name)}
+		if text.Len()+len(r.Name)+len(r.UID) > math.MaxUint32 {
+			return errors.New("too many names for one file")
+		}
+		index, shared := known[r.Kin]
+		if !shared {
+			index = uint32(len(t.kins)) // #nosec G115 -- no more than records, of which the text has room for fewer
+			known[r.Kin] = index
+			if extras[r.Kin.Tenant] == nil {
+				extras[r.Kin.Tenant] = map[string][]string{tenant.ExtraKey: {r.Kin.Tenant.String()}}
+			}
+			t.kins = append(t.kins, kin{r.Kin.Groups, extras[r.Kin.Tenant]})
+		}
+		var e entry
+		// #nosec G115 -- bounded just above
+		e.name, e.kin = uint32(text.Len()), index
+		text.WriteString(r.Name)
+		e.uid = uint32(text.Len()) // #nosec G115 -- bounded just above
+		text.WriteString(r.UID)
+		e.end = uint32(text.Len()) // #nosec G115 -- bounded just above
+		t.entries[key] = e
 		return nil
 	})
+	t.text = text.String()
 	return t, err
 }

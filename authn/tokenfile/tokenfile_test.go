@@ -59,8 +59,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestResponsesAreNotShared: a caller that changes an answer changes no later one.
-func TestResponsesAreNotShared(t *testing.T) {
+// TestAnswersAreIndependent: audiences set on one answer and groups added to it are in no later one.
+func TestAnswersAreIndependent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	write(t, path, "tok,alice,1,\"g,h\",,a\n")
 	a, err := ours.Open(t.Context(), path, options())
@@ -68,10 +68,10 @@ func TestResponsesAreNotShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, _, _ := a.AuthenticateToken(t.Context(), "tok")
-	first.User.GetExtra()[tenant.ExtraKey][0] = "b"
+	first.Audiences = []string{"other"}
 	_ = append(first.User.GetGroups(), "system:masters")
 	second, _, _ := a.AuthenticateToken(t.Context(), "tok")
-	if id, err := tenant.Of(second.User); id.String() != "a" || err != nil || len(second.User.GetGroups()) != 2 {
+	if id, err := tenant.Of(second.User); id.String() != "a" || err != nil || len(second.User.GetGroups()) != 2 || second.Audiences != nil {
 		t.Errorf("the second answer is %+v", second.User)
 	}
 }

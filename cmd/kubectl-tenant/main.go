@@ -2,13 +2,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
-
-	"context"
 )
 
 // Exit codes: 0 all is well, 1 something was found wrong, 2 it could not be looked at.

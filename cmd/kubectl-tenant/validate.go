@@ -30,22 +30,25 @@ server reads them with, and prints every problem at its field.`,
 				return fmt.Errorf("-o %s: want json", output)
 			}
 			var found []validation
-			failed := false
+			var failed, unread error
 			for _, file := range files {
 				err := kubetenant.Check(cmd.Context(), file)
 				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-					return err
+					unread = errors.Join(unread, err)
+					continue
 				}
-				failed = failed || err != nil
+				if err != nil {
+					failed = errFailed
+				}
 				found = append(found, validation{file, problems(file, err)})
 			}
 			if err := printValidations(cmd.OutOrStdout(), found, output); err != nil {
 				return err
 			}
-			if failed {
-				return errFailed
+			if unread != nil {
+				return unread
 			}
-			return nil
+			return failed
 		},
 	}
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "TenancyConfiguration to check (required, may be repeated)")

@@ -1,13 +1,18 @@
 package v1alpha1
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -43,18 +48,40 @@ func (s *Settings) ResolvePaths(dir string) {
 
 // Decode decodes, defaults and validates a configuration. Paths in it are left as they are.
 func Decode(data []byte) (*TenancyConfiguration, error) {
-	c := &TenancyConfiguration{}
-	if err := unmarshalStrict(data, c); err != nil {
+	docs, err := documents(data)
+	if err != nil {
 		return nil, err
 	}
-	if err := checkKind(c.TypeMeta, KindTenancyConfiguration); err != nil {
+	if len(docs) != 1 {
+		return nil, fmt.Errorf("%d documents, want one", len(docs))
+	}
+	c := &TenancyConfiguration{}
+	problems, err := unmarshalStrict(docs[0], KindTenancyConfiguration, c)
+	if err != nil {
 		return nil, err
 	}
 	Default(&c.Settings)
-	if errs := Validate(&c.Settings, nil); len(errs) > 0 {
-		return nil, errs.ToAggregate()
+	for _, p := range Validate(&c.Settings, nil) {
+		problems = append(problems, p)
+	}
+	if len(problems) > 0 {
+		return nil, utilerrors.NewAggregate(problems)
 	}
 	return c, nil
+}
+
+// Complete returns a defaulted copy of s, or every problem that it has.
+func (s *Settings) Complete() (*Settings, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	c := &Settings{}
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, err
+	}
+	Default(c)
+	return c, Validate(c, nil).ToAggregate()
 }
 
 // Paths returns every non-empty path in s, to be read or replaced.
@@ -85,26 +112,37 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path) // #nosec G304 -- the operator names the file
 }
 
-// unmarshalStrict decodes YAML or JSON; unknown, duplicate and wrongly cased fields fail, all of
-// them in one error.
-func unmarshalStrict(data []byte, into any) error {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return errors.New("empty document")
+// documents returns the YAML documents of a file, without the empty ones.
+func documents(data []byte) ([][]byte, error) {
+	var all [][]byte
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if len(bytes.Trim(doc, "- \n\r\t")) > 0 {
+			all = append(all, doc)
+		}
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return err
-	}
-	strict, err := kjson.UnmarshalStrict(asJSON, into)
-	if err != nil {
-		return err
-	}
-	return errors.Join(strict...)
 }
 
-func checkKind(t metav1.TypeMeta, kind string) error {
-	if t.APIVersion != GroupVersion || t.Kind != kind {
-		return fmt.Errorf("want apiVersion %s and kind %s", GroupVersion, kind)
+// unmarshalStrict decodes a document of the kind. Its problems are the unknown, duplicate and
+// wrongly cased fields, beside which the rest is decoded.
+func unmarshalStrict(data []byte, kind string, into any) (problems []error, err error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	var is metav1.TypeMeta
+	if err := json.Unmarshal(asJSON, &is); err != nil {
+		return nil, err
+	}
+	if is.APIVersion != GroupVersion || is.Kind != kind {
+		return nil, fmt.Errorf("want apiVersion %s and kind %s", GroupVersion, kind)
+	}
+	return kjson.UnmarshalStrict(asJSON, into)
 }

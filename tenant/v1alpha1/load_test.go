@@ -17,7 +17,7 @@ const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\
 
 func TestDecodeIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":             {"", "empty document"},
+		"empty":             {"", "0 documents, want one"},
 		"another kind":      {"apiVersion: kubetenant.dev/v1alpha1\nkind: Other\n", "want apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration"},
 		"another version":   {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "want apiVersion"},
 		"no kind":           {"authentication: {}\n", "want apiVersion"},
@@ -26,6 +26,9 @@ func TestDecodeIsStrict(t *testing.T) {
 		"duplicate field":   {header + "authentication: {}\nauthentication: {}\n", "already set in map"},
 		"unknown in a list": {header + "authentication: { sources: [ { name: x, x509: { ca: y } } ] }\n", `unknown field "authentication.sources[0].x509.ca"`},
 		"wrong type":        {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
+		"two documents":     {header + "---\n" + header, "2 documents, want one"},
+		"another's fields":  {"apiVersion: v1\nkind: Secret\ndata: {}\n", "want apiVersion"},
+		"both at once":      {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
 		"not YAML":          {header + "\t{", "yaml"},
 		"a list":            {"- a\n", "cannot unmarshal array"},
 	} {

@@ -1,17 +1,13 @@
 package v1alpha1
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // KindScenario is the kind of a scenario file.
@@ -192,31 +188,25 @@ func LoadScenarios(path string) ([]*Scenario, error) {
 // DecodeScenarios decodes, defaults and validates the YAML documents of data, of which there must
 // be one at least. The error names the document, counted from 1.
 func DecodeScenarios(data []byte) ([]*Scenario, error) {
+	docs, err := documents(data)
+	if err != nil {
+		return nil, err
+	}
 	var all []*Scenario
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
+	for i, doc := range docs {
+		s := &Scenario{}
+		problems, err := unmarshalStrict(doc, KindScenario, s)
+		if err == nil {
+			err = utilerrors.NewAggregate(problems)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", n, err)
-		}
-		if len(strings.Trim(string(doc), "- \n\r\t")) == 0 {
-			continue
-		}
-		s := &Scenario{}
-		if err := unmarshalStrict(doc, s); err != nil {
-			return nil, fmt.Errorf("document %d: %w", n, err)
-		}
-		if err := checkKind(s.TypeMeta, KindScenario); err != nil {
-			return nil, fmt.Errorf("document %d: %w", n, err)
+			return nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
 		if s.Delegate == "" {
 			s.Delegate = DelegateRBAC
 		}
 		if errs := validateScenario(s); len(errs) > 0 {
-			return nil, fmt.Errorf("document %d: %w", n, errs.ToAggregate())
+			return nil, fmt.Errorf("document %d: %w", i+1, errs.ToAggregate())
 		}
 		all = append(all, s)
 	}

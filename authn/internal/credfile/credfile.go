@@ -62,8 +62,14 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
+// AboutUser returns err as one about a record's user.
+func AboutUser(err error) error { return aboutUser{err} }
+
+type aboutUser struct{ error }
+
 // Read calls each with the records of data in their order. The first record that breaks a rule
-// ends it with an [*Error], as does an error of each, which is taken to be about the secret.
+// ends it with an [*Error], as does an error of each: one made by [AboutUser] is about the user, any
+// other about the secret.
 func Read(data []byte, rules Rules, each func(Record) error) error {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -95,6 +101,9 @@ func Read(data []byte, rules Rules, each func(Record) error) error {
 		if err == nil {
 			err = each(rec)
 			at = fieldSecret
+			if about := (aboutUser{}); errors.As(err, &about) {
+				at = fieldUser
+			}
 		}
 		if err != nil {
 			return &Error{line, at, err}

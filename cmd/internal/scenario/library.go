@@ -138,7 +138,11 @@ func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Identity
 		got.User = &User{seen.GetName(), seen.GetUID(), seen.GetGroups(), seen.GetExtra()}
 		return got, "", nil
 	}
-	return got, answer.Body.String(), nil
+	var status metav1.Status
+	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || status.Message == "" {
+		return got, answer.Body.String(), nil
+	}
+	return got, status.Message, nil
 }
 
 func (s *session) authenticate(r *http.Request, c *v1alpha1.Credential) (*authenticator.Response, bool, error) {

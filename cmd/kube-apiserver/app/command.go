@@ -35,7 +35,9 @@ func NewCommand() *cobra.Command {
 		Use: "kube-apiserver",
 		Long: `The Kubernetes API server with tenant identity: every caller is exactly one
 tenant's, every namespace has an owner, and nothing crosses the line between
-tenants. Without --tenancy-config it is upstream's kube-apiserver.`,
+tenants. Without --tenancy-config it is upstream's kube-apiserver.
+
+"kube-apiserver local --help" shows how to run a whole small control plane.`,
 		SilenceUsage: true,
 		Args:         cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

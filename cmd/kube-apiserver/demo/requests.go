@@ -17,7 +17,7 @@ import (
 const (
 	tokens = "acme-token,alice,a1,dev,,acme\n" +
 		"globex-token,alice,g1,dev,,globex\n" +
-		"ops-token,ops,o1,\"system:masters\"\n"
+		"ops-token,ops,o1,\"system:masters\",,system\n"
 	passwords = "acme-password,admin,a2,dev,,acme\n" +
 		"globex-password,admin,g2,dev,,globex\n"
 )

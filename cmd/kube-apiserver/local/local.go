@@ -65,7 +65,7 @@ Flags behind -- are given to kube-apiserver.`,
 	_ = cmd.MarkFlagRequired("dir")
 	// The parent's usage shows kube-apiserver's many flags, which do not belong here.
 	cmd.SetUsageFunc(func(c *cobra.Command) error {
-		_, err := fmt.Fprintf(c.OutOrStderr(), "Usage:\n  kube-apiserver %s\n\nFlags:\n%s\nExamples:\n%s\n", c.Use, c.LocalFlags().FlagUsages(), c.Example)
+		_, err := fmt.Fprintf(c.OutOrStdout(), "Usage:\n  kube-apiserver %s\n\nFlags:\n%s\nExamples:\n%s\n", c.Use, c.LocalFlags().FlagUsages(), c.Example)
 		return err
 	})
 	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) {
@@ -204,8 +204,9 @@ kind: TenancyConfiguration
 authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  - { name: tokens, tokenFile: { path: tokens.csv } }
-  - { name: passwords, basicAuthFile: { path: passwords.csv } }
+  # A record that names no tenant is refused: by default it would be the system tenant's.
+  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
 `
 
 func writeMissing(path, content string) error {
@@ -230,6 +231,9 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	}
 	if err := set.Parse(more); err != nil {
 		return nil, err
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: flags of kube-apiserver begin with --", set.Arg(0))
 	}
 	for _, own := range []string{
 		"--etcd-servers=" + etcdURL,
@@ -305,7 +309,7 @@ func logTo(path string) (closeLog func(), err error) {
 	}
 	set := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(set)
-	if err := set.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL"}); err != nil {
+	if err := set.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL", "-one_output=true"}); err != nil {
 		return nil, err
 	}
 	klog.SetOutput(f)
