@@ -120,6 +120,7 @@ func TestOneServer(t *testing.T) {
 	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking", "--v=4")
 	prepare(t, s)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
+	t.Run("a namespace by file", func(t *testing.T) { aNamespaceByFile(t, s) })
 	t.Run("reviews", func(t *testing.T) { reviews(t, s, canary) })
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
 	t.Run("audit", func(t *testing.T) { auditTells(t, s, audit) })
@@ -162,6 +163,36 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 		}
 	}
 	t.Error("the watch ended without the own namespace")
+}
+
+// aNamespaceByFile: what docs/troubleshooting.md says of create, apply and a tenant path.
+func aNamespaceByFile(t *testing.T, s *localserver.Server) {
+	path := filepath.Join(t.TempDir(), "ns.yaml")
+	write := func(labels string) {
+		t.Helper()
+		text := "{apiVersion: v1, kind: Namespace, metadata: {name: acme--byfile, labels: {" + labels + "}}}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("env: one")
+	if out, err := kubectl(t, s, "acme", "apply", "-f", path); err == nil || !strings.Contains(out, string(authz.ReasonNotOwned)) {
+		t.Errorf("apply of a new namespace = %q, %v", out, err)
+	}
+	if out, err := kubectl(t, s, "acme", "create", "--save-config", "-f", path); err != nil {
+		t.Errorf("create = %q", out)
+	}
+	write("env: two")
+	for _, how := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {
+		if out, err := kubectl(t, s, "acme", how...); err != nil {
+			t.Errorf("%v = %q", how, out)
+		}
+	}
+	for url, want := range map[string]string{"/tenants/acme": "acme--byfile", "/tenants/ALL": "malformed tenant part in the path", "/tenants/globex": string(authz.ReasonTenantPath)} {
+		if out, _ := kubectl(t, s, "acme", "--server", s.URL+url, "get", "ns", "-o", "name"); !strings.Contains(out, want) {
+			t.Errorf("get ns at %s = %q, want %q", url, out, want)
+		}
+	}
 }
 
 // reviews: TokenReview knows our tokens, SubjectAccessReview our tenants; both are the system's.
