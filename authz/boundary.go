@@ -117,10 +117,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	// Only the request's own question is annotated: the event has one place for each key.
 	if own := c != nil && !q.isImpersonation(); own {
 		annotate(ctx, c.path, id, v)
-		c.bound, c.pin = nil, nil
-		if v.reason == "" {
-			c.bound, c.pin = u, v.pin
-		}
+		c.bound, c.pin = u, v.pin
 	}
 	switch {
 	case v.reason != "":

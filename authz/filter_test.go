@@ -223,6 +223,27 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	}
 }
 
+// TestHandlersFindNoNote: a handler that asks about somebody else, as a review does, is not taken for
+// the caller impersonating that other.
+func TestHandlersFindNoNote(t *testing.T) {
+	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
+	asked := false
+	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked = true
+		if d, reason, _ := boundary.Authorize(r.Context(), pods(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
+			t.Errorf("a question about b in a handler of a's request: %v, %q", d, reason)
+		}
+	}))
+	chain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authz.NoteCaller(r.Context(), callerOf("a"))
+		handler.ServeHTTP(w, r)
+	})
+	authz.WithCall(chain).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
+	if !asked {
+		t.Error("the handler was not reached")
+	}
+}
+
 // TestImpersonatedUsersAreBound: what goes on to handlers and admission carries the tenant.
 func TestImpersonatedUsersAreBound(t *testing.T) {
 	root := &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}

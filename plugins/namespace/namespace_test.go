@@ -68,6 +68,22 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 }
 
+// TestOnlyTheSystemGives: the boundary keeps tenants from unlabelled namespaces, and so does the plugin.
+func TestOnlyTheSystemGives(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web"}}
+	given := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: "a"}}}
+	if err := plugin(a, nil).Validate(t.Context(), write(admission.Update, given, plain), nil); err == nil {
+		t.Error("a tenant takes an unlabelled namespace")
+	}
+	if err := plugin(tenant.System(), nil).Validate(t.Context(), write(admission.Update, given, plain), nil); err != nil {
+		t.Errorf("the system tenant gives a namespace: %v", err)
+	}
+}
+
 // TestTheSharedMapIsNotChanged: a label map that the old object shares with the new one stays.
 func TestTheSharedMapIsNotChanged(t *testing.T) {
 	shared := map[string]string{"env": "x"}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,8 +19,12 @@ const etcdStart = time.Minute
 // a server left there that was killed. The caller holds the lock of dir.
 func socketDir(dir string) (string, error) {
 	note := filepath.Join(dir, "etcd", "sockets")
-	if left, err := os.ReadFile(note); err == nil && strings.HasPrefix(filepath.Base(string(left)), socketPrefix) { // #nosec G304 -- in the operator's directory
-		if err := os.RemoveAll(string(left)); err != nil {
+	if left, err := os.ReadFile(note); err == nil { // #nosec G304 -- in the operator's directory
+		name := filepath.Base(string(left))
+		if !strings.HasPrefix(name, socketPrefix) {
+			return "", fmt.Errorf("%s: not what a server wrote", note)
+		}
+		if err := os.RemoveAll(filepath.Join(os.TempDir(), name)); err != nil { // #nosec G703 -- the last part of a path, of our own form
 			return "", err
 		}
 	}
