@@ -1,12 +1,14 @@
 package authz_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -170,6 +172,17 @@ func TestTenantPaths(t *testing.T) {
 	}
 	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil || got.selector != "kubetenant.dev/tenant=a" {
 		t.Errorf("a narrowed list of namespaces is %+v; want it limited to a", got)
+	}
+}
+
+// TestAMalformedTenantPathIsAStatus: clients show the message of a Status, not of a bare text.
+func TestAMalformedTenantPathIsAStatus(t *testing.T) {
+	answer := httptest.NewRecorder()
+	authz.WithCall(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
+	var status metav1.Status
+	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusBadRequest || status.Kind != "Status" ||
+		status.Message != "malformed tenant part in the path" || strings.Contains(answer.Body.String(), "ALL") {
+		t.Errorf("%d %s, %v", answer.Code, answer.Body, err)
 	}
 }
 
