@@ -94,12 +94,13 @@ func nameOf(u user.Info) string {
 	return u.GetName()
 }
 
-// verdict is what the boundary thinks of one request. The zero value delegates.
+// verdict is what the boundary thinks of one request. The zero value denies.
 type verdict struct {
-	reason Reason              // why it is denied; empty to delegate
-	err    error               // what went wrong, for the log
-	owner  tenant.ID           // whose object it is, where that was looked up and is somebody's
-	pin    labels.Requirements // the selector that the request must go on with
+	delegate bool
+	reason   Reason              // why it is denied
+	err      error               // what went wrong, for the log
+	owner    tenant.ID           // whose object it is, where that was looked up and is somebody's
+	pin      labels.Requirements // the selector that the request must go on with
 }
 
 // check returns the attributes for the delegate, or nil and the reason of the denial.
@@ -107,7 +108,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	c := callFrom(ctx)
 	q := questionOf(a)
 	id, u, v := b.caller(ctx, c, &q)
-	if v.reason == "" {
+	if v.delegate {
 		v = b.decide(ctx, c, id, &q)
 	}
 	if v.err != nil {
@@ -120,7 +121,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		c.bound, c.pin = u, v.pin
 	}
 	switch {
-	case v.reason != "":
+	case !v.delegate:
 		return nil, v.reason
 	case u == q.user && v.pin == nil:
 		return a, ""
@@ -154,13 +155,13 @@ func (b *Boundary) caller(ctx context.Context, c *call, q *question) (tenant.ID,
 	}
 	switch {
 	case errors.Is(err, tenant.ErrUnbound):
-		return tenant.ID{}, u, verdict{}
+		return tenant.ID{}, u, verdict{delegate: true}
 	case err != nil:
 		return tenant.ID{}, nil, verdict{reason: ReasonBadTenant, err: err}
 	case !id.IsSystem() && inForeignSystemGroup(u):
 		return id, nil, verdict{reason: ReasonSystemGroup}
 	}
-	return id, u, verdict{}
+	return id, u, verdict{delegate: true}
 }
 
 // decide is the table of the boundary: a caller of tenant id, zero for none, and what it asks for.
@@ -171,7 +172,7 @@ func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, q *questio
 	case c != nil && c.path != (tenantPath{}) && !q.isImpersonation():
 		return b.decideOnTenantPath(ctx, c, id, q)
 	case id.IsSystem():
-		return verdict{}
+		return verdict{delegate: true}
 	}
 	return b.decideTenant(ctx, c, id, q)
 }
@@ -184,7 +185,7 @@ func (b *Boundary) decideUnbound(q *question) verdict {
 	if !open {
 		return verdict{reason: ReasonNoTenant}
 	}
-	return verdict{}
+	return verdict{delegate: true}
 }
 
 // decideOnTenantPath narrows a request to the tenant that its path names.
@@ -193,11 +194,11 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID
 	case c.path.all && (!id.IsSystem() || !q.isPlainRead()):
 		return verdict{reason: ReasonTenantPathAll}
 	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
-		return verdict{}
+		return verdict{delegate: true}
 	case !id.IsSystem() && c.path.id != id:
 		return verdict{reason: ReasonTenantPath}
 	case id.IsSystem() && b.isClusterRead(q):
-		return verdict{}
+		return verdict{delegate: true}
 	case id.IsSystem() && q.verb == "create" && q.resource == namespaces:
 		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}
@@ -214,11 +215,11 @@ func (b *Boundary) isClusterRead(q *question) bool {
 func annotate(ctx context.Context, path tenantPath, id tenant.ID, v verdict) {
 	const domain = "authorization.kubetenant.dev/"
 	decision := "delegate"
-	if v.reason != "" {
+	if !v.delegate {
 		decision = "deny"
 	}
 	kv := []string{domain + "decision", decision}
-	if v.reason != "" {
+	if !v.delegate {
 		kv = append(kv, domain+"reason", string(v.reason))
 	}
 	if !id.IsZero() {

@@ -56,7 +56,7 @@ func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, q *question) 
 		}
 	}
 	if isPinned(selector, id) && (c == nil || isPinnedIn(q.Attributes, id)) {
-		return verdict{}
+		return verdict{delegate: true}
 	}
 	if c == nil && !isForSelfReview(ctx) {
 		return verdict{reason: ReasonNotPinned}
@@ -65,7 +65,7 @@ func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, q *question) 
 	if err != nil {
 		return verdict{reason: ReasonNotPinned, err: err}
 	}
-	return verdict{pin: pin}
+	return verdict{delegate: true, pin: pin}
 }
 
 // isPinnedIn reports whether the attributes themselves are pinned: on the old watch paths they hold

@@ -24,7 +24,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	}
 	id, _, v := b.caller(ctx, nil, &question{user: u})
 	switch {
-	case v.reason != "" || id.IsZero():
+	case !v.delegate || id.IsZero():
 		return nil, nil, true, nil
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)
@@ -32,7 +32,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	switch owned := b.ownedBy(ctx, id, namespace); {
 	case owned.err != nil:
 		return nil, nil, true, errors.New(string(ReasonOwnerUnknown))
-	case owned.reason != "":
+	case !owned.delegate:
 		return nil, nil, true, nil
 	}
 	resources, paths, incomplete, err := b.rules.RulesFor(ctx, u, namespace)
@@ -98,8 +98,8 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 func (c *cutRules) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResourceRuleInfo {
 	var left []string
 	for _, p := range r.GetNonResourceURLs() {
-		if prefix, wild := strings.CutSuffix(p, "/*"); c.boundary.decidePath(p).reason == "" &&
-			(!wild || c.boundary.decidePath(prefix+"/x").reason == "") {
+		if prefix, wild := strings.CutSuffix(p, "/*"); c.boundary.decidePath(p).delegate &&
+			(!wild || c.boundary.decidePath(prefix+"/x").delegate) {
 			left = append(left, p)
 		} else {
 			c.any = true

@@ -54,14 +54,14 @@ func underlyingVerb(verb string) (string, bool) {
 // decidePath leaves discovery and the schemas to the delegate, and what is open to everybody.
 func (b *Boundary) decidePath(p string) verdict {
 	if slices.Contains(b.UnboundPaths, p) {
-		return verdict{}
+		return verdict{delegate: true}
 	}
 	// A path that is not in its shortest form might be read as another one further on.
 	short := strings.TrimSuffix(p, "/")
 	if path.Clean(short) == short {
 		for _, open := range []string{"/api", "/apis", "/openapi"} {
 			if rest, found := strings.CutPrefix(short, open); found && (rest == "" || rest[0] == '/') {
-				return verdict{}
+				return verdict{delegate: true}
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, v
 	case "get", "update", "patch", "delete":
 		return b.ownedBy(ctx, id, name)
 	case "create": // admission gives it its owner
-		return verdict{}
+		return verdict{delegate: true}
 	case "list", "watch":
 		if q.namespace != "" && q.name != "" { // the old watch path of one object, which ignores selectors
 			return verdict{reason: ReasonNotPinned}
@@ -114,7 +114,7 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, namespace string) 
 	case owner != id:
 		return verdict{reason: ReasonNotOwned, owner: owner}
 	}
-	return verdict{owner: owner}
+	return verdict{delegate: true, owner: owner}
 }
 
 // decideCluster is about what is asked for outside any namespace. Lists over all namespaces are
@@ -123,9 +123,9 @@ func (b *Boundary) decideCluster(verb string, q *question) verdict {
 	resource := q.resource
 	switch {
 	case isSelfReview(resource) && verb == "create" && q.subresource == "":
-		return verdict{}
+		return verdict{delegate: true}
 	case isRead(verb) && q.subresource == "" && b.isShared(resource):
-		return verdict{}
+		return verdict{delegate: true}
 	case b.Scopes.Of(resource) == ScopeNamespaced:
 		return verdict{reason: ReasonNotPinned}
 	}
@@ -161,5 +161,5 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, q *que
 	if !ok {
 		return verdict{reason: ReasonImpersonation}
 	}
-	return verdict{}
+	return verdict{delegate: true}
 }

@@ -14,7 +14,7 @@ const serviceAccountNames = "system:serviceaccount"
 // SystemNames are the names that stand for the system tenant where nothing else tells the tenant,
 // and that nobody else may therefore bear.
 //
-// The zero value holds no identity to be the system's; the reserved prefixes "system:" and
+// The zero value, and nil, hold no identity to be the system's; the reserved prefixes "system:" and
 // "tenant:" are reserved even so. It is safe for concurrent use as long as nobody changes it.
 type SystemNames struct {
 	Users        []string // exact user names
@@ -33,11 +33,13 @@ func (n *SystemNames) Has(u user.Info) bool {
 }
 
 func (n *SystemNames) hasUser(name string) bool {
-	return slices.Contains(n.Users, name) ||
-		slices.ContainsFunc(n.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return n != nil && (slices.Contains(n.Users, name) ||
+		slices.ContainsFunc(n.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }))
 }
 
-func (n *SystemNames) hasGroup(name string) bool { return slices.Contains(n.Groups, name) }
+func (n *SystemNames) hasGroup(name string) bool {
+	return n != nil && slices.Contains(n.Groups, name)
+}
 
 // ReservedUser reports whether only the system tenant's callers may bear the user name.
 func (n *SystemNames) ReservedUser(name string) bool {
@@ -48,7 +50,7 @@ func (n *SystemNames) ReservedUser(name string) bool {
 // "tenant:", no credential at all may bring the group.
 func (n *SystemNames) ReservedGroup(name string) bool {
 	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, GroupPrefix) ||
-		n.hasGroup(name) || slices.Contains(n.Organizations, name)
+		n.hasGroup(name) || n != nil && slices.Contains(n.Organizations, name)
 }
 
 // IsServiceAccountName reports whether a user or group name is in the space that only the

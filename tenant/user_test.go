@@ -118,6 +118,10 @@ func TestReservedNames(t *testing.T) {
 	if n.Has(&user.DefaultInfo{Name: "x", Groups: []string{"corp"}}) {
 		t.Error("an organization alone makes nobody the system's")
 	}
+	var none *tenant.SystemNames
+	if !none.ReservedUser("system:x") || !none.ReservedGroup("tenant:a") || none.ReservedGroup("dev") || none.Has(&user.DefaultInfo{Name: "x", Groups: []string{"g"}}) {
+		t.Error("nil holds a name, or reserves too little")
+	}
 	if (&tenant.SystemNames{}).Has(&user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}) {
 		t.Error("the zero SystemNames holds somebody")
 	}
