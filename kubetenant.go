@@ -79,8 +79,8 @@ type Stack struct {
 	cas     *clientCAs // ClientCA
 }
 
-// New returns the stack of a configuration, which it defaults and validates. The files that it names are followed until ctx ends.
-// The error says which source, file, line or field is wrong.
+// New returns the stack of a configuration, which it defaults and validates. The files that it names
+// are followed until ctx ends. The error says which source, file, line or field is wrong.
 func New(ctx context.Context, config *v1alpha1.Settings, c Cluster) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {

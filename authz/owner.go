@@ -94,12 +94,13 @@ func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string) (
 	return label, labelled, true, nil
 }
 
-// read asks the server itself, once for all who ask for the same name at the same time.
+// read asks the server itself, once for all of a tenant who ask for the same name at the same time:
+// a tenant that has used up its budget must not answer for another.
 func (o *Owners) read(ctx context.Context, asker tenant.ID, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	flight := o.flights.DoChan(namespace, func() (any, error) {
+	flight := o.flights.DoChan(asker.String()+"/"+namespace, func() (any, error) {
 		if !o.budget(asker).TryAccept() {
 			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 		}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -93,6 +94,25 @@ func TestLiveReadsAreBounded(t *testing.T) {
 	}
 	if n := reads.Load(); n > 200 {
 		t.Errorf("%d live reads for 1000 missing names", n)
+	}
+}
+
+// TestBudgetsAreApart: a tenant that has asked for too many missing names takes nothing from another.
+func TestBudgetsAreApart(t *testing.T) {
+	o := options(nil)
+	owners := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		if name != "new" {
+			return nil, notFound(name)
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: "b"}}}, nil
+	})
+	o.Owners, o.Subjects.Owners = owners, owners
+	boundary := authz.New(o, nil, nil)
+	for i := range 200 {
+		_, _, _ = boundary.Authorize(t.Context(), pods(callerOf("a"), "get", "missing-"+itoa(i)))
+	}
+	if d, reason, _ := boundary.Authorize(t.Context(), pods(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
+		t.Errorf("b's own new namespace = %v, %q", d, reason)
 	}
 }
 

@@ -24,7 +24,10 @@ func questionOf(a authorizer.Attributes) question {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
 		// What a server's requests are. Its methods have value receivers: each call through the
 		// interface would copy all of it.
-		return question{Attributes: a, user: r.User, verb: r.Verb, isResource: r.ResourceRequest, path: r.Path,
+		if !r.ResourceRequest {
+			return question{Attributes: a, user: r.User, verb: r.Verb, path: r.Path}
+		}
+		return question{Attributes: a, user: r.User, verb: r.Verb, isResource: true,
 			resource: schema.GroupResource{Group: r.APIGroup, Resource: r.Resource},
 			version:  r.APIVersion, namespace: r.Namespace, name: r.Name, subresource: r.Subresource}
 	}
