@@ -158,6 +158,12 @@ func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "", "system", "impersonate-on:user-info:get", "", "namespaces", "finalize", "x", "y", "", true)
 	f.Add("alice", "", "a", "impersonate", "", "users", "", "", "0", "/debug/pprof", false) // an HTTP method may be any word
 	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true)        // users are in no namespace
+	// Each field of the question decides one of these.
+	f.Add("alice", "", "a", "get", "", "namespaces", "status", "a--web", "a--web", "", true)
+	f.Add("alice", "", "a", "get", "", "namespaces", "", "", "a--web", "", true)
+	f.Add("alice", "", "a", "get", "example.com", "nodes", "", "a--web", "n", "", true)
+	f.Add("alice", "", "a", "get", "", "nodes", "", "a--web", "n", "", true)
+	f.Add("alice", "", "a", "get", "", "", "", "", "", "/apis", false)
 	f.Add("alice", "tenant:a", "", "*", "*", "*", "*", "*", "*", "*", true)
 	f.Fuzz(func(t *testing.T, name, group, id, verb, apiGroup, resource, subresource, namespace, object, path string, isResource bool) {
 		u := &user.DefaultInfo{Name: name, Groups: []string{group}}
