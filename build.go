@@ -3,16 +3,19 @@ package kubetenant
 import (
 	"context"
 	"errors"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
+	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
@@ -34,16 +37,20 @@ type generation struct {
 // builder builds generations for one cluster.
 type builder struct {
 	Cluster
-	owners  *authz.Owners
-	metrics *reloadMetrics
-	cas     *clientCAs
+	owners   *authz.Owners
+	metrics  *reloadMetrics
+	counters *authn.Metrics
+	cas      *clientCAs
+	issuers  oidc.Clients
+	compiler func() authenticationcel.Compiler
 }
 
 func newBuilder(c Cluster) (*builder, error) {
 	if c.Namespaces == nil {
 		return nil, errors.New("no cache of namespaces")
 	}
-	b := &builder{Cluster: c, metrics: newReloadMetrics(), cas: &clientCAs{}}
+	b := &builder{Cluster: c, metrics: newReloadMetrics(), counters: authn.NewMetrics(), cas: &clientCAs{},
+		compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler)}
 	var live func(context.Context, string) (*corev1.Namespace, error)
 	if c.Client != nil {
 		live = func(ctx context.Context, name string) (*corev1.Namespace, error) {
@@ -57,8 +64,10 @@ func newBuilder(c Cluster) (*builder, error) {
 		}
 	}
 	if c.Register != nil {
-		if err := c.Register(b.metrics.reloads); err != nil {
-			return nil, err
+		for _, m := range append(b.counters.Registerables(), b.metrics.reloads) {
+			if err := c.Register(m); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return b, nil
@@ -87,7 +96,14 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	}()
 	g := &generation{stop: stop}
 	names := systemNames(config)
-	chain := authn.Chain{Audiences: b.APIAudiences, BuiltIn: b.Authenticator}
+	g.boundary = b.boundary(&config.Authorization, names)
+	subject := g.boundary.Subjects.Of
+	chain := authn.Chain{Audiences: b.APIAudiences, BuiltIn: b.Authenticator, Subject: subject, Metrics: b.counters, Now: b.Now}
+	if r := config.Authentication.Revocation; r != nil {
+		if chain.Revoked, err = b.revocations(ctx, r.Path); err != nil {
+			return nil, err
+		}
+	}
 	for i := range config.Authentication.Sources {
 		src := &config.Authentication.Sources[i]
 		built, err := b.source(ctx, config, src, names, g)
@@ -101,8 +117,6 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 		chain.Sources = append(chain.Sources, built)
 	}
 	g.authenticator = authn.New(chain)
-	g.boundary = b.boundary(&config.Authorization, names)
-	subject := g.boundary.Subjects.Of
 	r, n := config.Admission.Restriction, config.Admission.Namespace
 	g.restriction = restriction.New(restriction.Options{
 		Resources: groupResources(r.Resources), ExemptSystem: r.ExemptSystem, Subject: subject, Owner: b.owners.Of})

@@ -31,8 +31,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
+	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -51,6 +53,12 @@ type Cluster struct {
 	Authorizer authorizer.Authorizer
 	// RuleResolver is the server's own. Nil lists no rules.
 	RuleResolver authorizer.RuleResolver
+
+	// ServiceAccountIssuers are the server's own, which no other source may claim.
+	ServiceAccountIssuers []string
+	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
+	// count until they expire, whatever becomes of the objects.
+	TokenObjects serviceaccount.Objects
 
 	// Namespaces is a cache of all Namespaces.
 	Namespaces corelisters.NamespaceLister
@@ -161,6 +169,13 @@ func (b *builder) stack(g *generation) *Stack {
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
 	s.Admission = s.plugins()
 	return s
+}
+
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for whoever issues
+// their tokens. The error wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup
+// failed.
+func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
+	return s.current.Load().boundary.Subjects.OfServiceAccounts(ctx, namespace)
 }
 
 // swap puts g in place of the generation before it, which then stops following its files.

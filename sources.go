@@ -43,6 +43,14 @@ func (b *builder) source(ctx context.Context, config *v1alpha1.Settings, src *v1
 			return s, frontproxy.ErrAnyName
 		}
 		s.Request = frontproxy.New(b.RequestHeader)
+	case src.ServiceAccount != nil:
+		err = b.serviceAccounts(ctx, config, src, &s, g)
+	case src.OIDC != nil:
+		err = b.oidc(ctx, src.OIDC, &s)
+	case src.Keystone != nil:
+		err = b.keystone(ctx, src.Keystone, &s)
+	case src.Webhook != nil:
+		err = b.webhook(ctx, src.Webhook, &s)
 	default:
 		err = errors.New("no kind set")
 	}

@@ -10,11 +10,16 @@
 package authn
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // Source is one configured source of identities. Exactly one of Request and Token must be set.
@@ -23,8 +28,14 @@ type Source struct {
 	Hygiene Hygiene
 	// Request authenticates what is no token.
 	Request authenticator.Request
-	// Token authenticates bearer tokens.
+	// Token authenticates bearer tokens. Its identities may be [Living].
 	Token authenticator.Token
+	// Match says which bearer tokens Token may be shown.
+	Match Match
+	// AudienceAware sources say themselves for which audiences a token is.
+	AudienceAware bool
+	// Uncached sources remember by themselves what came of a token.
+	Uncached bool
 }
 
 // Chain is what [New] puts together.
@@ -33,11 +44,28 @@ type Chain struct {
 	Audiences authenticator.Audiences
 	// FrontProxy, where there is one, is asked first. Its Request must be set.
 	FrontProxy *Source
-	// Sources are asked in their order. The token sources share one adapter and are asked together,
-	// in their order, where the first of them stands.
+	// Sources are asked in their order. The token sources share one adapter, which stands where the
+	// first of them does and chooses by Match the one that is asked.
 	Sources []Source
 	// BuiltIn is what the server had of its own, asked last; nil for none.
 	BuiltIn authenticator.Request
+
+	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each
+	// request, remembered answers included.
+	Revoked func() *Revocations
+	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked. Required with it.
+	Subject func(context.Context, user.Info) (tenant.ID, error)
+	// Metrics to count in; nil for none.
+	Metrics *Metrics
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+func (c *Chain) now() func() time.Time {
+	if c.Now == nil {
+		return time.Now
+	}
+	return c.Now
 }
 
 // New returns the authenticator of the chain. Its errors are safe to log and to show to the
@@ -47,26 +75,20 @@ func New(c Chain) authenticator.Request {
 	if c.FrontProxy != nil {
 		chain = append(chain, c.request(*c.FrontProxy))
 	}
-	var tokens []authenticator.Token
-	at := -1 // where the adapter of the token sources stands
+	adapted := false
 	for _, s := range c.Sources {
-		if s.Token == nil {
+		switch {
+		case s.Token == nil:
 			chain = append(chain, c.request(s))
-			continue
+		case !adapted:
+			adapted = true
+			chain = append(chain, newTokenAdapter(newTokens(&c)))
 		}
-		if at < 0 {
-			at = len(chain)
-			chain = append(chain, nil)
-		}
-		tokens = append(tokens, c.token(s))
-	}
-	if at >= 0 {
-		chain[at] = newTokenAdapter(tokens)
 	}
 	if c.BuiltIn != nil {
-		chain = append(chain, cleanBuiltIn(c.BuiltIn))
+		chain = append(chain, c.cleanBuiltIn(c.BuiltIn))
 	}
-	return audited(union.NewFailOnError(chain...))
+	return c.audited(c.unrevoked(union.NewFailOnError(chain...)))
 }
 
 // request wraps a request source in audiences and hygiene.
@@ -77,11 +99,13 @@ func (c *Chain) request(s Source) authenticator.Request {
 	})
 }
 
-// audited notes in the audit event which source refused and why.
-func audited(next authenticator.Request) authenticator.Request {
+// audited counts what came of a request, and notes in its audit event which source refused and why.
+func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)
-		if r := refusalIn(err); r != nil {
+		r := refusalIn(err)
+		c.Metrics.count(resp, ok, r)
+		if r != nil {
 			audit.AddAuditAnnotations(req.Context(),
 				"authentication.kubetenant.dev/source", r.source,
 				"authentication.kubetenant.dev/refused", r.err.Error())

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -36,6 +37,14 @@ type Hygiene struct {
 	Reserved *tenant.SystemNames
 	// QualifyNames makes alice of tenant a "a:alice" and her groups "a:<group>".
 	QualifyNames bool
+	// Remote says that somebody else than the cluster's admin names the identities: names are then
+	// reserved whatever the tenant, and so are extra keys.
+	Remote bool
+	// Extras are the reserved extra keys that a remote source sets itself, beside tenant.ExtraKey.
+	Extras []string
+	// ServiceAccounts says that the source mints service accounts and nothing else. Their names are
+	// never prefixed nor qualified.
+	ServiceAccounts bool
 }
 
 // Check refuses a tenant that the source may not mint, and names that are reserved for a caller
@@ -48,17 +57,33 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 	case name == "":
 		return ErrNameless
 	}
+	if h.ServiceAccounts {
+		return checkServiceAccount(name, groups)
+	}
 	qualifier := h.qualifier(id)
+	systems := id.IsSystem() && !h.Remote // may bear the system's names
 	if name = h.UsernamePrefix + name; tenant.IsServiceAccountName(name) ||
-		!id.IsSystem() && (h.Reserved.ReservedUser(name) || h.Reserved.ReservedUser(qualifier+name)) {
+		!systems && (h.Reserved.ReservedUser(name) || h.Reserved.ReservedUser(qualifier+name)) {
 		return ErrReservedUser
 	}
 	for _, group := range groups {
 		group = h.GroupsPrefix + group
 		if tenant.IsServiceAccountName(group) || strings.HasPrefix(group, tenant.GroupPrefix) ||
-			!id.IsSystem() && (h.Reserved.ReservedGroup(group) || h.Reserved.ReservedGroup(qualifier+group)) {
+			!systems && (h.Reserved.ReservedGroup(group) || h.Reserved.ReservedGroup(qualifier+group)) {
 			return ErrReservedGroup
 		}
+	}
+	return nil
+}
+
+// checkServiceAccount refuses what is not a service account in its own two groups.
+func checkServiceAccount(name string, groups []string) error {
+	namespace, ok := tenant.ServiceAccountNamespace(name)
+	if !ok {
+		return ErrReservedUser
+	}
+	if !slices.Equal(groups, serviceaccount.MakeGroupNames(namespace)) {
+		return ErrReservedGroup
 	}
 	return nil
 }
@@ -66,7 +91,7 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 // qualifier is what names of tenant id begin with when they leave the chain. A tenant "kubeadm" could
 // make "kubeadm:cluster-admins" of a harmless group, so names are judged with it too.
 func (h *Hygiene) qualifier(id tenant.ID) string {
-	if !h.QualifyNames || id.IsSystem() {
+	if !h.QualifyNames || id.IsSystem() || h.ServiceAccounts {
 		return ""
 	}
 	return id.String() + ":"
@@ -113,7 +138,9 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	}
 	extra := maps.Clone(u.GetExtra())
 	for key := range extra {
-		if isOwnKey(key) && key != tenant.ExtraKey && key != tenant.SourceKey {
+		switch own := slices.Contains(h.Extras, key); {
+		case key == tenant.ExtraKey, own:
+		case h.Remote && tenant.IsReservedExtraKey(key), isOwnKey(key) && key != tenant.SourceKey:
 			return nil, ErrReservedExtra
 		}
 	}
@@ -136,27 +163,4 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 func isOwnKey(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && strings.EqualFold(domain, tenant.Domain)
-}
-
-// cleanBuiltIn refuses identities of the server's own chain that speak with our words: no
-// credential that we did not check may name a tenant.
-func cleanBuiltIn(next authenticator.Request) authenticator.Request {
-	const source = "built-in"
-	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		resp, ok, err := next.AuthenticateRequest(req)
-		if err != nil || !ok {
-			return resp, ok, err
-		}
-		for _, group := range resp.User.GetGroups() {
-			if strings.HasPrefix(group, tenant.GroupPrefix) {
-				return nil, false, &refusal{source, ErrReservedGroup}
-			}
-		}
-		for key := range resp.User.GetExtra() {
-			if isOwnKey(key) {
-				return nil, false, &refusal{source, ErrReservedExtra}
-			}
-		}
-		return resp, ok, nil
-	})
 }

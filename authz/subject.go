@@ -67,7 +67,11 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	if err != nil && !errors.Is(err, tenant.ErrUnbound) || u == nil || !tenant.IsServiceAccountName(u.GetName()) {
 		return id, err
 	}
-	owner, ownerErr := s.ofServiceAccount(ctx, u.GetName())
+	namespace, ok := tenant.ServiceAccountNamespace(u.GetName())
+	if !ok {
+		return tenant.ID{}, fmt.Errorf("%w: malformed service account name", tenant.ErrInvalid)
+	}
+	owner, ownerErr := s.OfServiceAccounts(ctx, namespace)
 	switch {
 	case ownerErr != nil:
 		return tenant.ID{}, ownerErr
@@ -77,11 +81,10 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	return owner, nil
 }
 
-func (s *Subjects) ofServiceAccount(ctx context.Context, name string) (tenant.ID, error) {
-	namespace, ok := tenant.ServiceAccountNamespace(name)
-	if !ok {
-		return tenant.ID{}, fmt.Errorf("%w: malformed service account name", tenant.ErrInvalid)
-	}
+// OfServiceAccounts returns the tenant of the service accounts of a namespace: its owner, where an
+// unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
+// wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
+func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
 	label, labelled, exists, err := s.Owners.label(ctx, tenant.ID{}, namespace)
 	switch {
 	case err != nil:

@@ -16,6 +16,12 @@ const (
 	// authenticated the caller.
 	SourceKey = Domain + "/source"
 
+	// KeystoneDomainKey, KeystoneProjectKey and KeystoneRolesKey are the keys in user.Info's Extra that
+	// carry the IDs of the user's domain, of the project and, sorted, of the roles of a Keystone token.
+	KeystoneDomainKey  = Domain + "/keystone-domain-id"
+	KeystoneProjectKey = Domain + "/keystone-project-id"
+	KeystoneRolesKey   = Domain + "/keystone-role-ids"
+
 	// Label says on a Namespace whose it is.
 	Label = Domain + "/tenant"
 

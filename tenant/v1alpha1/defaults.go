@@ -1,7 +1,10 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -41,12 +44,18 @@ func Default(s *Settings) {
 }
 
 func defaultSource(src *Source) {
-	if src.X509 != nil || src.TokenFile != nil || src.BasicAuthFile != nil {
+	if src.X509 != nil || src.TokenFile != nil || src.BasicAuthFile != nil || src.ServiceAccount != nil {
 		defaultList(&src.Tenants, tenant.AnyName, tenant.System().String())
 	}
 	if src.X509 != nil {
 		defaultList(&src.X509.SystemOrganizations, user.SystemPrivilegedGroup, "kubeadm:cluster-admins")
 		defaultText(&src.X509.OldFormat, OldFormatAllow)
+	}
+	if k := src.Keystone; k != nil {
+		defaultText(&k.Domain, DomainByName)
+		defaultDuration(&k.Cache.TTL, 5*time.Minute)
+		defaultDuration(&k.Cache.NegativeTTL, 10*time.Second)
+		defaultDuration(&k.Cache.StaleOnOutage, 0)
 	}
 	for _, f := range []*CredentialFile{src.TokenFile, src.BasicAuthFile} {
 		if f != nil && f.DefaultTenant == nil {
@@ -59,6 +68,12 @@ func defaultSource(src *Source) {
 func defaultList[T any](list *[]T, values ...T) {
 	if *list == nil {
 		*list = values
+	}
+}
+
+func defaultDuration(d **metav1.Duration, value time.Duration) {
+	if *d == nil {
+		*d = &metav1.Duration{Duration: value}
 	}
 }
 

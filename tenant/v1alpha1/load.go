@@ -48,15 +48,8 @@ func (s *Settings) ResolvePaths(dir string) {
 
 // Decode decodes, defaults and validates a configuration. Paths in it are left as they are.
 func Decode(data []byte) (*TenancyConfiguration, error) {
-	docs, err := documents(data)
-	if err != nil {
-		return nil, err
-	}
-	if len(docs) != 1 {
-		return nil, fmt.Errorf("%d documents, want one", len(docs))
-	}
 	c := &TenancyConfiguration{}
-	problems, err := unmarshalStrict(docs[0], KindTenancyConfiguration, c)
+	problems, err := decodeOne(data, KindTenancyConfiguration, c)
 	if err != nil {
 		return nil, err
 	}
@@ -87,15 +80,36 @@ func (s *Settings) Complete() (*Settings, error) {
 // Paths returns every non-empty path in s, to be read or replaced.
 func (s *Settings) Paths() []*string {
 	var all []*string
+	add := func(paths ...*string) {
+		for _, p := range paths {
+			if *p != "" {
+				all = append(all, p)
+			}
+		}
+	}
+	if r := s.Authentication.Revocation; r != nil {
+		add(&r.Path)
+	}
 	for i := range s.Authentication.Sources {
 		src := &s.Authentication.Sources[i]
-		if src.X509 != nil && src.X509.ClientCAFile != "" {
-			all = append(all, &src.X509.ClientCAFile)
+		if src.X509 != nil {
+			add(&src.X509.ClientCAFile)
 		}
 		for _, f := range []*CredentialFile{src.TokenFile, src.BasicAuthFile} {
-			if f != nil && f.Path != "" {
-				all = append(all, &f.Path)
+			if f != nil {
+				add(&f.Path)
 			}
+		}
+		if src.ServiceAccount != nil {
+			for k := range src.ServiceAccount.KeyFiles {
+				add(&src.ServiceAccount.KeyFiles[k])
+			}
+		}
+		if src.Keystone != nil {
+			add(&src.Keystone.CloudsFile)
+		}
+		if src.Webhook != nil {
+			add(&src.Webhook.KubeConfigFile)
 		}
 	}
 	return all

@@ -34,6 +34,9 @@ type Authentication struct {
 	// accounts are never changed. Default: false.
 	// +optional
 	QualifyNames bool `json:"qualifyNames,omitempty"`
+	// revocation names the file of what no longer counts, whatever the source.
+	// +optional
+	Revocation *RevocationFile `json:"revocation,omitempty"`
 	// sources are asked in this order, after a frontProxy wherever that stands. A source that
 	// claims a credential and refuses it ends the request.
 	// +optional
@@ -47,16 +50,16 @@ type Source struct {
 	// +required
 	Name string `json:"name"`
 	// tenants that the source may mint: names, or "*" for any but system. Default for x509,
-	// tokenFile and basicAuthFile, which the cluster's own admin feeds: ["*", system]. A frontProxy
-	// has no default.
+	// tokenFile, basicAuthFile and serviceAccount, which the cluster's own admin feeds: ["*", system].
+	// The others have no default.
 	// +optional
 	Tenants []string `json:"tenants"`
 	// usernamePrefix is put before every user name, before reserved names are refused. May not
-	// begin "system:".
+	// begin "system:". Not for serviceAccount.
 	// +optional
 	UsernamePrefix string `json:"usernamePrefix,omitempty"`
 	// groupsPrefix is put before every group, before reserved names are refused. May not begin
-	// "system:" or "tenant:".
+	// "system:" or "tenant:". Not for serviceAccount.
 	// +optional
 	GroupsPrefix string `json:"groupsPrefix,omitempty"`
 
@@ -70,6 +73,14 @@ type Source struct {
 	// frontProxy: identities in headers of a proxy that kube-apiserver trusts
 	// (--requestheader-client-ca-file). At most one source may have this kind.
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
+	// serviceAccount: tokens of the cluster's own service accounts.
+	ServiceAccount *ServiceAccount `json:"serviceAccount,omitempty"`
+	// oidc: ID tokens of one OpenID Connect issuer. No two sources may have one issuer.
+	OIDC *OIDC `json:"oidc,omitempty"`
+	// keystone: tokens of an OpenStack Keystone.
+	Keystone *Keystone `json:"keystone,omitempty"`
+	// webhook: tokens that an external TokenReview service knows.
+	Webhook *Webhook `json:"webhook,omitempty"`
 }
 
 // OldFormat says what becomes of a certificate without a tenant organization.
@@ -105,6 +116,13 @@ type CredentialFile struct {
 	// defaultTenant of records that name none; "" refuses such records. Default: system.
 	// +optional
 	DefaultTenant *string `json:"defaultTenant,omitempty"`
+}
+
+// RevocationFile names a file of kind Revocation.
+type RevocationFile struct {
+	// path of the file. Watched; what it says counts within a second. It must exist.
+	// +required
+	Path string `json:"path"`
 }
 
 // FrontProxy has no settings of its own: the server's --requestheader flags are used.

@@ -23,6 +23,10 @@ func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList
 	var errs field.ErrorList
 	names := sets.New[string]()
 	single := map[string]bool{}
+	tokens := &claimed{issuers: map[string]string{}, prefixes: map[string]string{}}
+	if a.Revocation != nil && a.Revocation.Path == "" {
+		errs = append(errs, field.Required(path.Child("revocation", "path"), ""))
+	}
 	for i := range a.Sources {
 		src, p := &a.Sources[i], path.Child("sources").Index(i)
 		switch {
@@ -42,7 +46,12 @@ func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList
 			}
 			single[kind] = true
 		}
-		errs = append(errs, validateSource(src, p)...)
+		may, err := tenant.ParseSet(src.Tenants)
+		if err != nil {
+			errs = append(errs, field.Invalid(p.Child("tenants"), src.Tenants, err.Error()))
+		}
+		errs = append(errs, validateSource(src, may, p)...)
+		errs = append(errs, tokens.token(src, may, p)...)
 	}
 	return errs
 }
@@ -58,6 +67,10 @@ func validateKind(src *Source, path *field.Path) (string, field.ErrorList) {
 		{"tokenFile", src.TokenFile != nil},
 		{"basicAuthFile", src.BasicAuthFile != nil},
 		{"frontProxy", src.FrontProxy != nil},
+		{"serviceAccount", src.ServiceAccount != nil},
+		{"oidc", src.OIDC != nil},
+		{"keystone", src.Keystone != nil},
+		{"webhook", src.Webhook != nil},
 	} {
 		if k.set {
 			kinds = append(kinds, k.name)
@@ -67,18 +80,14 @@ func validateKind(src *Source, path *field.Path) (string, field.ErrorList) {
 	case 1:
 		return kinds[0], nil
 	case 0:
-		return "", field.ErrorList{field.Required(path, "one kind: x509, tokenFile, basicAuthFile or frontProxy")}
+		return "", field.ErrorList{field.Required(path, "one kind: x509, tokenFile, basicAuthFile, frontProxy, serviceAccount, oidc, keystone or webhook")}
 	default:
 		return "", field.ErrorList{field.Forbidden(path.Child(kinds[1]), "the source already has the kind "+kinds[0])}
 	}
 }
 
-func validateSource(src *Source, path *field.Path) field.ErrorList {
+func validateSource(src *Source, may tenant.Set, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	may, err := tenant.ParseSet(src.Tenants)
-	if err != nil {
-		errs = append(errs, field.Invalid(path.Child("tenants"), src.Tenants, err.Error()))
-	}
 	if len(src.Tenants) == 0 {
 		errs = append(errs, field.Required(path.Child("tenants"), "the tenants that the source may mint"))
 	}
@@ -112,16 +121,7 @@ func validateFile(f *CredentialFile, may tenant.Set, path *field.Path) field.Err
 	if f.Path == "" {
 		errs = append(errs, field.Required(path.Child("path"), ""))
 	}
-	if name := *f.DefaultTenant; name != "" {
-		id, err := tenant.Parse(name)
-		switch {
-		case err != nil:
-			errs = append(errs, field.Invalid(path.Child("defaultTenant"), name, err.Error()))
-		case !may.Has(id):
-			errs = append(errs, field.Invalid(path.Child("defaultTenant"), name, "not among the source's tenants"))
-		}
-	}
-	return errs
+	return append(errs, validateTenant(*f.DefaultTenant, may, path.Child("defaultTenant"))...)
 }
 
 func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {

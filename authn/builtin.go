@@ -1,0 +1,50 @@
+package authn
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/kubetenant/kubetenant/authn/internal/unverified"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// builtInSource names the server's own chain in refusals.
+const builtInSource = "built-in"
+
+// cleanBuiltIn refuses identities of the server's own chain that speak with our words, since no
+// credential that we did not check may name a tenant, and tokens that were revoked.
+func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
+	// Upstream's adapters take the token from a request that they authenticate, so it is looked at before.
+	unrevoked := newTokenAdapter(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if seen, _ := unverified.Read(token); c.Revoked().hasToken(&seen) {
+			return nil, false, ErrRevoked
+		}
+		return nil, false, errUnclaimed
+	}))
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		if c.Revoked != nil {
+			if _, _, err := unrevoked.AuthenticateRequest(req); errors.Is(err, ErrRevoked) {
+				return nil, false, &refusal{builtInSource, err}
+			}
+		}
+		resp, ok, err := next.AuthenticateRequest(req)
+		if err != nil || !ok {
+			return resp, ok, err
+		}
+		for _, group := range resp.User.GetGroups() {
+			if strings.HasPrefix(group, tenant.GroupPrefix) {
+				return nil, false, &refusal{builtInSource, ErrReservedGroup}
+			}
+		}
+		for key := range resp.User.GetExtra() {
+			if isOwnKey(key) {
+				return nil, false, &refusal{builtInSource, ErrReservedExtra}
+			}
+		}
+		return resp, ok, nil
+	})
+}

@@ -1,0 +1,97 @@
+// Package outbound bounds what a server that is asked about credentials can do to us by its answers.
+package outbound
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// MaxBytes bounds the body of an answer: a hundred times the largest seen (a key set of a public
+// provider), and small enough that many at once are no danger.
+const MaxBytes = 1 << 20
+
+// Errors of the transports and the gate; to be tested with [errors.Is].
+var (
+	ErrTooLarge = errors.New("answer too large")
+	ErrRedirect = errors.New("answer redirects")
+	ErrBusy     = errors.New("too many requests at once")
+)
+
+// Capped returns a transport whose answers end in [ErrTooLarge] beyond [MaxBytes].
+func Capped(next http.RoundTripper) http.RoundTripper {
+	return transport(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			return nil, err
+		}
+		if resp.ContentLength > MaxBytes {
+			_ = resp.Body.Close()
+			return nil, ErrTooLarge
+		}
+		resp.Body = &cappedBody{resp.Body, MaxBytes}
+		return resp, nil
+	})
+}
+
+// Discreet returns a capped transport for requests that carry somebody's token: it follows no
+// redirect, which would show the token to another host, and drops the body of an answer that is no
+// success, which may echo the token into an error.
+func Discreet(next http.RoundTripper) http.RoundTripper {
+	next = Capped(next)
+	return transport(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil || resp.StatusCode < 300 {
+			return resp, err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode < 400 {
+			return nil, ErrRedirect
+		}
+		resp.Body, resp.ContentLength = http.NoBody, 0
+		return resp, nil
+	})
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) { return t(req) }
+
+type cappedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *cappedBody) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, ErrTooLarge
+	}
+	return n, err
+}
+
+// Gate bounds how many requests are under way at once, so that a server that hangs holds no more
+// than those. Its zero value lets nobody through.
+type Gate chan struct{}
+
+// Enter waits for a place until ctx ends, and answers [ErrBusy] then. The caller must Leave.
+func (g Gate) Enter(ctx context.Context) error {
+	select {
+	case g <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case g <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ErrBusy
+	}
+}
+
+// Leave gives a place back.
+func (g Gate) Leave() { <-g }

@@ -1,0 +1,138 @@
+package keystone
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// answer is what Keystone says of a token (Identity API v3, "Validate and show information for token").
+type answer struct {
+	Expires  time.Time `json:"expires_at"`
+	AuditIDs []string  `json:"audit_ids"`
+	User     struct {
+		named
+		Domain named `json:"domain"`
+	} `json:"user"`
+	Project *struct {
+		named
+		Domain named `json:"domain"`
+	} `json:"project"`
+	Roles      []named        `json:"roles"`
+	Domain     *named         `json:"domain"`
+	IsDomain   bool           `json:"is_domain"`
+	System     map[string]any `json:"system"`
+	Trust      map[string]any `json:"OS-TRUST:trust"`
+	Credential struct {
+		AccessRules []any `json:"access_rules"`
+	} `json:"application_credential"`
+}
+
+type named struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+func (n named) isWhole() bool { return n.ID != "" && n.Name != "" }
+
+// credentialID begins the credential-id of these identities.
+const credentialID = "KEYSTONEAUDITID=" // #nosec G101 -- the beginning of an identifier
+
+// LegacyExtras are the extra keys of k8s-keystone-auth (cloud-provider-openstack,
+// pkg/identity/keystone), for the policies written against them.
+func LegacyExtras() []string {
+	return []string{legacyProjectID, legacyProjectName, legacyRoles, legacyDomainID, legacyDomainName}
+}
+
+const (
+	legacyProjectID   = "alpha.kubernetes.io/identity/project/id"
+	legacyProjectName = "alpha.kubernetes.io/identity/project/name"
+	legacyRoles       = "alpha.kubernetes.io/identity/roles"
+	legacyDomainID    = "alpha.kubernetes.io/identity/user/domain/id"
+	legacyDomainName  = "alpha.kubernetes.io/identity/user/domain/name"
+)
+
+// identity turns an answer into an identity, or says why none may come of it.
+func (a *Authenticator) identity(t *answer) (user.Info, error) {
+	switch {
+	case t.Trust != nil:
+		return nil, ErrTrust
+	case len(t.Credential.AccessRules) > 0:
+		return nil, ErrAccessRules
+	case len(t.System) > 0:
+		return nil, ErrSystemScope
+	case t.Domain != nil || t.IsDomain:
+		return nil, ErrDomainScope
+	case t.Project == nil:
+		return nil, ErrUnscoped
+	case !t.User.isWhole() || !t.User.Domain.isWhole() || !t.Project.isWhole() || t.Project.Domain.ID == "" || t.Expires.IsZero():
+		return nil, ErrAnswer
+	case !a.o.Now().Before(t.Expires):
+		return nil, ErrExpired
+	case t.Project.Domain.ID != t.User.Domain.ID:
+		return nil, ErrForeignProject
+	}
+	id, err := a.tenant(t.User.Domain)
+	if err != nil {
+		return nil, err
+	}
+	project := escape(t.Project.Name)
+	groups := []string{"project:" + project}
+	var roles, roleIDs []string
+	for _, role := range t.Roles {
+		if !role.isWhole() {
+			return nil, ErrAnswer
+		}
+		roles, roleIDs = append(roles, role.Name), append(roleIDs, role.ID)
+		groups = append(groups, "role:"+project+":"+escape(role.Name))
+	}
+	slices.Sort(groups)
+	slices.Sort(roles)
+	slices.Sort(roleIDs)
+	extra := map[string][]string{
+		tenant.ExtraKey:           {id.String()},
+		tenant.KeystoneDomainKey:  {t.User.Domain.ID},
+		tenant.KeystoneProjectKey: {t.Project.ID},
+		tenant.KeystoneRolesKey:   roleIDs,
+	}
+	if len(t.AuditIDs) > 0 {
+		extra[user.CredentialIDKey] = []string{credentialID + t.AuditIDs[0]}
+	}
+	if a.o.LegacyExtras {
+		extra[legacyProjectID], extra[legacyProjectName] = []string{t.Project.ID}, []string{t.Project.Name}
+		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{t.User.Domain.Name}
+		extra[legacyRoles] = roles
+	}
+	return &user.DefaultInfo{Name: t.User.Name, UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}, nil
+}
+
+// tenant returns the tenant that a domain is. A domain that bears the name of a tenant to which
+// another domain is mapped is none: whoever may name domains could enter that tenant.
+func (a *Authenticator) tenant(domain named) (tenant.ID, error) {
+	name := domain.Name
+	if a.o.DomainID {
+		name = domain.ID
+	}
+	if id, mapped := a.o.Tenants[name]; mapped {
+		return id, nil
+	}
+	id, err := tenant.Parse(name)
+	if err != nil {
+		return tenant.ID{}, ErrDomain
+	}
+	for _, taken := range a.o.Tenants {
+		if taken == id {
+			return tenant.ID{}, ErrDomain
+		}
+	}
+	return id, nil
+}
+
+// escape keeps names apart in groups: ":" separates there.
+func escape(name string) string {
+	return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name)
+}

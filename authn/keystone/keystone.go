@@ -1,0 +1,174 @@
+// Package keystone authenticates OpenStack Keystone tokens (Identity API v3) by asking Keystone: the
+// domain of the user is the tenant.
+//
+// Only project-scoped tokens count, of a project in the user's own domain. Groups are
+// "project:<project>" and "role:<project>:<role>", with % and : in names percent-escaped. The token
+// of a request goes into one header of one request to Keystone and is never the state of a client;
+// what came of it is remembered under a keyed hash.
+package keystone
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// timeout bounds one validation, service login included.
+	timeout = 5 * time.Second
+	// atOnce bounds the validations under way; a Keystone that hangs holds no more than these.
+	atOnce = 256
+	// entries bounds the tokens remembered, the good and the bad each: bad ones, which anybody can
+	// send, never push out a good one.
+	entries = 32 << 10
+)
+
+// Why a token is refused; to be tested with [errors.Is]. None holds anything of the token or of
+// Keystone's answer.
+var (
+	ErrUnknown        = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, project or domain is disabled")
+	ErrUnavailable    = errors.New("Keystone cannot be asked")
+	ErrAnswer         = errors.New("Keystone's answer makes no sense")
+	ErrExpired        = errors.New("token expired")
+	ErrUnscoped       = errors.New("unscoped token")
+	ErrSystemScope    = errors.New("system-scoped token")
+	ErrDomainScope    = errors.New("domain-scoped token")
+	ErrTrust          = errors.New("token of a trust")
+	ErrAccessRules    = errors.New("token of an application credential with access rules")
+	ErrForeignProject = errors.New("project of another domain than the user's")
+	ErrDomain         = errors.New("domain is no tenant")
+)
+
+// Options say how tokens become identities.
+type Options struct {
+	// AuthURL is Keystone's, with or without /v3. Required.
+	AuthURL string
+	// DomainID takes the domain's ID for the tenant, instead of its name.
+	DomainID bool
+	// Tenants maps domains, by name or with DomainID by ID, to tenants. A domain that is not in it is
+	// the tenant of its own name, unless another domain is mapped to that.
+	Tenants map[string]tenant.ID
+	// LegacyExtras sets the extras of k8s-keystone-auth too.
+	LegacyExtras bool
+	// TTL is how long a token is believed without asking again. Zero asks every time.
+	TTL time.Duration
+	// NegativeTTL is how long an unknown token is refused without asking again.
+	NegativeTTL time.Duration
+	// Stale is how long after TTL a token is believed while Keystone cannot be asked, and never past
+	// its own expiry.
+	Stale time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Authenticator asks one Keystone. It implements [authenticator.Token], is audience-agnostic, and
+// sets the extras tenant.ExtraKey, tenant.KeystoneProjectKey, tenant.KeystoneDomainKey,
+// tenant.KeystoneRolesKey, authentication.kubernetes.io/credential-id (the first audit ID) and, with
+// LegacyExtras, those of [LegacyExtras].
+type Authenticator struct {
+	o       Options
+	service func() *service
+	good    *tokencache.Cache[good]
+	bad     *tokencache.Cache[error]
+	flights singleflight.Group
+	gate    outbound.Gate
+}
+
+// good is what is remembered of a token that Keystone knows.
+type good struct {
+	user  user.Info
+	fresh time.Time // up to when nobody need ask
+}
+
+func newAuthenticator(o Options, s func() *service) *Authenticator {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Authenticator{o: o, service: s, good: tokencache.New[good](entries, o.Now),
+		bad: tokencache.New[error](entries, o.Now), gate: make(outbound.Gate, atOnce)}
+}
+
+// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it tokens
+// that are Keystone's.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	key := a.good.Key(token, nil)
+	known, found := a.good.Get(key)
+	if found && a.o.Now().Before(known.fresh) {
+		return &authenticator.Response{User: known.user}, true, nil
+	}
+	if err, refused := a.bad.Get(key); refused {
+		return nil, false, err
+	}
+	u, err := a.ask(ctx, key, token)
+	switch {
+	case err == nil:
+		return &authenticator.Response{User: u}, true, nil
+	case errors.Is(err, ErrUnavailable) && found:
+		return &authenticator.Response{User: known.user}, true, nil
+	}
+	return nil, false, err
+}
+
+// ask asks Keystone about the token, once for all who ask at the same time.
+func (a *Authenticator) ask(ctx context.Context, key tokencache.Key, token string) (user.Info, error) {
+	flight := a.flights.DoChan(string(key[:]), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		if err := a.gate.Enter(ctx); err != nil {
+			return nil, ErrUnavailable
+		}
+		defer a.gate.Leave()
+		answer, err := a.service().validate(ctx, token)
+		var u user.Info
+		if err == nil {
+			u, err = a.identity(answer)
+		}
+		switch now := a.o.Now(); {
+		case err == nil:
+			fresh := earlier(now.Add(a.o.TTL), answer.Expires)
+			a.good.Set(key, good{u, fresh}, earlier(now.Add(a.o.TTL+a.o.Stale), answer.Expires))
+			return u, nil
+		case !errors.Is(err, ErrUnavailable):
+			a.good.Remove(key)
+			a.bad.Set(key, err, now.Add(a.o.NegativeTTL))
+		}
+		return nil, err
+	})
+	select {
+	case result := <-flight:
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		return result.Val.(user.Info), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// fernet begins every Fernet token: its version byte and the zeros of its time (until 2106).
+const fernet = "gAAAA"
+
+// LooksLike reports whether a token has the form of one of Keystone's: a Fernet token or 32
+// hexadecimal digits (UUID).
+func LooksLike(token string) bool {
+	if rest, is := strings.CutPrefix(token, fernet); is {
+		return rest != "" && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=%") == ""
+	}
+	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == ""
+}

@@ -1,0 +1,125 @@
+package keystone
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+	"github.com/kubetenant/kubetenant/internal/reload"
+)
+
+// renewBefore is how long before its end the service's own token is replaced.
+const renewBefore = time.Minute
+
+// Open returns the authenticator that asks the Keystone of o as the service user of a cloud in a
+// clouds.yaml: a password or an application credential. The least that the user needs is the role
+// reader with system scope. Nothing is asked before the first token. Changes of the file take effect
+// while run runs, which ends with ctx. The error names the file, and nothing that stands in it.
+func Open(path, cloud string, o Options, report reload.Report) (a *Authenticator, run func(ctx context.Context), err error) {
+	file, err := reload.Open(path, func(data []byte) (*service, error) { return newService(data, cloud, o.AuthURL) }, report)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newAuthenticator(o, func() *service { return *file.Load() }), file.Run, nil
+}
+
+// service is the client of the service user. Its own token is its only state.
+type service struct {
+	client *gophercloud.ServiceClient
+	login  gophercloud.AuthOptions
+}
+
+func newService(data []byte, cloud, authURL string) (*service, error) {
+	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
+		clouds.WithIdentityEndpoint(endpoint(authURL)))
+	if err != nil {
+		return nil, fmt.Errorf("no usable cloud %q", cloud) // the library's error may quote the file
+	}
+	if options.TokenID != "" {
+		return nil, fmt.Errorf("cloud %q: a token ends; use a password or an application credential", cloud)
+	}
+	provider, err := openstack.NewClient(endpoint(authURL))
+	if err != nil {
+		return nil, err
+	}
+	provider.UseTokenLock()
+	provider.HTTPClient = http.Client{Timeout: timeout, Transport: outbound.Discreet(
+		utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce}))}
+	s := &service{&gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)}, options}
+	provider.ReauthFunc = s.logIn
+	return s, nil
+}
+
+// endpoint is the URL of the Identity API v3, with a slash at its end.
+func endpoint(authURL string) string {
+	url := strings.TrimSuffix(authURL, "/")
+	if !strings.HasSuffix(url, "/v3") {
+		url += "/v3"
+	}
+	return url + "/"
+}
+
+// logIn gets a token for the service user. The library calls it for one goroutine at a time while
+// the others wait for what comes of it.
+func (s *service) logIn(ctx context.Context) error {
+	throwaway := &gophercloud.ServiceClient{Endpoint: s.client.Endpoint,
+		ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.client.HTTPClient}}
+	result := tokens.Create(ctx, throwaway, &s.login)
+	if result.Err != nil {
+		return result.Err
+	}
+	return s.client.SetTokenAndAuthResult(result)
+}
+
+// renew sees to it that the service user has a token that lasts.
+func (s *service) renew(ctx context.Context) error {
+	if result, is := s.client.GetAuthResult().(tokens.CreateResult); is {
+		if token, err := result.ExtractToken(); err == nil && time.Until(token.ExpiresAt) > renewBefore {
+			return nil
+		}
+	}
+	return s.client.Reauthenticate(ctx, s.client.Token())
+}
+
+// validate asks Keystone about a token. The error is ErrUnknown or ErrUnavailable.
+func (s *service) validate(ctx context.Context, token string) (*answer, error) {
+	if err := s.renew(ctx); err != nil {
+		return nil, unavailable(ctx, "log in", err)
+	}
+	var body struct {
+		Token *answer `json:"token"`
+	}
+	// With the header Keystone shows the access rules of an application credential, for us to refuse
+	// them by name (Identity API v3.13).
+	_, err := s.client.Get(ctx, s.client.ServiceURL("auth", "tokens"), &body, &gophercloud.RequestOpts{ //nolint:bodyclose // read and closed by the library
+		MoreHeaders: map[string]string{"X-Subject-Token": token, "OpenStack-Identity-Access-Rules": "1.0"},
+		OkCodes:     []int{http.StatusOK, http.StatusNonAuthoritativeInfo},
+	})
+	switch {
+	case gophercloud.ResponseCodeIs(err, http.StatusNotFound):
+		return nil, ErrUnknown
+	case err == nil && body.Token == nil:
+		err = ErrAnswer
+		fallthrough
+	case err != nil:
+		return nil, unavailable(ctx, "validate a token", err)
+	}
+	return body.Token, nil
+}
+
+// unavailable logs what ails Keystone, without bodies: the transport drops them.
+func unavailable(ctx context.Context, doing string, err error) error {
+	klog.FromContext(ctx).Error(err, "Keystone cannot be asked", "doing", doing)
+	return ErrUnavailable
+}

@@ -1,0 +1,61 @@
+package authn
+
+import (
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Metrics count what becomes of credentials. Nil counts nothing. Safe for concurrent use.
+type Metrics struct {
+	requests *metrics.CounterVec
+	cache    *metrics.CounterVec
+}
+
+// NewMetrics returns metrics that count once they are registered.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		requests: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "kubetenant", Subsystem: "authentication", Name: "requests_total",
+			Help:           "Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused or unclaimed.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"source", "result"}),
+		cache: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "kubetenant", Subsystem: "authentication", Name: "token_cache_requests_total",
+			Help:           "Bearer tokens by whether what came of them was remembered: hit or miss.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
+	}
+}
+
+// Registerables are the metrics, to be registered once.
+func (m *Metrics) Registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.cache}
+}
+
+func (m *Metrics) hit()  { m.lookup("hit") }
+func (m *Metrics) miss() { m.lookup("miss") }
+
+func (m *Metrics) lookup(result string) {
+	if m != nil {
+		m.cache.WithLabelValues(result).Inc()
+	}
+}
+
+// count counts a request. No label comes from a credential.
+func (m *Metrics) count(resp *authenticator.Response, ok bool, r *refusal) {
+	switch {
+	case m == nil:
+	case r != nil:
+		m.requests.WithLabelValues(r.source, "refused").Inc()
+	case !ok:
+		m.requests.WithLabelValues("none", "unclaimed").Inc()
+	default:
+		source := builtInSource
+		if names := resp.User.GetExtra()[tenant.SourceKey]; len(names) == 1 {
+			source = names[0]
+		}
+		m.requests.WithLabelValues(source, "success").Inc()
+	}
+}

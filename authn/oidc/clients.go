@@ -1,0 +1,45 @@
+package oidc
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"sync"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+)
+
+// Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value is
+// ready for use, and safe for concurrent use.
+type Clients struct {
+	mu   sync.Mutex
+	byCA map[string]*http.Client
+}
+
+// client returns the client that trusts the PEM certificates of ca, empty for the system's.
+func (c *Clients) client(ca string) (*http.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if client := c.byCA[ca]; client != nil {
+		return client, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(ca)) {
+			return nil, errors.New("no certificate authority, PEM")
+		}
+	}
+	client := &http.Client{
+		Timeout:   fetchTimeout,
+		Transport: outbound.Capped(utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config})),
+	}
+	if c.byCA == nil {
+		c.byCA = map[string]*http.Client{}
+	}
+	c.byCA[ca] = client
+	return client, nil
+}

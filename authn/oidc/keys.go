@@ -1,0 +1,208 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// keysFresh is how long keys are used before they are fetched again: a key that the provider has
+	// withdrawn counts no longer than this.
+	keysFresh = 5 * time.Minute
+	// keysStale is how long keys are used while the provider cannot be reached.
+	keysStale = time.Hour
+	// refetchAfter is the least time between two fetches for the sake of tokens whose key is not
+	// known, which anybody can send; and between two attempts that fail.
+	refetchAfter = 5 * time.Second
+	// fetchTimeout bounds one fetch of discovery document and keys.
+	fetchTimeout = 10 * time.Second
+)
+
+// keySet is the keys of one issuer, fetched when they are first needed. It implements the KeySet of
+// go-oidc.
+type keySet struct {
+	ctx               context.Context
+	issuer, discovery string
+	client            *http.Client
+	algorithms        []jose.SignatureAlgorithm
+	now               func() time.Time
+	flights           singleflight.Group
+
+	mu      sync.Mutex
+	keys    []jose.JSONWebKey
+	fetched time.Time // when keys were
+	tried   time.Time // when the last attempt was that is not to be repeated at once
+	err     error     // of the last attempt
+}
+
+func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client, now func() time.Time) *keySet {
+	if now == nil {
+		now = time.Now
+	}
+	k := &keySet{ctx: ctx, issuer: issuer.URL, discovery: issuer.DiscoveryURL, client: client, now: now}
+	if k.discovery == "" {
+		k.discovery = strings.TrimSuffix(issuer.URL, "/") + "/.well-known/openid-configuration"
+	}
+	for _, name := range oidc.AllValidSigningAlgorithms() {
+		k.algorithms = append(k.algorithms, jose.SignatureAlgorithm(name))
+	}
+	return k
+}
+
+// VerifySignature returns the payload of a token that one of the issuer's keys has signed.
+func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	signed, err := jose.ParseSigned(token, k.algorithms)
+	if err != nil || len(signed.Signatures) != 1 {
+		return nil, ErrMalformed
+	}
+	keys, err := k.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if payload, ok := verify(signed, keys); ok {
+		return payload, nil
+	}
+	// Perhaps the provider has new keys.
+	if keys, err = k.again(ctx); err != nil {
+		return nil, ErrSignature
+	}
+	if payload, ok := verify(signed, keys); ok {
+		return payload, nil
+	}
+	return nil, ErrSignature
+}
+
+func verify(signed *jose.JSONWebSignature, keys []jose.JSONWebKey) ([]byte, bool) {
+	id := signed.Signatures[0].Header.KeyID
+	for i := range keys {
+		if id == "" || id == keys[i].KeyID {
+			if payload, err := signed.Verify(keys[i].Key); err == nil {
+				return payload, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// current returns keys that are fresh, or stale ones while the provider cannot be reached.
+func (k *keySet) current(ctx context.Context) ([]jose.JSONWebKey, error) {
+	k.mu.Lock()
+	keys, age, failing, err := k.keys, k.now().Sub(k.fetched), k.now().Sub(k.tried) < refetchAfter && k.err != nil, k.err
+	k.mu.Unlock()
+	switch {
+	case keys != nil && age < keysFresh:
+		return keys, nil
+	case !failing:
+		var fetched []jose.JSONWebKey
+		if fetched, err = k.fetch(ctx); err == nil {
+			return fetched, nil
+		}
+	}
+	if keys != nil && age < keysStale {
+		return keys, nil
+	}
+	return nil, err
+}
+
+// again fetches the keys for a token whose key is not among them, unless that was done just now.
+func (k *keySet) again(ctx context.Context) ([]jose.JSONWebKey, error) {
+	k.mu.Lock()
+	keys, recent := k.keys, k.now().Sub(k.tried) < refetchAfter
+	if !recent {
+		k.tried = k.now()
+	}
+	k.mu.Unlock()
+	if recent {
+		return keys, nil
+	}
+	return k.fetch(ctx)
+}
+
+// fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts.
+func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
+	flight := k.flights.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
+		defer cancel()
+		keys, err := k.download(ctx)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.err = err; err != nil {
+			k.tried = k.now()
+			klog.FromContext(ctx).Error(err, "Fetch the keys of an issuer", "issuer", k.issuer)
+			return nil, err
+		}
+		k.keys, k.fetched = keys, k.now()
+		return keys, nil
+	})
+	select {
+	case result := <-flight:
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		return result.Val.([]jose.JSONWebKey), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrKeys, ctx.Err())
+	}
+}
+
+// download reads the discovery document (OpenID Connect Discovery 1.0, section 4) and the keys.
+func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
+	var document struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	if err := k.get(ctx, k.discovery, &document); err != nil {
+		return nil, err
+	}
+	if document.Issuer != k.issuer {
+		return nil, fmt.Errorf("%w: the discovery document is another issuer's", ErrKeys)
+	}
+	if !strings.HasPrefix(document.Keys, "https://") {
+		return nil, fmt.Errorf("%w: jwks_uri is no https URL", ErrKeys)
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := k.get(ctx, document.Keys, &set); err != nil {
+		return nil, err
+	}
+	keys := []jose.JSONWebKey{}
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		// A key of a type that we do not know is passed over (RFC 7517, section 5).
+		if json.Unmarshal(raw, &key) == nil && key.Valid() && key.IsPublic() && key.Use != "enc" {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+func (k *keySet) get(ctx context.Context, url string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrKeys, err)
+	}
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrKeys, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%w: %s answers %d", ErrKeys, url, resp.StatusCode)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrKeys, url, err)
+	}
+	return nil
+}

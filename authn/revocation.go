@@ -1,0 +1,132 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn/internal/unverified"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ErrRevoked says that a credential, or whoever it names, was revoked.
+var ErrRevoked = errors.New("revoked")
+
+// revocationSource names the list of revocations in refusals of requests, whatever their source.
+const revocationSource = "revocation"
+
+// Revocations are what no longer counts, whatever the source. The zero value, and nil, revoke
+// nothing. It is safe for concurrent use as long as nobody changes it.
+type Revocations struct {
+	// Serials are certificates by their serial number in lower-case hexadecimal digits without leading
+	// zeros, each with the issuers, in the form of pkix.Name.String, for which it counts.
+	Serials map[string][]string
+	// Fingerprints are certificates by the SHA-256 of their DER form, in lower-case hexadecimal digits.
+	Fingerprints map[string]struct{}
+	// Tokens are JSON Web Tokens by their issuer; one rule is enough.
+	Tokens map[string][]TokenRule
+	// Users of tenants, by the name that leaves the chain.
+	Users map[TenantUser]struct{}
+	// ServiceAccounts by their UID.
+	ServiceAccounts map[string]struct{}
+	// Tenants, with everybody in them.
+	Tenants map[tenant.ID]struct{}
+}
+
+// TokenRule revokes the tokens that fit all of its fields that are set. A rule without a field
+// revokes nothing.
+type TokenRule struct {
+	// ID is the claim jti.
+	ID string
+	// Subject is the claim sub.
+	Subject string
+	// IssuedBefore revokes tokens issued before it, and those that do not say when they were.
+	IssuedBefore time.Time
+}
+
+// TenantUser is a user of a tenant.
+type TenantUser struct {
+	Tenant tenant.ID
+	Name   string
+}
+
+func (r TokenRule) fits(t *unverified.Token) bool {
+	if r.ID == "" && r.Subject == "" && r.IssuedBefore.IsZero() {
+		return false
+	}
+	return (r.ID == "" || r.ID == t.ID) && (r.Subject == "" || r.Subject == t.Subject) &&
+		(r.IssuedBefore.IsZero() || t.IssuedAt.Before(r.IssuedBefore))
+}
+
+// hasToken reports whether a token is revoked by its claims.
+func (r *Revocations) hasToken(t *unverified.Token) bool {
+	if r == nil || !t.JWT || len(r.Tokens) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(r.Tokens[t.Issuer], func(rule TokenRule) bool { return rule.fits(t) })
+}
+
+// hasCertificate reports whether one of the certificates that came with a request is revoked. It
+// need not be the request's credential: nobody speaks over a revoked certificate's connection.
+func (r *Revocations) hasCertificate(req *http.Request) bool {
+	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(req.TLS.PeerCertificates, func(c *x509.Certificate) bool {
+		if issuers := r.Serials[c.SerialNumber.Text(16)]; len(issuers) > 0 && slices.Contains(issuers, c.Issuer.String()) {
+			return true
+		}
+		sum := sha256.Sum256(c.Raw)
+		_, revoked := r.Fingerprints[hex.EncodeToString(sum[:])]
+		return revoked
+	})
+}
+
+// hasUser reports whether a user of a tenant, if only as one of it, is revoked.
+func (r *Revocations) hasUser(id tenant.ID, u user.Info) bool {
+	if r == nil {
+		return false
+	}
+	if _, revoked := r.Tenants[id]; revoked && !id.IsZero() {
+		return true
+	}
+	if _, revoked := r.ServiceAccounts[u.GetUID()]; revoked && tenant.IsServiceAccountName(u.GetName()) {
+		return true
+	}
+	_, revoked := r.Users[TenantUser{id, u.GetName()}]
+	return revoked
+}
+
+// unrevoked refuses who is revoked by certificate, name or tenant, whatever the source said.
+func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
+	if c.Revoked == nil {
+		return next
+	}
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		certificate := c.Revoked().hasCertificate(req)
+		resp, ok, err := next.AuthenticateRequest(req)
+		if err != nil || !ok {
+			return resp, ok, err
+		}
+		id, err := tenant.Of(resp.User)
+		if errors.Is(err, tenant.ErrUnbound) {
+			// Of nobody's tenant, or of one that cannot be told: the boundary denies that.
+			id, _ = c.Subject(req.Context(), resp.User)
+		}
+		if certificate || c.Revoked().hasUser(id, resp.User) {
+			source := revocationSource
+			if names := resp.User.GetExtra()[tenant.SourceKey]; len(names) == 1 {
+				source = names[0]
+			}
+			return nil, false, &refusal{source, ErrRevoked}
+		}
+		return resp, ok, nil
+	})
+}

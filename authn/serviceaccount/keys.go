@@ -1,0 +1,129 @@
+package serviceaccount
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/internal/reload"
+)
+
+// minRSABits refuses keys that are too short to trust (NIST SP 800-131A).
+const minRSABits = 2048
+
+// Keys are the public keys of one or more files, each of which may hold several: to rotate, a new
+// key is added before it signs, and the old one removed when its tokens have expired. It is made by
+// [OpenKeys] and safe for concurrent use.
+type Keys struct {
+	files []*reload.File[[]key]
+}
+
+// key verifies one algorithm.
+type key struct {
+	id        string // as kube-apiserver derives it
+	algorithm string
+	public    crypto.PublicKey
+}
+
+// OpenKeys reads PEM files of public keys, private keys (of which the public half is used) or
+// certificates. Its error names the file. Changes take effect while [Keys.Run] runs.
+func OpenKeys(paths []string, report reload.Report) (*Keys, error) {
+	k := &Keys{}
+	for _, path := range paths {
+		file, err := reload.Open(path, parseKeys, report)
+		if err != nil {
+			return nil, err
+		}
+		k.files = append(k.files, file)
+	}
+	return k, nil
+}
+
+// Run follows the files until ctx ends.
+func (k *Keys) Run(ctx context.Context) {
+	for _, file := range k.files {
+		go file.Run(ctx)
+	}
+}
+
+func parseKeys(data []byte) ([]key, error) {
+	parsed, err := keyutil.ParsePublicKeysPEM(data)
+	if err != nil {
+		return nil, errors.New("no public keys, PEM") // the library's error may quote the file
+	}
+	keys := make([]key, 0, len(parsed))
+	for i, public := range parsed {
+		algorithm, err := algorithmOf(public)
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", i, err)
+		}
+		der, err := x509.MarshalPKIXPublicKey(public)
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", i, err)
+		}
+		// keyIDFromPublicKey, k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1
+		sum := sha256.Sum256(der)
+		keys = append(keys, key{base64.RawURLEncoding.EncodeToString(sum[:]), algorithm, public})
+	}
+	return keys, nil
+}
+
+// algorithmOf returns the one algorithm that kube-apiserver signs with such a key by
+// (k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1).
+func algorithmOf(public crypto.PublicKey) (string, error) {
+	switch p := public.(type) {
+	case *rsa.PublicKey:
+		if p.N.BitLen() < minRSABits {
+			return "", fmt.Errorf("an RSA key of fewer than %d bits", minRSABits)
+		}
+		return jwt.SigningMethodRS256.Name, nil
+	case *ecdsa.PublicKey:
+		for _, method := range []*jwt.SigningMethodECDSA{jwt.SigningMethodES256, jwt.SigningMethodES384, jwt.SigningMethodES512} {
+			if p.Curve.Params().BitSize == method.CurveBits {
+				return method.Name, nil
+			}
+		}
+	}
+	return "", errors.New("neither an RSA key nor an ECDSA key of P-256, P-384 or P-521")
+}
+
+// verifying returns the keys that may have signed the token: those of its algorithm and, where it
+// names one, of its key ID.
+func (k *Keys) verifying(token *jwt.Token) (any, error) {
+	id, isText := token.Header["kid"].(string)
+	if _, stated := token.Header["kid"]; stated && !isText {
+		return nil, ErrMalformed
+	}
+	if _, critical := token.Header["crit"]; critical {
+		return nil, ErrMalformed // RFC 7515, section 4.1.11: refuse what is not understood
+	}
+	algorithm := token.Method.Alg()
+	set := jwt.VerificationKeySet{}
+	known := false
+	for _, file := range k.files {
+		for _, key := range *file.Load() {
+			if key.algorithm == algorithm {
+				known = true
+				if id == "" || id == key.id {
+					set.Keys = append(set.Keys, key.public)
+				}
+			}
+		}
+	}
+	switch {
+	case !known:
+		return nil, ErrAlgorithm
+	case len(set.Keys) == 0:
+		return nil, ErrUnknownKey
+	}
+	return set, nil
+}

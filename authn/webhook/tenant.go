@@ -1,0 +1,77 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/cel/lazy"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Tenant tells whose an identity is, from what the service answered.
+type Tenant func(ctx context.Context, u user.Info) (tenant.ID, error)
+
+// errNotOne says that an extra has no value or several.
+var errNotOne = errors.New("not exactly one value")
+
+// Value is the same tenant for every identity.
+func Value(id tenant.ID) Tenant {
+	return func(context.Context, user.Info) (tenant.ID, error) { return id, nil }
+}
+
+// Extra is the tenant that the one value of an extra names.
+func Extra(key string) Tenant {
+	return func(_ context.Context, u user.Info) (tenant.ID, error) {
+		values := u.GetExtra()[key]
+		if len(values) != 1 {
+			return tenant.ID{}, errNotOne
+		}
+		return tenant.Parse(values[0])
+	}
+}
+
+// Compile returns the tenant that a CEL expression names, which must give a string. It knows the
+// variable user, with username, uid, groups and extra, as user validation rules of upstream do.
+func Compile(compiler authenticationcel.Compiler, text string) (Tenant, error) {
+	compiled, err := compiler.CompileUserExpression(expression(text))
+	if err != nil {
+		return nil, err
+	}
+	mapper := authenticationcel.NewUserMapper([]authenticationcel.CompilationResult{compiled})
+	return func(ctx context.Context, u user.Info) (tenant.ID, error) {
+		results, err := mapper.EvalUser(ctx, variable(u))
+		if err != nil || len(results) != 1 {
+			return tenant.ID{}, errors.Join(errNotOne, err)
+		}
+		name, is := results[0].EvalResult.Value().(string)
+		if !is {
+			return tenant.ID{}, errNotOne
+		}
+		return tenant.Parse(name)
+	}, nil
+}
+
+type expression string
+
+func (e expression) GetExpression() string      { return string(e) }
+func (e expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.StringType} }
+
+// variable is the variable user of an expression.
+func variable(u user.Info) *lazy.MapValue {
+	value := lazy.NewMapValue(types.NewObjectType("kubernetes.UserInfo"))
+	field := func(name string, content any) {
+		value.Append(name, func(*lazy.MapValue) ref.Val { return types.DefaultTypeAdapter.NativeToValue(content) })
+	}
+	field("username", u.GetName())
+	field("uid", u.GetUID())
+	field("groups", u.GetGroups())
+	field("extra", u.GetExtra())
+	return value
+}

@@ -1,0 +1,155 @@
+// Package webhook authenticates tokens by an external TokenReview service (authentication.k8s.io/v1),
+// through upstream's client (k8s.io/apiserver plugin/pkg/authenticator/token/webhook, v0.37.1).
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// timeout bounds one review, retries included.
+	timeout = 5 * time.Second
+	// atOnce bounds the reviews under way; a service that hangs holds no more than these.
+	atOnce = 256
+)
+
+// Why a token is refused; to be tested with [errors.Is]. None holds anything that the service said.
+var (
+	ErrNotAuthenticated = errors.New("not authenticated by the service")
+	ErrUnavailable      = errors.New("the service cannot be asked")
+	ErrTenant           = errors.New("the service's answer names no single tenant")
+	ErrReservedExtra    = errors.New("the service's answer names a tenant where none may be named")
+)
+
+// Options say how answers become identities.
+type Options struct {
+	// Audiences of the server, for answers that name none.
+	Audiences authenticator.Audiences
+	// Tenant says whose the identity is; made by [Extra], [Value] or [Compile]. Required.
+	Tenant Tenant
+}
+
+// Authenticator asks one service. It implements [authenticator.Token], honours audiences, and sets the
+// extra tenant.ExtraKey.
+type Authenticator struct {
+	o       Options
+	file    *reload.File[*webhook.WebhookTokenAuthenticator]
+	flights singleflight.Group
+	gate    outbound.Gate
+}
+
+// Open returns the authenticator that asks the service of a kubeconfig file. The error names the
+// file. Changes of it take effect while [Authenticator.Run] runs.
+func Open(path string, o Options, report reload.Report) (*Authenticator, error) {
+	file, err := reload.Open(path, func([]byte) (*webhook.WebhookTokenAuthenticator, error) {
+		// Upstream's loader reads the file itself, for the paths in it.
+		config, err := webhookutil.LoadKubeconfig(path, nil)
+		if err != nil {
+			return nil, err
+		}
+		config.Timeout = timeout
+		config.QPS = -1 // the gate bounds
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return noting(outbound.Discreet(next)) })
+		return webhook.New(config, "v1", o.Audiences, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 2})
+	}, report)
+	if err != nil {
+		return nil, err
+	}
+	return &Authenticator{o: o, file: file, gate: make(outbound.Gate, atOnce)}, nil
+}
+
+// Run follows the file until ctx ends.
+func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
+
+// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it the tokens
+// that are meant for its service.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	audiences, limited := authenticator.AudiencesFrom(ctx)
+	// Quoted, so that no token and audience together read as another token.
+	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if limited {
+			ctx = authenticator.WithAudiences(ctx, audiences)
+		}
+		if err := a.gate.Enter(ctx); err != nil {
+			return nil, ErrUnavailable
+		}
+		defer a.gate.Leave()
+		return a.review(ctx, token)
+	})
+	select {
+	case result := <-flight:
+		if result.Err != nil {
+			return nil, false, result.Err
+		}
+		return result.Val.(*authenticator.Response), true, nil
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+func (a *Authenticator) review(ctx context.Context, token string) (*authenticator.Response, error) {
+	answered := false
+	ctx = context.WithValue(ctx, answeredKey{}, &answered)
+	resp, ok, err := (*a.file.Load()).AuthenticateToken(ctx, token)
+	switch {
+	case err != nil && !answered:
+		return nil, ErrUnavailable
+	case err != nil || !ok:
+		return nil, ErrNotAuthenticated
+	}
+	bound, err := a.bind(ctx, resp.User)
+	if err != nil {
+		return nil, err
+	}
+	return &authenticator.Response{User: bound, Audiences: resp.Audiences}, nil
+}
+
+// bind binds the identity to its tenant. The service may not use the key that does so.
+func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error) {
+	for key := range u.GetExtra() {
+		if strings.EqualFold(key, tenant.ExtraKey) {
+			return nil, ErrReservedExtra
+		}
+	}
+	id, err := a.o.Tenant(ctx, u)
+	if err != nil {
+		return nil, ErrTenant
+	}
+	return tenant.Bind(u, id), nil
+}
+
+// answeredKey is the key of a context's *bool that becomes true when the service answers.
+type answeredKey struct{}
+
+// noting tells a service that says no from one that cannot be asked: upstream's errors do not.
+func noting(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if answered, is := req.Context().Value(answeredKey{}).(*bool); is && err == nil && resp.StatusCode < 300 {
+			*answered = true
+		}
+		return resp, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }

@@ -1,0 +1,213 @@
+package v1alpha1
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	upstream "k8s.io/apiserver/pkg/apis/apiserver/validation"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// maxStale bounds keystone.cache.staleOnOutage: Keystone's own tokens last no longer by default.
+const maxStale = 24 * time.Hour
+
+// compiler is made once: it is expensive, and keeps nothing of what it compiles.
+var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
+
+// claimed remembers which source may be shown which tokens: no two may have the same.
+type claimed struct {
+	issuers, prefixes map[string]string // to the source's name
+	opaque, keystone  string            // the source's name
+}
+
+// token validates the settings of src that tokens go by.
+func (c *claimed) token(src *Source, may tenant.Set, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case src.ServiceAccount != nil:
+		s, p := src.ServiceAccount, path.Child("serviceAccount")
+		if s.Issuer == "" {
+			errs = append(errs, field.Required(p.Child("issuer"), ""))
+		}
+		if len(s.KeyFiles) == 0 {
+			errs = append(errs, field.Required(p.Child("keyFiles"), "the public keys, PEM"))
+		}
+		for _, f := range []struct{ name, value string }{{"usernamePrefix", src.UsernamePrefix}, {"groupsPrefix", src.GroupsPrefix}} {
+			if f.value != "" {
+				errs = append(errs, field.Forbidden(path.Child(f.name), "names of service accounts are never changed"))
+			}
+		}
+		errs = append(errs, c.issuer(s.Issuer, src.Name, p.Child("issuer"))...)
+	case src.OIDC != nil:
+		p := path.Child("oidc")
+		errs = append(errs, validateOIDC(src.OIDC, may, p)...)
+		errs = append(errs, c.issuer(src.OIDC.JWT.Issuer.URL, src.Name, p.Child("jwt", "issuer", "url"))...)
+	case src.Keystone != nil:
+		p := path.Child("keystone")
+		errs = append(errs, validateKeystone(src.Keystone, may, p)...)
+		if src.Keystone.Match != nil {
+			errs = append(errs, c.match(src.Keystone.Match, src.Name, p.Child("match"))...)
+		} else if c.keystone != "" {
+			errs = append(errs, field.Required(p.Child("match"), "source "+c.keystone+" already has all that looks like a Keystone token"))
+		} else {
+			c.keystone = src.Name
+		}
+		if m := src.Keystone.Match; m != nil && m.Issuer != "" {
+			errs = append(errs, field.Forbidden(p.Child("match", "issuer"), "Keystone is never shown a JSON Web Token"))
+		}
+	case src.Webhook != nil:
+		p := path.Child("webhook")
+		errs = append(errs, validateWebhook(src.Webhook, may, p)...)
+		errs = append(errs, c.match(&src.Webhook.Match, src.Name, p.Child("match"))...)
+	}
+	return errs
+}
+
+func (c *claimed) issuer(issuer, name string, path *field.Path) field.ErrorList {
+	if issuer == "" {
+		return nil
+	}
+	if by, taken := c.issuers[issuer]; taken {
+		return field.ErrorList{field.Forbidden(path, "source "+by+" already has this issuer")}
+	}
+	c.issuers[issuer] = name
+	return nil
+}
+
+func (c *claimed) match(m *TokenMatch, name string, path *field.Path) field.ErrorList {
+	opaque := ""
+	if m.Opaque {
+		opaque = "true"
+	}
+	errs := exactlyOne(path, "issuer", m.Issuer, "prefix", m.Prefix, "opaque", opaque)
+	if m.Opaque && c.opaque != "" {
+		errs = append(errs, field.Forbidden(path.Child("opaque"), "source "+c.opaque+" already has the opaque tokens"))
+	} else if m.Opaque {
+		c.opaque = name
+	}
+	if m.Prefix != "" {
+		for prefix, by := range c.prefixes {
+			if strings.HasPrefix(prefix, m.Prefix) || strings.HasPrefix(m.Prefix, prefix) {
+				errs = append(errs, field.Forbidden(path.Child("prefix"), "source "+by+" has the prefix "+prefix))
+			}
+		}
+		c.prefixes[m.Prefix] = name
+	}
+	return append(errs, c.issuer(m.Issuer, name, path.Child("issuer"))...)
+}
+
+// exactlyOne takes names and values in turn, of which one must be set.
+func exactlyOne(path *field.Path, namesAndValues ...string) field.ErrorList {
+	var names, set []string
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		names = append(names, pair[0])
+		if pair[1] != "" {
+			set = append(set, pair[0])
+		}
+	}
+	switch len(set) {
+	case 1:
+		return nil
+	case 0:
+		return field.ErrorList{field.Required(path, "one of "+strings.Join(names, ", "))}
+	}
+	return field.ErrorList{field.Forbidden(path.Child(set[1]), set[0]+" is set already")}
+}
+
+func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
+	errs := exactlyOne(path.Child("tenant"), "claim", o.Tenant.Claim, "expression", o.Tenant.Expression, "value", o.Tenant.Value)
+	errs = append(errs, validateTenant(o.Tenant.Value, may, path.Child("tenant", "value"))...)
+	jwt := path.Child("jwt")
+	for i, mapping := range o.JWT.ClaimMappings.Extra {
+		if domain, _, _ := strings.Cut(mapping.Key, "/"); strings.EqualFold(domain, tenant.Domain) {
+			errs = append(errs, field.Forbidden(jwt.Child("claimMappings", "extra").Index(i).Child("key"), "keys of "+tenant.Domain+" are set by the server"))
+		}
+	}
+	if o.JWT.Issuer.EgressSelectorType != "" {
+		errs = append(errs, field.Forbidden(jwt.Child("issuer", "egressSelectorType"), "not supported"))
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	config, err := o.Authenticator()
+	if err != nil {
+		return append(errs, field.InternalError(jwt, err))
+	}
+	_, problems := upstream.CompileAndValidateJWTAuthenticator(compiler(), config, nil)
+	own := field.NewPath("claimMappings", "extra").Index(len(config.ClaimMappings.Extra) - 1).String()
+	for _, p := range problems {
+		if strings.HasPrefix(p.Field, own) {
+			p.Field = path.Child("tenant").String()
+		} else {
+			p.Field = jwt.String() + "." + p.Field
+		}
+		errs = append(errs, p)
+	}
+	return errs
+}
+
+// validateTenant holds a tenant that stands in the configuration; an empty one is none.
+func validateTenant(name string, may tenant.Set, path *field.Path) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	id, err := tenant.Parse(name)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(path, name, err.Error())}
+	case !may.Has(id):
+		return field.ErrorList{field.Invalid(path, name, "not among the source's tenants")}
+	}
+	return nil
+}
+
+func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if u, err := url.Parse(k.AuthURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be the URL of a Keystone"))
+	}
+	for _, f := range []struct{ name, value string }{{"cloud", k.Cloud}, {"cloudsFile", k.CloudsFile}} {
+		if f.value == "" {
+			errs = append(errs, field.Required(path.Child(f.name), ""))
+		}
+	}
+	if k.Domain != DomainByName && k.Domain != DomainByID {
+		errs = append(errs, field.NotSupported(path.Child("domain"), k.Domain, []DomainBy{DomainByName, DomainByID}))
+	}
+	for domain, name := range k.TenantMap {
+		p := path.Child("tenantMap").Key(domain)
+		if name == "" {
+			errs = append(errs, field.Required(p, "a tenant"))
+		}
+		errs = append(errs, validateTenant(name, may, p)...)
+	}
+	for _, f := range []struct {
+		name  string
+		value *metav1.Duration
+		most  time.Duration
+	}{{"ttl", k.Cache.TTL, maxStale}, {"negativeTTL", k.Cache.NegativeTTL, maxStale}, {"staleOnOutage", k.Cache.StaleOnOutage, maxStale}} {
+		if f.value.Duration < 0 || f.value.Duration > f.most {
+			errs = append(errs, field.Invalid(path.Child("cache", f.name), f.value.Duration.String(), "must be between 0s and "+f.most.String()))
+		}
+	}
+	return errs
+}
+
+func validateWebhook(w *Webhook, may tenant.Set, path *field.Path) field.ErrorList {
+	errs := exactlyOne(path.Child("tenant"), "extra", w.Tenant.Extra, "expression", w.Tenant.Expression, "value", w.Tenant.Value)
+	errs = append(errs, validateTenant(w.Tenant.Value, may, path.Child("tenant", "value"))...)
+	if w.KubeConfigFile == "" {
+		errs = append(errs, field.Required(path.Child("kubeConfigFile"), ""))
+	}
+	if key := w.Tenant.Extra; key != "" && (tenant.IsReservedExtraKey(key) || strings.ToLower(key) != key) {
+		errs = append(errs, field.Invalid(path.Child("tenant", "extra"), key, "must be a lower-case key that is not reserved"))
+	}
+	return errs
+}
