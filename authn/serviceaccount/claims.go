@@ -1,6 +1,7 @@
 package serviceaccount
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -44,8 +45,22 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// UnmarshalJSON decodes by exact names: encoding/json would take "SUB" for sub.
+// UnmarshalJSON decodes by exact names, where encoding/json would take "SUB" for sub, and times that
+// are numbers (RFC 7519, section 2), where the library would take texts too.
 func (c *claims) UnmarshalJSON(data []byte) error {
+	var times struct {
+		Expires   json.RawMessage `json:"exp"`
+		NotBefore json.RawMessage `json:"nbf"`
+		IssuedAt  json.RawMessage `json:"iat"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &times); err != nil {
+		return err
+	}
+	for _, t := range []json.RawMessage{times.Expires, times.NotBefore, times.IssuedAt} {
+		if bytes.HasPrefix(t, []byte(`"`)) {
+			return ErrMalformed
+		}
+	}
 	type plain claims
 	return kjson.UnmarshalCaseSensitivePreserveInts(data, (*plain)(c))
 }

@@ -1,9 +1,12 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -72,6 +75,11 @@ type Credential struct {
 	X509        *X509Credential  `json:"x509,omitempty"`
 	BearerToken string           `json:"bearerToken,omitempty"`
 	Basic       *BasicCredential `json:"basic,omitempty"`
+	// serviceAccount, oidc, keystone and webhook are bearer tokens that the runner makes.
+	ServiceAccount *ServiceAccountCredential `json:"serviceAccount,omitempty"`
+	OIDC           *OIDCCredential           `json:"oidc,omitempty"`
+	Keystone       *KeystoneCredential       `json:"keystone,omitempty"`
+	Webhook        *WebhookCredential        `json:"webhook,omitempty"`
 	// user skips authentication and is taken verbatim.
 	User *UserCredential `json:"user,omitempty"`
 	// anonymous presents nothing.
@@ -104,6 +112,84 @@ type X509Credential struct {
 type BasicCredential struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
+}
+
+// ServiceAccountCredential is a bound token of a service account, signed by the key of the first
+// source of that kind.
+type ServiceAccountCredential struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// uid in the token. Default: that of the ServiceAccount among the objects.
+	UID string `json:"uid,omitempty"`
+	// audiences. Default: the issuer.
+	Audiences []string `json:"audiences,omitempty"`
+	// claims are added; null takes one away.
+	Claims map[string]any `json:"claims,omitempty"`
+	// expiresIn is the time from now to the end of validity. Default: 1h.
+	ExpiresIn *metav1.Duration `json:"expiresIn,omitempty"`
+	// notBeforeIn is the time from now to nbf and iat. Default: 0s.
+	NotBeforeIn *metav1.Duration `json:"notBeforeIn,omitempty"`
+	JWT         Forgery          `json:"jwt,omitempty"`
+}
+
+// OIDCCredential is an ID token. Discovery and keys are served for every oidc source; the issuers
+// keep the URLs that the configuration gives them.
+type OIDCCredential struct {
+	// issuer is the oidc source whose issuer signs. Default: the first one.
+	Issuer string `json:"issuer,omitempty"`
+	// claims are added to iss, aud (the source's first), sub, iat and exp; null takes one away.
+	Claims map[string]any `json:"claims,omitempty"`
+	// expiresIn is the time from now to the end of validity. Default: 1h.
+	ExpiresIn *metav1.Duration `json:"expiresIn,omitempty"`
+	JWT       Forgery          `json:"jwt,omitempty"`
+}
+
+// Forgery changes how a JSON Web Token is made.
+type Forgery struct {
+	// header is added to alg, kid and typ; null takes one away.
+	Header map[string]any `json:"header,omitempty"`
+	// signWith is none (no signature), publicKeyAsHMAC (HS256 with the public key, PEM) or otherKey.
+	// Default: the source's key.
+	SignWith string `json:"signWith,omitempty"`
+	// rawPayload, an object or a string, is the payload as it stands.
+	RawPayload json.RawMessage `json:"rawPayload,omitempty"`
+}
+
+// How a forged token is signed.
+const (
+	SignWithNone            = "none"
+	SignWithPublicKeyAsHMAC = "publicKeyAsHMAC"
+	SignWithOtherKey        = "otherKey"
+)
+
+// What a service does instead of answering.
+const (
+	FaultHang  = "hang"
+	FaultClose = "close"
+	FaultError = "error"
+)
+
+// KeystoneCredential is a token of the first keystone source, and what Keystone answers when it is
+// asked about it.
+type KeystoneCredential struct {
+	// token. Default: a new one of Keystone's form.
+	Token string `json:"token,omitempty"`
+	// status is the HTTP status. Default: 200.
+	Status int `json:"status,omitempty"`
+	// body of the answer, an object or a string.
+	Body json.RawMessage `json:"body,omitempty"`
+	// fault instead of an answer: hang or close.
+	Fault string `json:"fault,omitempty"`
+}
+
+// WebhookCredential is a token that a webhook source is shown, and what its service answers.
+type WebhookCredential struct {
+	// source is the webhook source. Default: the first one.
+	Source string `json:"source,omitempty"`
+	// status is the status of the TokenReview.
+	Status authenticationv1.TokenReviewStatus `json:"status,omitempty"`
+	// fault instead of an answer: hang, close, or error (an HTTP status of 500).
+	Fault string `json:"fault,omitempty"`
 }
 
 // UserCredential is an identity.
@@ -249,7 +335,8 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	kinds := 0
 	for _, set := range []bool{c.Credential.X509 != nil, c.Credential.BearerToken != "", c.Credential.Basic != nil,
-		c.Credential.User != nil, c.Credential.Anonymous} {
+		c.Credential.User != nil, c.Credential.Anonymous, c.Credential.ServiceAccount != nil, c.Credential.OIDC != nil,
+		c.Credential.Keystone != nil, c.Credential.Webhook != nil} {
 		if set {
 			kinds++
 		}
@@ -257,6 +344,7 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 	if kinds > 1 || kinds == 0 && len(c.Credential.Headers) == 0 {
 		errs = append(errs, field.Invalid(path.Child("credential"), kinds, "exactly one kind"))
 	}
+	errs = append(errs, validateForgeries(&c.Credential, path.Child("credential"))...)
 	e, expect := &c.Expect, path.Child("expect")
 	identity := e.User != nil || e.Unauthenticated || e.Refused != nil
 	decision := e.Decision != "" || e.NotAllowed
@@ -280,6 +368,29 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(expect, "admitted", "admitted (with object) or denied"))
 	}
 	return append(errs, validateOperation(c.Admit, path.Child("admit"))...)
+}
+
+// validateForgeries holds the words of which a credential may have one.
+func validateForgeries(c *Credential, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	word := func(value string, path *field.Path, words ...string) {
+		if value != "" && !slices.Contains(words, value) {
+			errs = append(errs, field.NotSupported(path, value, words))
+		}
+	}
+	if c.ServiceAccount != nil {
+		word(c.ServiceAccount.JWT.SignWith, path.Child("serviceAccount", "jwt", "signWith"), SignWithNone, SignWithPublicKeyAsHMAC, SignWithOtherKey)
+	}
+	if c.OIDC != nil {
+		word(c.OIDC.JWT.SignWith, path.Child("oidc", "jwt", "signWith"), SignWithNone, SignWithPublicKeyAsHMAC, SignWithOtherKey)
+	}
+	if c.Keystone != nil {
+		word(c.Keystone.Fault, path.Child("keystone", "fault"), FaultHang, FaultClose)
+	}
+	if c.Webhook != nil {
+		word(c.Webhook.Fault, path.Child("webhook", "fault"), FaultHang, FaultClose, FaultError)
+	}
+	return errs
 }
 
 func validateOperation(a *Admit, path *field.Path) field.ErrorList {

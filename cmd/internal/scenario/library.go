@@ -55,6 +55,11 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	if err != nil {
 		return s, err
 	}
+	bindings, err := objectsOf(w.Scenario)
+	if err != nil {
+		return s, err
+	}
+	w.UID = bindings.uid
 	proxies, err := dynamiccertificates.NewDynamicCAContentFromFile("front-proxy", filepath.Join(w.Dir, "pki", "front-proxy-ca.crt"))
 	if err != nil {
 		return s, err
@@ -69,8 +74,10 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	}
 	cluster := kubetenant.Cluster{
 		Authenticator: frontproxy.New(header), // all that a server's own chain has for a scenario
+		APIAudiences:  authenticator.Audiences{Audience},
 		RequestHeader: header,
 		Namespaces:    namespaces,
+		TokenObjects:  bindings,
 		CustomScope:   scopes,
 		Authorizer:    authorizer.AuthorizerFunc(s.delegate),
 		Now:           w.Now(),
@@ -158,8 +165,12 @@ func (s *session) authenticate(r *http.Request, c *v1alpha1.Credential) (*authen
 
 func (s *session) request(ctx context.Context, c *v1alpha1.Credential) (*http.Request, error) {
 	const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	ctx = authenticator.WithAudiences(ctx, authenticator.Audiences{Audience})
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, http.NoBody)
-	r.Header = Headers(c)
+	var err error
+	if r.Header, err = s.world.Headers(ctx, c); err != nil {
+		return nil, err
+	}
 	certificate, err := s.world.Certificate(c)
 	if err != nil {
 		return nil, err

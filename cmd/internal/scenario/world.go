@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -41,8 +42,13 @@ type World struct {
 	Config     *v1alpha1.TenancyConfiguration
 	ConfigFile string
 
-	now time.Time
-	cas map[string]*ca
+	// UID returns the UID of a ServiceAccount, empty for one that does not exist. The shape sets it.
+	UID func(ctx context.Context, namespace, name string) (string, error)
+
+	now       time.Time
+	cas       map[string]*ca
+	keys      map[string]*ecdsa.PrivateKey // of the sources that issue tokens
+	providers *providers
 }
 
 type ca struct {
@@ -66,11 +72,15 @@ func NewWorld(s *v1alpha1.Scenario) (_ *World, err error) {
 		w.now = s.Now.Time
 	}
 	w.Config = &v1alpha1.TenancyConfiguration{Settings: s.Config}
+	w.Config.Authentication.Sources = slices.Clone(s.Config.Authentication.Sources)
 	w.Config.APIVersion, w.Config.Kind = v1alpha1.GroupVersion, v1alpha1.KindTenancyConfiguration
 	if err := w.writeFiles(); err != nil {
 		return nil, err
 	}
 	if err := w.makeAuthorities(); err != nil {
+		return nil, err
+	}
+	if err := w.makeProviders(); err != nil {
 		return nil, err
 	}
 	data, err := yaml.Marshal(w.Config)
@@ -81,8 +91,11 @@ func NewWorld(s *v1alpha1.Scenario) (_ *World, err error) {
 	return w, os.WriteFile(w.ConfigFile, data, 0o600)
 }
 
-// Close removes the directory.
-func (w *World) Close() { _ = os.RemoveAll(w.Dir) }
+// Close removes the directory and ends the providers.
+func (w *World) Close() {
+	w.providers.close()
+	_ = os.RemoveAll(w.Dir)
+}
 
 func (w *World) writeFiles() error {
 	for name, content := range w.Scenario.Files {
@@ -262,24 +275,28 @@ func (w *World) template(c *v1alpha1.X509Credential) (*x509.Certificate, error) 
 	return t, nil
 }
 
-// Headers returns the HTTP headers that a credential is sent with, impersonation included.
-func Headers(c *v1alpha1.Credential) http.Header {
+// Headers returns the HTTP headers that a credential is sent with, impersonation included. Tokens are
+// made anew with each call.
+func (w *World) Headers(ctx context.Context, c *v1alpha1.Credential) (http.Header, error) {
 	h := http.Header{}
 	for name, values := range c.Headers {
 		for _, v := range values {
 			h.Add(name, v)
 		}
 	}
+	token, err := w.token(ctx, c)
 	switch {
-	case c.BearerToken != "":
-		h.Set("Authorization", "Bearer "+c.BearerToken)
+	case err != nil:
+		return nil, err
+	case token != "":
+		h.Set("Authorization", "Bearer "+token)
 	case c.Basic != nil:
 		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Basic.Username+":"+c.Basic.Password)))
 	}
 	if c.Impersonate != nil {
 		SetImpersonation(h, c.Impersonate)
 	}
-	return h
+	return h, nil
 }
 
 // SetImpersonation asks for an identity in the headers of a request.

@@ -97,7 +97,20 @@ func newSession(w *scenario.World, server *localserver.Server) (*session, error)
 		return nil, err
 	}
 	admin, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	return &session{world: w, server: server, admin: &admin}, err
+	s := &session{world: w, server: server, admin: &admin}
+	w.UID = s.uid
+	return s, err
+}
+
+// uid returns the UID of a ServiceAccount, empty for one that does not exist.
+func (s *session) uid(ctx context.Context, namespace, name string) (string, error) {
+	a, err := s.send(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+name, nil, http.Header{}, s.admin)
+	if err != nil || a.code == http.StatusNotFound {
+		return "", err
+	}
+	var account metav1.PartialObjectMetadata
+	err = json.Unmarshal(a.body, &account)
+	return string(account.UID), err
 }
 
 // Close implements [scenario.Session].
@@ -147,7 +160,10 @@ func (s *session) send(ctx context.Context, method, path string, body []byte, h 
 
 // as sends a request with a scenario's credential.
 func (s *session) as(ctx context.Context, c *v1alpha1.Credential, method, path string, body []byte, h http.Header) (answer, error) {
-	headers := scenario.Headers(c)
+	headers, err := s.world.Headers(ctx, c)
+	if err != nil {
+		return answer{}, err
+	}
 	for k, v := range h {
 		headers[k] = v
 	}
