@@ -4,9 +4,9 @@
 //
 // It gives the user.Info that kube-apiserver gives (k8s.io/kubernetes pkg/serviceaccount, v1.37.1),
 // bound to the tenant that owns the account's namespace. It is stricter in these: exp has no leeway
-// and nbf and iat have 10 seconds (upstream: one minute each), bound tokens must expire, a key
-// verifies one algorithm, sub must name the account, and tokens for webhook configurations are
-// refused.
+// and nbf and iat have 10 seconds (upstream: one minute each), what is past its deletion has none,
+// bound tokens must expire and name an audience, a key verifies one algorithm, sub must name the
+// account, and tokens for webhook configurations are refused.
 package serviceaccount
 
 import (

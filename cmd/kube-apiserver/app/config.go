@@ -25,9 +25,11 @@ import (
 	upstream "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	tokengetter "k8s.io/kubernetes/pkg/controller/serviceaccount"
 	"k8s.io/kubernetes/pkg/controlplane"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
@@ -57,8 +59,12 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		return nil, err
 	}
 	if tenancyConfig != "" {
-		if err := addTenancy(ctx, opts, tenancyConfig, generic, versioned); err != nil {
+		stack, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned)
+		if err != nil {
 			return nil, fmt.Errorf("tenancy: %w", err)
+		}
+		if opts.ServiceAccountIssuer != nil {
+			opts.ServiceAccountIssuer = &issuer{opts.ServiceAccountIssuer, stack.ServiceAccountTenant}
 		}
 	}
 	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, generic, versioned, storage)
@@ -81,41 +87,45 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 }
 
 // addTenancy puts the stack in place of what the generic configuration has.
-func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory) error {
+func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory) (*kubetenant.Stack, error) {
 	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.StorageVersionAPI) &&
 		utilfeature.DefaultFeatureGate.Enabled(genericfeatures.APIServerIdentity) {
-		return errHandlerChain
+		return nil, errHandlerChain
 	}
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	unstructured, err := dynamic.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	scopes, err := kubetenant.NewCustomScopes(unstructured)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	clientCA, err := opts.Authentication.ClientCert.GetClientCAContentProvider()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Cluster{
 		Authenticator: generic.Authentication.Authenticator,
 		APIAudiences:  generic.Authentication.APIAudiences,
 		RequestHeader: generic.Authentication.RequestHeaderConfig,
 		ClientCA:      clientCA,
-		Authorizer:    generic.Authorization.Authorizer,
-		RuleResolver:  generic.RuleResolver,
-		Namespaces:    versioned.Core().V1().Namespaces().Lister(),
-		Client:        client,
-		CustomScope:   scopes.Of,
-		Register:      legacyregistry.Register,
+
+		ServiceAccountIssuers: opts.Authentication.ServiceAccounts.Issuers,
+		TokenObjects:          tokenObjects(client, versioned),
+
+		Authorizer:   generic.Authorization.Authorizer,
+		RuleResolver: generic.RuleResolver,
+		Namespaces:   versioned.Core().V1().Namespaces().Lister(),
+		Client:       client,
+		CustomScope:  scopes.Of,
+		Register:     legacyregistry.Register,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	generic.Authentication.Authenticator = stack.Authenticator
 	generic.Authorization.Authorizer = stack.Authorizer
@@ -131,7 +141,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		go scopes.Run(h)
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-custom-scopes", func(*http.Request) error {
 		if !scopes.HasSynced() {
@@ -144,14 +154,22 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	kubetenant.Register(stack.Admission, admission.Plugins)
 	at := slices.Index(admission.RecommendedPluginOrder, mutating.PluginName)
 	if at < 0 {
-		return fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
+		return nil, fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
 	}
 	names := make([]string, 0, len(stack.Admission))
 	for _, p := range stack.Admission {
 		names = append(names, p.Name)
 	}
 	admission.RecommendedPluginOrder = slices.Concat(admission.RecommendedPluginOrder[:at], names, admission.RecommendedPluginOrder[at:])
-	return nil
+	return stack, nil
+}
+
+// tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator
+// does.
+func tokenObjects(client kubernetes.Interface, versioned informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+	core, admission := versioned.Core().V1(), versioned.Admissionregistration().V1()
+	return tokengetter.NewGetterFromClient(client, core.Secrets().Lister(), core.ServiceAccounts().Lister(), core.Pods().Lister(), core.Nodes().Lister(),
+		admission.ValidatingWebhookConfigurations().Lister(), admission.MutatingWebhookConfigurations().Lister())
 }
 
 // advertise adds our authorities to those that clients are told of. Without any yet there is

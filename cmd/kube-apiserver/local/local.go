@@ -207,6 +207,7 @@ authentication:
   # A record that names no tenant is refused: by default it would be the system tenant's.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
   - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
+  - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }
 `
 
 func writeMissing(path, content string) error {

@@ -1,0 +1,58 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	apiserverserviceaccount "k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// issuer adds the tenant to every token that next issues for a service account, so that a token
+// counts no longer when its namespace has another owner.
+type issuer struct {
+	next   serviceaccount.TokenGenerator
+	tenant func(ctx context.Context, namespace string) (tenant.ID, error)
+}
+
+// GenerateToken implements [serviceaccount.TokenGenerator]. A token of a namespace that is nobody's
+// carries no tenant: no caller comes of it here, but it may be meant for another audience. Where the
+// owner cannot be told there is no token.
+func (i *issuer) GenerateToken(ctx context.Context, public *jwt.Claims, private any) (string, error) {
+	namespace, _, err := apiserverserviceaccount.SplitUsername(public.Subject)
+	if err != nil {
+		return "", fmt.Errorf("issue a token: %w", err)
+	}
+	id, err := i.tenant(ctx, namespace)
+	switch {
+	case errors.Is(err, tenant.ErrInvalid):
+		return i.next.GenerateToken(ctx, public, private)
+	case err != nil:
+		return "", fmt.Errorf("issue a token: %w", err)
+	}
+	claims, err := membersOf(private)
+	if err != nil {
+		return "", fmt.Errorf("issue a token: %w", err)
+	}
+	claims[tenant.ExtraKey] = id.String()
+	return i.next.GenerateToken(ctx, public, claims)
+}
+
+// membersOf returns the members that private claims, a struct that upstream does not export, have as
+// JSON.
+func membersOf(private any) (map[string]any, error) {
+	data, err := json.Marshal(private)
+	if err != nil {
+		return nil, err
+	}
+	claims := map[string]any{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	return claims, dec.Decode(&claims)
+}
