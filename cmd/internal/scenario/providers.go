@@ -1,10 +1,6 @@
 package scenario
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -21,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
+	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -67,7 +64,7 @@ func (p *providers) answer(token string, w http.ResponseWriter, r *http.Request)
 
 // makeProviders makes the keys of the token sources, starts what they ask and fills in where it is.
 func (w *World) makeProviders() error {
-	w.keys = map[string]*ecdsa.PrivateKey{}
+	w.keys = map[string]*authntest.Key{}
 	w.providers = &providers{mux: http.NewServeMux(), answers: map[string]func(http.ResponseWriter, *http.Request){}}
 	w.providers.server = httptest.NewTLSServer(w.providers.mux)
 	w.providers.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.providers.server.Certificate().Raw})
@@ -104,15 +101,15 @@ func (w *World) makeServiceAccounts(src *v1alpha1.Source) error {
 	if err != nil {
 		return err
 	}
-	data, err := keyutil.MarshalPrivateKeyToPEM(key)
+	data, err := keyutil.MarshalPrivateKeyToPEM(key.Private)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(w.Dir, copied.KeyFiles[0]), data, 0o600)
 }
 
-func (w *World) makeKey(name string) (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func (w *World) makeKey(name string) (*authntest.Key, error) {
+	key, err := authntest.NewKey("ES256")
 	w.keys[name] = key
 	return key, err
 }
@@ -132,23 +129,8 @@ func (w *World) makeIssuer(src *v1alpha1.Source) error {
 	copied.JWT.Issuer.DiscoveryURL, copied.JWT.Issuer.CertificateAuthority = &discovery, string(w.providers.ca)
 	src.OIDC = &copied
 	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/discovery", map[string]any{"issuer": copied.JWT.Issuer.URL, "jwks_uri": base + "/keys"})
-	x, y, err := coordinates(key)
-	if err != nil {
-		return err
-	}
-	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/keys", map[string]any{"keys": []any{
-		map[string]any{"kty": "EC", "crv": "P-256", "use": "sig", "kid": keyID(key), "x": x, "y": y}}})
+	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/keys", map[string]any{"keys": []any{key.JWK()}})
 	return nil
-}
-
-// coordinates of a public key, as a JWK has them (RFC 7518, section 6.2.1).
-func coordinates(key *ecdsa.PrivateKey) (x, y string, err error) {
-	point, err := key.PublicKey.Bytes() // 4, then the two halves (SEC 1, section 2.3.3)
-	if err != nil {
-		return "", "", err
-	}
-	half := (len(point) - 1) / 2
-	return base64.RawURLEncoding.EncodeToString(point[1 : 1+half]), base64.RawURLEncoding.EncodeToString(point[1+half:]), nil
 }
 
 func serveJSON(mux *http.ServeMux, path string, content any) {

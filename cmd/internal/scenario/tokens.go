@@ -2,15 +2,9 @@ package scenario
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,6 +13,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -111,7 +106,7 @@ func (w *World) webhookToken(c *v1alpha1.WebhookCredential) (string, error) {
 	}
 	token := src.Webhook.Match.Prefix + rand.Text()
 	if issuer := src.Webhook.Match.Issuer; issuer != "" {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		key, err := authntest.NewKey("ES256")
 		if err != nil {
 			return "", err
 		}
@@ -145,69 +140,31 @@ func merged(claims, more map[string]any) map[string]any {
 	return claims
 }
 
-// keyID is the key ID that kube-apiserver derives.
-func keyID(key *ecdsa.PrivateKey) string {
-	sum := sha256.Sum256(publicDER(key))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-func publicDER(key *ecdsa.PrivateKey) []byte {
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		panic(err) // of a key that was just made
-	}
-	return der
-}
-
-// sign returns the compact form (RFC 7515, section 7.1) of a token, as forged. It is written out
-// here because libraries refuse to make what these tokens are to show.
-func sign(key *ecdsa.PrivateKey, claims map[string]any, f *v1alpha1.Forgery) (string, error) {
+// sign returns the token of claims, as forged.
+func sign(key *authntest.Key, claims map[string]any, f *v1alpha1.Forgery) (string, error) {
 	if key == nil {
-		return "", fmt.Errorf("credential: the runner has no key of this source: leave its keyFiles or discoveryURL out")
+		return "", errors.New("credential: the runner has no key of this source: leave its keyFiles or discoveryURL out")
 	}
-	header := map[string]any{"alg": "ES256", "kid": keyID(key), "typ": "JWT"}
-	switch f.SignWith {
-	case v1alpha1.SignWithNone:
-		header["alg"] = "none"
-	case v1alpha1.SignWithPublicKeyAsHMAC:
-		header["alg"] = "HS256"
-	}
-	head, err := json.Marshal(merged(header, f.Header))
-	if err != nil {
-		return "", err
-	}
+	header := key.Header()
 	payload := []byte(text(f.RawPayload))
 	if len(f.RawPayload) == 0 {
+		var err error
 		if payload, err = json.Marshal(claims); err != nil {
 			return "", err
 		}
 	}
-	input := base64.RawURLEncoding.EncodeToString(head) + "." + base64.RawURLEncoding.EncodeToString(payload)
-	signature, err := signature(key, input, f.SignWith)
-	return input + "." + base64.RawURLEncoding.EncodeToString(signature), err
-}
-
-func signature(key *ecdsa.PrivateKey, input, signWith string) ([]byte, error) {
-	switch signWith {
+	switch f.SignWith {
 	case v1alpha1.SignWithNone:
-		return nil, nil
+		header["alg"] = "none"
+		return authntest.Unsigned(merged(header, f.Header), payload)
 	case v1alpha1.SignWithPublicKeyAsHMAC:
-		h := hmac.New(sha256.New, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER(key)}))
-		_, _ = h.Write([]byte(input))
-		return h.Sum(nil), nil
+		header["alg"] = "HS256"
+		return key.SignHMAC(merged(header, f.Header), payload)
 	case v1alpha1.SignWithOtherKey:
 		var err error
-		if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-			return nil, err
+		if key, err = authntest.NewKey(key.Algorithm); err != nil {
+			return "", err
 		}
 	}
-	sum := sha256.Sum256([]byte(input))
-	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
-	if err != nil {
-		return nil, err
-	}
-	out := make([]byte, 64) // RFC 7518, section 3.4
-	r.FillBytes(out[:32])
-	s.FillBytes(out[32:])
-	return out, nil
+	return key.Sign(merged(header, f.Header), payload)
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -47,7 +48,7 @@ type World struct {
 
 	now       time.Time
 	cas       map[string]*ca
-	keys      map[string]*ecdsa.PrivateKey // of the sources that issue tokens
+	keys      map[string]*authntest.Key // of the sources that issue tokens
 	providers *providers
 }
 
