@@ -1,0 +1,97 @@
+package outbound_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+)
+
+func get(t *testing.T, transport http.RoundTripper, url string) (*http.Response, []byte, error) {
+	t.Helper()
+	resp, err := (&http.Client{Transport: transport}).Get(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	return resp, data, err
+}
+
+// flood writes n bytes without saying so before.
+func flood(n int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		chunk := strings.Repeat("x", 1<<16)
+		for n := n; n > 0; n -= len(chunk) {
+			if _, err := io.WriteString(w, chunk[:min(n, len(chunk))]); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestCapped(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		want    error
+	}{
+		"as large as allowed":      {flood(outbound.MaxBytes), nil},
+		"a byte more":              {flood(outbound.MaxBytes + 1), outbound.ErrTooLarge},
+		"a gigabyte":               {flood(1 << 30), outbound.ErrTooLarge},
+		"a gigabyte, as announced": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1073741824") }, outbound.ErrTooLarge},
+	} {
+		server := httptest.NewServer(c.handler)
+		_, data, err := get(t, outbound.Capped(http.DefaultTransport), server.URL)
+		if !errors.Is(err, c.want) || len(data) > outbound.MaxBytes {
+			t.Errorf("%s: %d bytes, %v; want %v", name, len(data), err, c.want)
+		}
+		server.Close()
+	}
+}
+
+func TestDiscreet(t *testing.T) {
+	asked := false
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer elsewhere.Close()
+	for code, want := range map[int]error{200: nil, 301: outbound.ErrRedirect, 302: outbound.ErrRedirect, 307: outbound.ErrRedirect, 308: outbound.ErrRedirect, 400: nil, 404: nil, 500: nil} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, "the token")
+		}))
+		resp, data, err := get(t, outbound.Discreet(http.DefaultTransport), server.URL)
+		if !errors.Is(err, want) || asked {
+			t.Errorf("%d: %v, asked elsewhere %v; want %v", code, err, asked, want)
+		}
+		if err == nil && (resp.StatusCode != code || (len(data) > 0) != (code == 200)) {
+			t.Errorf("%d: %d with %q", code, resp.StatusCode, data)
+		}
+		server.Close()
+	}
+}
+
+func TestGate(t *testing.T) {
+	g := make(outbound.Gate, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 {
+		if err := g.Enter(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := g.Enter(ctx); !errors.Is(err, outbound.ErrBusy) {
+		t.Errorf("Enter() = %v", err)
+	}
+	g.Leave()
+	if err := g.Enter(t.Context()); err != nil {
+		t.Errorf("Enter() = %v after somebody left", err)
+	}
+	if err := outbound.Gate(nil).Enter(ctx); !errors.Is(err, outbound.ErrBusy) {
+		t.Errorf("the zero gate lets through: %v", err)
+	}
+}

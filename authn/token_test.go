@@ -1,0 +1,313 @@
+package authn_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// fake is a token source that counts the questions.
+type fake struct {
+	asked int
+	user  user.Info
+	err   error
+}
+
+func (f *fake) AuthenticateToken(context.Context, string) (*authenticator.Response, bool, error) {
+	f.asked++
+	if f.user == nil {
+		return nil, false, f.err
+	}
+	return &authenticator.Response{User: f.user}, true, nil
+}
+
+func alice() user.Info { return &user.DefaultInfo{Name: "alice", Extra: of("a")} }
+
+func bearing(ctx context.Context, token string) *http.Request {
+	return (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(ctx)
+}
+
+var testKey = authntest.MustKey("ES256")
+
+func jwt(issuer string, more ...map[string]any) string {
+	claims := map[string]any{"iss": issuer}
+	for _, m := range more {
+		for k, v := range m {
+			claims[k] = v
+		}
+	}
+	return testKey.MustSign(claims)
+}
+
+// TestDispatch: each token is shown to the one source that may claim it, wherever that stands.
+func TestDispatch(t *testing.T) {
+	form := func(token string) bool {
+		return token == strings.Trim(token, "ghijklmnopqrstuvwxyz-.") && len(token) == 8
+	}
+	matches := map[string]authn.Match{
+		"rest":    {Rest: true},
+		"lookup":  {},
+		"one":     {Issuers: []string{"https://one"}},
+		"several": {Issuers: []string{"https://two", "https://three"}},
+		"prefix":  {Prefix: "p-"},
+		"form":    {Form: form},
+	}
+	for token, want := range map[string]string{
+		jwt("https://one"): "one", jwt("https://two"): "several", jwt("https://three"): "several", jwt("https://four"): "", jwt(""): "",
+		jwt("https://one") + ".x.y": "one", "p-x": "prefix", "p-" + jwt("https://one"): "prefix", "0123abcd": "form", "anything else": "",
+		"something": "rest", "abcdef.0123456789abcdef": "", "a.b.c": "rest", "eyJhbGciOiJub25lIn0.x.y": "", "eyJhbGciOiJub25lIn0.e30.": "",
+	} {
+		sources := map[string]*fake{}
+		var chain authn.Chain
+		for name, match := range matches { // in any order
+			sources[name] = &fake{}
+			if name != "lookup" {
+				sources[name].user = alice()
+			}
+			chain.Sources = append(chain.Sources, authn.Source{Hygiene: hygiene(t, name, "a"), Token: sources[name], Match: match})
+		}
+		resp, ok, err := authn.New(chain).AuthenticateRequest(bearing(t.Context(), token))
+		got := ""
+		if ok {
+			got = resp.User.GetExtra()[tenant.SourceKey][0]
+		}
+		if token == "anything else" { // ends at the space
+			want = "rest"
+		}
+		if got != want || err != nil {
+			t.Errorf("%.20q was claimed by %q (%v), want %q", token, got, err, want)
+		}
+		for name, s := range sources {
+			if shown := s.asked > 0; shown != (name == want || name == "lookup") {
+				t.Errorf("%.20q was shown to %q: %v", token, name, shown)
+			}
+		}
+	}
+}
+
+// TestAChosenSourceMayNotAbstain: nobody else may have what is meant for it.
+func TestAChosenSourceMayNotAbstain(t *testing.T) {
+	chain := authn.New(authn.Chain{
+		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
+		BuiltIn: identity(&user.DefaultInfo{Name: "somebody"}),
+	})
+	if resp, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x")); ok || err == nil {
+		t.Errorf("AuthenticateRequest() = %v, %v, %v; want an error", resp, ok, err)
+	}
+}
+
+// cached is a chain of one source behind the cache, and its clock.
+func cached(t testing.TB, s authn.Source) (authenticator.Request, *time.Time) {
+	now := time.Unix(1_000_000, 0)
+	tenants, err := tenant.ParseSet([]string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Hygiene = authn.Hygiene{Source: "src", Tenants: tenants}
+	s.Match.Rest, s.Match.Issuers = true, []string{"i"}
+	return authn.New(authn.Chain{Sources: []authn.Source{s}, Audiences: authenticator.Audiences{"one", "two"},
+		Now: func() time.Time { return now }}), &now
+}
+
+func TestCache(t *testing.T) {
+	src := &fake{user: alice()}
+	chain, now := cached(t, authn.Source{Token: src})
+	ask := func(token string, audiences ...string) {
+		t.Helper()
+		ctx := t.Context()
+		if audiences != nil {
+			ctx = authenticator.WithAudiences(ctx, audiences)
+		}
+		if resp, ok, err := chain.AuthenticateRequest(bearing(ctx, token)); !ok || err != nil || resp.User.GetName() != "alice" {
+			t.Fatalf("AuthenticateRequest() = %+v, %v, %v", resp, ok, err)
+		}
+	}
+	want := func(n int, why string) {
+		t.Helper()
+		if src.asked != n {
+			t.Errorf("%s: the source was asked %d times, want %d", why, src.asked, n)
+		}
+	}
+	ask("x")
+	ask("x")
+	want(1, "the same token")
+	ask("y")
+	want(2, "another token")
+	ask("x", "one")
+	ask("x", "two")
+	want(4, "other audiences")
+	ask("x", "two")
+	want(4, "the same audience")
+	*now = now.Add(10 * time.Second)
+	ask("x")
+	want(5, "its time is over")
+	short := jwt("i", map[string]any{"exp": now.Unix() + 3})
+	ask(short)
+	*now = now.Add(2 * time.Second)
+	ask(short)
+	want(6, "a token that expires soon")
+	*now = now.Add(time.Second)
+	ask(short)
+	ask(short)
+	want(8, "a token that has expired is never remembered")
+}
+
+// TestAnAudienceIsNotAnsweredForAnother: what was accepted for one audience is not taken for another.
+func TestAnAudienceIsNotAnsweredForAnother(t *testing.T) {
+	aware := authenticator.TokenFunc(func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
+		asked, _ := authenticator.AudiencesFrom(ctx)
+		both := asked.Intersect(authenticator.Audiences{"one"})
+		if len(both) == 0 {
+			return nil, false, errors.New("wrong audience")
+		}
+		return &authenticator.Response{User: alice(), Audiences: both}, true, nil
+	})
+	chain, _ := cached(t, authn.Source{Token: aware, AudienceAware: true})
+	for range 2 {
+		if _, ok, _ := chain.AuthenticateRequest(bearing(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"one"}), "x")); !ok {
+			t.Error("refused for its own audience")
+		}
+		if _, ok, _ := chain.AuthenticateRequest(bearing(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"two"}), "x")); ok {
+			t.Error("accepted for another audience")
+		}
+	}
+}
+
+func TestRefusalsAreNotRemembered(t *testing.T) {
+	src := &fake{err: errors.New("down")}
+	chain, _ := cached(t, authn.Source{Token: src})
+	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x")); ok || err == nil {
+		t.Errorf("= %v, %v", ok, err)
+	}
+	src.user = alice()
+	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x")); !ok || err != nil {
+		t.Errorf("when it is up again: %v, %v", ok, err)
+	}
+}
+
+func TestUncachedSources(t *testing.T) {
+	src := &fake{user: alice()}
+	chain, _ := cached(t, authn.Source{Token: src, Uncached: true})
+	for range 3 {
+		_, _, _ = chain.AuthenticateRequest(bearing(t.Context(), "x"))
+	}
+	if src.asked != 3 {
+		t.Errorf("asked %d times, want 3", src.asked)
+	}
+}
+
+// mortal is an identity that may end before its token does.
+type mortal struct {
+	user.Info
+	end *error
+}
+
+func (m mortal) Live(context.Context) error { return *m.end }
+
+func TestLivingIdentitiesAreAskedEachTime(t *testing.T) {
+	var end error
+	src := &fake{user: mortal{alice(), &end}}
+	chain, _ := cached(t, authn.Source{Token: src})
+	ask := func() bool {
+		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x"))
+		return ok && err == nil
+	}
+	if !ask() || !ask() || src.asked != 1 {
+		t.Errorf("the living: asked %d times", src.asked)
+	}
+	end = errors.New("gone")
+	if ask() {
+		t.Error("an identity that has ended was accepted")
+	}
+	end = nil
+	if !ask() || src.asked != 2 {
+		t.Errorf("after its end the token was not looked at anew: asked %d times", src.asked)
+	}
+}
+
+// TestRevocation: whatever the source said, and whether or not it is remembered.
+func TestRevocation(t *testing.T) {
+	certificate := &x509.Certificate{Raw: []byte("der"), SerialNumber: big.NewInt(1)}
+	fingerprint := sha256.Sum256(certificate.Raw)
+	token := jwt("i", map[string]any{"jti": "id", "sub": "s"})
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rules := range map[string]authn.Revocations{
+		"nothing":         {},
+		"another token":   {Tokens: map[string][]authn.TokenRule{"i": {{}, {ID: "other"}}, "j": {{ID: "id"}}}},
+		"another user":    {Users: map[authn.TenantUser]struct{}{{Tenant: tenant.System(), Name: "alice"}: {}, {Tenant: a, Name: "bob"}: {}}},
+		"another account": {ServiceAccounts: map[string]struct{}{"": {}}},
+		"token":           {Tokens: map[string][]authn.TokenRule{"i": {{ID: "other"}, {ID: "id"}}}},
+		"subject":         {Tokens: map[string][]authn.TokenRule{"i": {{Subject: "s"}}}},
+		"time":            {Tokens: map[string][]authn.TokenRule{"i": {{IssuedBefore: time.Unix(1, 0)}}}},
+		"user":            {Users: map[authn.TenantUser]struct{}{{Tenant: a, Name: "alice"}: {}}},
+		"tenant":          {Tenants: map[tenant.ID]struct{}{a: {}}},
+		"certificate":     {Fingerprints: map[string]struct{}{hex.EncodeToString(fingerprint[:]): {}}},
+	} {
+		for _, builtIn := range []bool{false, true} {
+			current := &authn.Revocations{}
+			c := authn.Chain{Revoked: func() *authn.Revocations { return current },
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil }}
+			if builtIn {
+				c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
+			} else {
+				c.Sources = []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}}}
+			}
+			chain := authn.New(c)
+			ask := func() error {
+				req := bearing(t.Context(), token)
+				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+				_, ok, err := chain.AuthenticateRequest(req)
+				if ok == (err != nil) {
+					t.Fatalf("%s: %v, %v", name, ok, err)
+				}
+				return err
+			}
+			if err := ask(); err != nil {
+				t.Fatalf("%s: before: %v", name, err)
+			}
+			current = &rules
+			revoked := !strings.HasPrefix(name, "another") && name != "nothing"
+			if err := ask(); revoked != errors.Is(err, authn.ErrRevoked) || !revoked && err != nil {
+				t.Errorf("%s, built-in %v: %v", name, builtIn, err)
+			}
+		}
+	}
+}
+
+// BenchmarkCachedToken is a token that is remembered, with hygiene and metrics, from the header on.
+func BenchmarkCachedToken(b *testing.B) {
+	chain, _ := cached(b, authn.Source{Token: &fake{user: alice()}})
+	for _, size := range []int{300, 900} {
+		token := jwt("i", map[string]any{"pad": strings.Repeat("x", size)})
+		b.Run(fmt.Sprintf("bytes=%d", len(token)), func(b *testing.B) {
+			header := http.Header{"Authorization": {"Bearer " + token}}
+			req := (&http.Request{Header: header.Clone()}).WithContext(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				req.Header["Authorization"] = header["Authorization"]
+				if _, ok, err := chain.AuthenticateRequest(req); !ok || err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
