@@ -4,14 +4,16 @@
 package unverified
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Why a token of a known issuer is not even verified; to be tested with [errors.Is].
@@ -37,8 +39,8 @@ type Token struct {
 	IssuedAt, Expires time.Time
 }
 
-// Read looks at a token. With an error the token's Issuer may still be set, so that the source that
-// it speaks of can refuse it.
+// Read looks at a token. With ErrDuplicate the token's Issuer is set, if it has one, so that the
+// source that it speaks of can refuse it.
 func Read(token string) (Token, error) {
 	header, rest, found := strings.Cut(token, ".")
 	dots := strings.Count(rest, ".")
@@ -51,16 +53,11 @@ func Read(token string) (Token, error) {
 	if err != nil {
 		return t, ErrMalformed
 	}
-	dec := json.NewDecoder(strings.NewReader(string(data)))
-	dec.UseNumber()
-	if first, err := dec.Token(); err != nil || first != json.Delim('{') {
+	// What follows need not be careful about syntax.
+	if data = bytes.Trim(data, " \t\r\n"); !json.Valid(data) || data[0] != '{' {
 		return t, ErrMalformed
 	}
-	err = t.claims(dec)
-	if _, more := dec.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = ErrMalformed
-	}
-	return t, err
+	return t, (&scanner{data: data, claim: t.claim}).object(0)
 }
 
 // beginsObject reports whether a header decodes to something that begins as a JSON object does.
@@ -81,131 +78,39 @@ func isVariant(key string) bool {
 	return slices.ContainsFunc(registered, func(r string) bool { return key != r && strings.EqualFold(key, r) })
 }
 
-// claims reads the members of the outermost object. A duplicate is remembered to the end, so that
-// the issuer is known whatever stands before it.
-func (t *Token) claims(dec *json.Decoder) error {
-	var seen names
-	var problem error
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return ErrMalformed
-		}
-		key, _ := name.(string)
-		if seen.has(key) || isVariant(key) {
-			problem = ErrDuplicate
-		}
-		value, err := dec.Token()
-		if err != nil {
-			return ErrMalformed
-		}
-		if delim, nested := value.(json.Delim); nested {
-			switch err := walk(dec, delim, 1); {
-			case errors.Is(err, ErrDuplicate):
-				problem = err
-			case err != nil:
-				return err
-			}
-			continue
-		}
-		t.claim(key, value)
-	}
-	if _, err := dec.Token(); err != nil {
-		return ErrMalformed
-	}
-	return problem
-}
-
-func (t *Token) claim(key string, value json.Token) {
-	text, _ := value.(string)
+func (t *Token) claim(key string, raw []byte) {
 	switch key {
 	case "iss":
-		t.Issuer = text
+		t.Issuer = text(raw)
 	case "sub":
-		t.Subject = text
+		t.Subject = text(raw)
 	case "jti":
-		t.ID = text
+		t.ID = text(raw)
 	case "iat":
-		t.IssuedAt = numericDate(value)
+		t.IssuedAt = numericDate(raw)
 	case "exp":
-		t.Expires = numericDate(value)
+		t.Expires = numericDate(raw)
 	}
+}
+
+// text is the content of a JSON string; empty if it is none.
+func text(raw []byte) string {
+	if raw[0] != '"' {
+		return ""
+	}
+	if !bytes.ContainsRune(raw, '\\') && utf8.Valid(raw) {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s) // of a valid string
+	return s
 }
 
 // numericDate is a JSON number of seconds (RFC 7519, section 2), rounded down; zero if it is none.
-func numericDate(value json.Token) time.Time {
-	number, ok := value.(json.Number)
-	if !ok {
-		return time.Time{}
-	}
-	seconds, err := number.Float64()
+func numericDate(raw []byte) time.Time {
+	seconds, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || math.Abs(seconds) > 1<<40 {
 		return time.Time{}
 	}
 	return time.Unix(int64(math.Floor(seconds)), 0)
-}
-
-// walk passes over an object or array whose delimiter was read and looks for duplicate members.
-func walk(dec *json.Decoder, open json.Delim, depth int) error {
-	if depth > maxDepth {
-		return ErrMalformed
-	}
-	var seen names
-	var problem error
-	for dec.More() {
-		value, err := dec.Token()
-		if err != nil {
-			return ErrMalformed
-		}
-		if open == '{' {
-			if key, _ := value.(string); seen.has(key) {
-				problem = ErrDuplicate
-			}
-			if value, err = dec.Token(); err != nil {
-				return ErrMalformed
-			}
-		}
-		if delim, nested := value.(json.Delim); nested {
-			switch err := walk(dec, delim, depth+1); {
-			case errors.Is(err, ErrDuplicate):
-				problem = err
-			case err != nil:
-				return err
-			}
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return ErrMalformed
-	}
-	return problem
-}
-
-// names are the names of one object's members.
-type names struct {
-	few  []string
-	many map[string]struct{}
-}
-
-// fewNames is up to how many names are compared one by one, which is faster than hashing them; an
-// object with a hundred thousand members must not be slow either.
-const fewNames = 32
-
-// has reports whether the name was seen before, and remembers it.
-func (n *names) has(name string) bool {
-	if n.many == nil && len(n.few) < fewNames {
-		if slices.Contains(n.few, name) {
-			return true
-		}
-		n.few = append(n.few, name)
-		return false
-	}
-	if n.many == nil {
-		n.many = make(map[string]struct{}, 2*fewNames)
-		for _, seen := range n.few {
-			n.many[seen] = struct{}{}
-		}
-	}
-	_, seen := n.many[name]
-	n.many[name] = struct{}{}
-	return seen
 }

@@ -1,0 +1,241 @@
+package oidc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
+
+// config maps sub, groups and org of an issuer.
+func config(url, ca string) apiserver.JWTAuthenticator {
+	prefix := ""
+	return apiserver.JWTAuthenticator{
+		Issuer: apiserver.Issuer{URL: url, Audiences: []string{"kubernetes"}, CertificateAuthority: ca},
+		ClaimMappings: apiserver.ClaimMappings{
+			Username: apiserver.PrefixedClaimOrExpression{Claim: "sub", Prefix: &prefix},
+			Groups:   apiserver.PrefixedClaimOrExpression{Claim: "groups", Prefix: &prefix},
+			Extra:    []apiserver.ExtraMapping{{Key: tenant.ExtraKey, ValueExpression: `claims["org"]`}},
+		},
+	}
+}
+
+func claims(url string) map[string]any {
+	return map[string]any{"iss": url, "aud": "kubernetes", "sub": "alice", "org": "acme", "groups": []string{"dev"},
+		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+}
+
+// clock is a clock that is set.
+type clock struct{ offset atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
+func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
+
+func open(t testing.TB, keys ...*authntest.Key) (*authntest.Issuer, *oidc.Authenticator, *clock) {
+	t.Helper()
+	issuer := authntest.NewIssuer(keys...)
+	t.Cleanup(issuer.Close)
+	c := &clock{}
+	a := oidc.New(t.Context(), oidc.Options{JWT: config(issuer.URL(), issuer.CA()), Compiler: compiler(), Clients: &oidc.Clients{}, Now: c.now})
+	return issuer, a, c
+}
+
+func refusedWith(t *testing.T, a *oidc.Authenticator, token string, want error) {
+	t.Helper()
+	resp, ok, err := a.AuthenticateToken(t.Context(), token)
+	if ok != (want == nil) || !errors.Is(err, want) {
+		t.Errorf("AuthenticateToken() = %+v, %v, %v; want %v", resp, ok, err, want)
+	}
+}
+
+func TestNothingIsFetchedBeforeTheFirstToken(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	issuer, a, _ := open(t, key)
+	if n := issuer.Fetches.Load(); n != 0 {
+		t.Errorf("%d fetches", n)
+	}
+	for range 3 {
+		refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
+	}
+	if n := issuer.Fetches.Load(); n != 1 {
+		t.Errorf("%d fetches for three tokens", n)
+	}
+}
+
+func TestRotation(t *testing.T) {
+	before, after, foreign := authntest.MustKey("ES256"), authntest.MustKey("RS256"), authntest.MustKey("ES256")
+	issuer, a, clock := open(t, before)
+	old, fresh := before.MustSign(claims(issuer.URL())), after.MustSign(claims(issuer.URL()))
+	refusedWith(t, a, old, nil)
+	refusedWith(t, a, fresh, oidc.ErrSignature)
+	issuer.Rotate(before, after)
+	clock.advance(5 * time.Second)
+	refusedWith(t, a, fresh, nil) // fetched for its sake
+	issuer.Rotate(after)
+	refusedWith(t, a, old, nil) // still known here
+	clock.advance(5 * time.Minute)
+	refusedWith(t, a, old, oidc.ErrSignature) // a key that was withdrawn
+	refusedWith(t, a, fresh, nil)
+	refusedWith(t, a, foreign.MustSign(claims(issuer.URL())), oidc.ErrSignature)
+}
+
+// TestUnknownKeysCauseFewFetches: anybody can send tokens of a key that nobody knows.
+func TestUnknownKeysCauseFewFetches(t *testing.T) {
+	key, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256")
+	issuer, a, _ := open(t, key)
+	forged := foreign.MustSign(claims(issuer.URL()))
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), forged) })
+	}
+	all.Wait()
+	if n := issuer.Fetches.Load(); n > 3 {
+		t.Errorf("200 forged tokens caused %d fetches", n)
+	}
+	refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
+}
+
+// TestAnOutage: known keys are used on for an hour, and none without limit.
+func TestAnOutage(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	issuer, a, clock := open(t, key)
+	token := key.MustSign(claims(issuer.URL()))
+	refusedWith(t, a, token, nil)
+	issuer.Fail(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	clock.advance(30 * time.Minute)
+	refusedWith(t, a, token, nil)
+	clock.advance(31 * time.Minute)
+	refusedWith(t, a, token, oidc.ErrKeys)
+	issuer.Fail(nil)
+	clock.advance(5 * time.Second)
+	refusedWith(t, a, token, nil)
+}
+
+func TestBadProviders(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	json := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+	}
+	for name, fault := range map[string]http.HandlerFunc{
+		"500":                      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"closes":                   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"garbage":                  json("<html>"),
+		"nothing":                  json(""),
+		"another issuer's":         json(`{"issuer":"https://other.example.com","jwks_uri":"https://other.example.com/keys"}`),
+		"a gigabyte":               func(w http.ResponseWriter, _ *http.Request) { flood(w) },
+		"a gigabyte of one string": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"issuer":"`); flood(w) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			issuer, a, _ := open(t, key)
+			issuer.Fail(fault)
+			refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
+		})
+	}
+}
+
+func flood(w io.Writer) {
+	chunk := strings.Repeat("x", 1<<16)
+	for range 1 << 14 {
+		if _, err := io.WriteString(w, chunk); err != nil {
+			return
+		}
+	}
+}
+
+// TestAHangingProvider holds a request no longer than the request itself lasts.
+func TestAHangingProvider(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	issuer, a, _ := open(t, key)
+	issuer.Fail(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, ok, err := a.AuthenticateToken(ctx, key.MustSign(claims(issuer.URL())))
+	if ok || !errors.Is(err, oidc.ErrKeys) {
+		t.Errorf("AuthenticateToken() = %v, %v", ok, err)
+	}
+}
+
+// TestErrorsHoldNothingOfTheToken: upstream's errors go on with claims.
+func TestErrorsHoldNothingOfTheToken(t *testing.T) {
+	const canary = "CANARY"
+	key := authntest.MustKey("ES256")
+	issuer, a, _ := open(t, key)
+	for name, change := range map[string]func(map[string]any){
+		"audience":  func(c map[string]any) { c["aud"] = canary },
+		"expired":   func(c map[string]any) { c["exp"] = 1; c["jti"] = canary },
+		"no expiry": func(c map[string]any) { c["exp"] = canary },
+		"not yet":   func(c map[string]any) { c["nbf"] = 4102444800; c["jti"] = canary },
+		"user name": func(c map[string]any) { c["sub"] = map[string]any{canary: canary} },
+		"groups":    func(c map[string]any) { c["groups"] = map[string]any{canary: canary} },
+		"tenant":    func(c map[string]any) { c["org"] = map[string]any{canary: canary} },
+		"no tenant": func(c map[string]any) { delete(c, "org"); c["jti"] = canary },
+		"names":     func(c map[string]any) { delete(c, "groups"); c["_claim_names"] = canary },
+		"sources": func(c map[string]any) {
+			delete(c, "groups")
+			c["_claim_names"] = map[string]any{"groups": canary}
+			c["_claim_sources"] = map[string]any{canary: 1}
+		},
+		"a bad subject": func(c map[string]any) { c["sub"] = 1; c["jti"] = canary },
+	} {
+		c := claims(issuer.URL())
+		change(c)
+		resp, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(c))
+		if ok || err == nil {
+			t.Errorf("%s: accepted: %+v", name, resp)
+			continue
+		}
+		if strings.Contains(err.Error(), canary) || strings.Contains(fmt.Sprintf("%+v", err), canary) {
+			t.Errorf("%s: the error holds part of the token: %v", name, err)
+		}
+	}
+}
+
+// FuzzToken: whatever a token's payload is, signed well, an identity has a name; and no bytes but
+// those of a signed token are accepted.
+func FuzzToken(f *testing.F) {
+	key := authntest.MustKey("ES256")
+	issuer, a, _ := open(f, key)
+	good, err := json.Marshal(claims(issuer.URL()))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(strings.Replace(string(good), `"org":"acme"`, `"org":["acme"]`, 1)))
+	f.Add([]byte(strings.Replace(string(good), `"acme"`, `""`, 1)))
+	f.Add([]byte(`{"iss":"` + issuer.URL() + `"}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		token, err := key.Sign(key.Header(), payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, ok, err := a.AuthenticateToken(t.Context(), token)
+		if ok == (err != nil) && (ok || err != nil) || ok && resp.User.GetName() == "" && !strings.Contains(string(payload), `""`) {
+			t.Fatalf("AuthenticateToken() = %+v, %v, %v", resp, ok, err)
+		}
+		if ok && !json.Valid(payload) {
+			t.Fatal("accepted what is no JSON")
+		}
+		if _, ok, _ := a.AuthenticateToken(t.Context(), string(payload)); ok {
+			t.Fatal("accepted without a signature")
+		}
+	})
+}
+
+var _ authenticator.Token = (*oidc.Authenticator)(nil)
