@@ -172,3 +172,53 @@ func FuzzDecodeScenarios(f *testing.F) {
 		}
 	})
 }
+
+func TestDecodeRevocation(t *testing.T) {
+	const head = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
+	r, err := v1alpha1.DecodeRevocation([]byte(head + `certificates:
+- { serial: "00:0A:bC", issuer: CN=x }
+- { serial: "0", issuer: CN=x }
+- { sha256: "AA:aa` + strings.Repeat("00", 30) + `" }
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"abc", "0"} {
+		if got := r.Certificates[i].Serial; got != want {
+			t.Errorf("serial %d = %q, want %q", i, got, want)
+		}
+	}
+	if got := r.Certificates[2].SHA256; got != "aaaa"+strings.Repeat("00", 30) {
+		t.Errorf("sha256 = %q", got)
+	}
+	if empty, err := v1alpha1.DecodeRevocation([]byte(head)); err != nil || len(empty.Certificates) != 0 {
+		t.Errorf("an empty list = %+v, %v", empty, err)
+	}
+}
+
+// FuzzDecodeRevocation: what is accepted says something definite.
+func FuzzDecodeRevocation(f *testing.F) {
+	const head = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
+	f.Add(head + "tokens: [ { issuer: x, id: y } ]\ntenants: [ { name: a } ]\n")
+	f.Add(head + "certificates: [ { serial: \"0a\", issuer: CN=x } ]\n")
+	f.Add(head + "users: [ { tenant: a, name: b } ]\nserviceAccounts: [ { uid: c } ]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := v1alpha1.DecodeRevocation([]byte(text))
+		if (r == nil) == (err == nil) {
+			t.Fatalf("DecodeRevocation() = %v, %v", r, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, c := range r.Certificates {
+			if (c.SHA256 == "") == (c.Serial == "") || c.Serial != "" && c.Issuer == "" {
+				t.Errorf("certificate %+v", c)
+			}
+		}
+		for _, x := range r.Tokens {
+			if x.Issuer == "" || x.ID == "" && x.Subject == "" && x.IssuedBefore == nil {
+				t.Errorf("token %+v", x)
+			}
+		}
+	})
+}

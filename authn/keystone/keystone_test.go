@@ -1,0 +1,442 @@
+package keystone_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// server is a Keystone that knows the tokens gAAAAuser-N, of user N.
+type server struct {
+	*httptest.Server
+	logins, validations atomic.Int64
+	delay               time.Duration
+	mu                  sync.Mutex
+	service             string // the token of the service user, empty when it was revoked
+	fault               http.HandlerFunc
+	expires             time.Time
+}
+
+func newServer(t testing.TB) *server {
+	t.Helper()
+	s := &server{expires: time.Now().Add(time.Hour)}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
+
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	fault, service, expires := s.fault, s.service, s.expires
+	s.mu.Unlock()
+	if r.Method == http.MethodPost {
+		service = fmt.Sprintf("service-%d", s.logins.Add(1))
+		s.set(func() { s.service = service })
+		w.Header().Set("X-Subject-Token", service)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, `{"token":{"expires_at":%q}}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		return
+	}
+	s.validations.Add(1)
+	token := r.Header.Get("X-Subject-Token")
+	time.Sleep(s.delay) // what a real Keystone takes
+	user, known := strings.CutPrefix(token, "gAAAAuser-")
+	switch {
+	case fault != nil:
+		fault(w, r)
+	case service == "" || r.Header.Get("X-Auth-Token") != service:
+		http.Error(w, "", http.StatusUnauthorized)
+	case !known:
+		http.Error(w, "token "+token+" not found", http.StatusNotFound) // as real ones echo
+	default:
+		_, _ = io.WriteString(w, body(user, expires))
+	}
+}
+
+func body(user string, expires time.Time) string {
+	return fmt.Sprintf(`{"token":{"expires_at":%q,"audit_ids":["a"],"user":{"id":"id-%[2]s","name":"user-%[2]s","domain":{"id":"d","name":"acme"}},
+		"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[{"id":"r","name":"member"}]}}`,
+		expires.UTC().Format("2006-01-02T15:04:05.000000Z"), user)
+}
+
+// clock is a clock that is set.
+type clock struct{ offset atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
+func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
+
+func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Authenticator, *clock) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "clouds.yaml")
+	const clouds = "clouds: { kube: { auth: { username: u, password: CANARY-password, user_domain_name: Default, system_scope: all } } }\n"
+	if err := os.WriteFile(path, []byte(clouds), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := &clock{}
+	o := keystone.Options{AuthURL: s.URL, TTL: 5 * time.Minute, NegativeTTL: 10 * time.Second, Now: c.now}
+	if change != nil {
+		change(&o)
+	}
+	a, _, err := keystone.Open(path, "kube", o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, c
+}
+
+func token(n int) string { return fmt.Sprintf("gAAAAuser-%d", n) }
+
+// TestNoIdentityCrosses: a thousand users at 64 callers, and each is answered with nobody's identity
+// but its own. A client whose token is set for each request fails this.
+func TestNoIdentityCrosses(t *testing.T) {
+	s := newServer(t)
+	s.delay = 20 * time.Millisecond
+	a, _ := open(t, s, nil)
+	if crossed := crossings(t, func(ctx context.Context, token string) (string, error) {
+		resp, _, err := a.AuthenticateToken(ctx, token)
+		if err != nil {
+			return "", err
+		}
+		return resp.User.GetUID(), nil
+	}); crossed > 0 {
+		t.Errorf("%d tokens were answered with another's identity", crossed)
+	}
+	if n := s.validations.Load(); n != users {
+		t.Errorf("%d validations of %d tokens", n, users)
+	}
+}
+
+const users, callers = 1000, 64
+
+// crossings asks about every user by many callers at once, each token twice, and counts the answers
+// that are another's.
+func crossings(t *testing.T, ask func(ctx context.Context, token string) (uid string, err error)) int64 {
+	var crossed atomic.Int64
+	work := make(chan int)
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for n := range work {
+				uid, err := ask(t.Context(), token(n))
+				if err != nil {
+					t.Error(err)
+				}
+				if uid != fmt.Sprintf("id-%d", n) {
+					crossed.Add(1)
+				}
+			}
+		})
+	}
+	for n := range 2 * users {
+		work <- n / 2
+	}
+	close(work)
+	all.Wait()
+	return crossed.Load()
+}
+
+// sharedClient is the design of k8s-keystone-auth: the request's token becomes the client's.
+type sharedClient struct {
+	mu    sync.Mutex
+	token string
+	s     *server
+}
+
+func (c *sharedClient) ask(_ context.Context, token string) (string, error) {
+	c.mu.Lock()
+	c.token = token
+	c.mu.Unlock()
+	time.Sleep(time.Millisecond) // until the request is sent
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
+}
+
+// TestTheTestSeesASharedClient: the test above is one that such a design fails.
+func TestTheTestSeesASharedClient(t *testing.T) {
+	if crossings(t, (&sharedClient{}).ask) == 0 {
+		t.Error("a shared client was not found out")
+	}
+}
+
+func TestCache(t *testing.T) {
+	s := newServer(t)
+	a, clock := open(t, s, nil)
+	check := func(token string, want error, validations int64) {
+		t.Helper()
+		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, want) || s.validations.Load() != validations {
+			t.Errorf("%v after %d validations; want %v after %d", err, s.validations.Load(), want, validations)
+		}
+	}
+	check(token(1), nil, 1)
+	check(token(1), nil, 1)
+	check("gAAAAunknown", keystone.ErrUnknown, 2)
+	check("gAAAAunknown", keystone.ErrUnknown, 2)
+	clock.advance(10 * time.Second)
+	check("gAAAAunknown", keystone.ErrUnknown, 3)
+	clock.advance(5 * time.Minute)
+	check(token(1), nil, 4)
+	s.set(func() { s.fault = http.NotFound })
+	check(token(1), nil, 4)
+	clock.advance(5 * time.Minute)
+	check(token(1), keystone.ErrUnknown, 5) // revoked meanwhile
+	s.set(func() { s.fault = nil })
+	clock.advance(10 * time.Second)
+	check(token(1), nil, 6)
+}
+
+// TestStale: an outage is bridged as configured, for known tokens only, and never past the token's
+// own end.
+func TestStale(t *testing.T) {
+	s := newServer(t)
+	s.expires = time.Now().Add(20 * time.Minute)
+	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = 30 * time.Minute })
+	b, _ := open(t, s, nil)
+	for _, k := range []*keystone.Authenticator{a, b} {
+		if _, ok, err := k.AuthenticateToken(t.Context(), token(1)); !ok {
+			t.Fatal(err)
+		}
+	}
+	s.set(func() {
+		s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	})
+	clock.advance(10 * time.Minute)
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+		t.Errorf("a known token in an outage: %v", err)
+	}
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(2)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+		t.Errorf("an unknown token in an outage: %v, %v", ok, err)
+	}
+	clock.advance(10 * time.Minute)
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok {
+		t.Errorf("past its own end: %v, %v", ok, err)
+	}
+}
+
+// TestTheServiceTokenIsRenewedOnce: by one of many who need it.
+func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
+	s := newServer(t)
+	a, _ := open(t, s, nil)
+	for round := range 3 {
+		s.set(func() { s.service = "" }) // it was revoked
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				if _, ok, err := a.AuthenticateToken(context.Background(), token(round*50+i)); !ok {
+					t.Errorf("user %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := s.logins.Load(); n < 3 || n > 6 {
+		t.Errorf("%d logins for three revoked tokens", n)
+	}
+}
+
+// TestBadKeystones: bounded in time and memory, and another token source would not notice.
+func TestBadKeystones(t *testing.T) {
+	for name, fault := range map[string]http.HandlerFunc{
+		"500":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"closes":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"garbage":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"nothing":    func(http.ResponseWriter, *http.Request) {},
+		"a gigabyte": func(w http.ResponseWriter, _ *http.Request) { flood(w, `{"token":{"user":{"name":"`) },
+		"redirects": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.fault = fault
+			a, _ := open(t, s, nil)
+			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+				t.Errorf("= %v, %v", ok, err)
+			}
+		})
+	}
+}
+
+func flood(w io.Writer, begin string) {
+	_, _ = io.WriteString(w, begin)
+	chunk := strings.Repeat("x", 1<<16)
+	for range 1 << 14 {
+		if _, err := io.WriteString(w, chunk); err != nil {
+			return
+		}
+	}
+}
+
+// TestAHangingKeystone holds a request no longer than the request itself lasts.
+func TestAHangingKeystone(t *testing.T) {
+	s := newServer(t)
+	s.fault = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	a, _ := open(t, s, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, ok, err := a.AuthenticateToken(ctx, token(1)); ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("= %v, %v", ok, err)
+	}
+}
+
+// TestNothingSecretIsTold: Keystone's 404 echoes the token; neither it nor a password is in an error
+// or the log, as verbose as that may be.
+func TestNothingSecretIsTold(t *testing.T) {
+	var log bytes.Buffer
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"v": "9", "logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	klog.SetOutput(&log)
+	defer func() {
+		klog.SetOutput(io.Discard)
+		_ = flags.Set("v", "0")
+	}()
+	s := newServer(t)
+	a, _ := open(t, s, nil)
+	for _, fault := range []http.HandlerFunc{nil, func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, r.Header.Get("X-Subject-Token")+r.Header.Get("X-Auth-Token"), http.StatusInternalServerError)
+	}, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("X-Subject-Token"))
+	}} {
+		s.set(func() { s.fault = fault })
+		_, ok, err := a.AuthenticateToken(t.Context(), fmt.Sprintf("gAAAACANARY%d", s.validations.Load()))
+		if ok || err == nil || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("= %v, %v", ok, err)
+		}
+	}
+	klog.Flush()
+	for _, secret := range []string{"CANARY", "service-1"} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the log holds %q: %s", secret, log.String())
+		}
+	}
+	if log.Len() == 0 {
+		t.Error("nothing was logged: the test shows nothing")
+	}
+}
+
+func TestLooksLike(t *testing.T) {
+	for token, want := range map[string]bool{
+		"gAAAAABk-_=": true, "gAAAA": false, "gAAAAA\r\nX-Auth-Token: x": false, "gAAAAA.B.C": false, "0123456789abcdef0123456789abcdef": true,
+		"0123456789ABCDEF0123456789abcdef": true, "0123456789abcdef0123456789abcde": false, "0123456789abcdef0123456789abcdeg": false, "": false,
+	} {
+		if keystone.LooksLike(token) != want {
+			t.Errorf("LooksLike(%q) = %v", token, !want)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"no YAML": "CANARY: [", "no such cloud": "clouds: { other: {} }", "a token": "clouds: { kube: { auth: { token: CANARY } } }",
+	} {
+		path := filepath.Join(t.TempDir(), "clouds.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: "http://k"}, nil); err == nil || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%s: Open() = %v", name, err)
+		}
+	}
+}
+
+// FuzzAnswer: whatever Keystone answers, an identity is the tenant's that the user's domain names.
+func FuzzAnswer(f *testing.F) {
+	s := newServer(f)
+	var mu sync.Mutex
+	answer := ""
+	s.fault = func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.WriteString(w, answer)
+	}
+	a, _ := open(f, s, func(o *keystone.Options) { o.TTL, o.NegativeTTL = 0, 0 })
+	f.Add(body("1", time.Now().Add(time.Hour)))
+	f.Add(`{"token":{"OS-TRUST:trust":{}}}`)
+	f.Add(`{"token":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		mu.Lock()
+		answer = text
+		mu.Unlock()
+		resp, ok, err := a.AuthenticateToken(t.Context(), token(1))
+		if ok == (err != nil) {
+			t.Fatalf("= %v, %v", ok, err)
+		}
+		if !ok {
+			return
+		}
+		var said struct {
+			Token struct {
+				User struct{ Domain struct{ Name string } }
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &said); err != nil {
+			// A decoder that stops at the end of the first document has read more than this one.
+			return
+		}
+		if id, err := tenant.Of(resp.User); err != nil || id.String() != said.Token.User.Domain.Name {
+			t.Fatalf("tenant %v (%v) of domain %q", id, err, said.Token.User.Domain.Name)
+		}
+	})
+}
+
+// BenchmarkToken asks 64 at a time about a thousand users, at a Keystone that takes 20 ms: tokens that
+// are not remembered, and those that are.
+func BenchmarkToken(b *testing.B) {
+	s := newServer(b)
+	s.delay = 20 * time.Millisecond
+	run := func(b *testing.B, a *keystone.Authenticator) {
+		var next atomic.Int64
+		b.SetParallelism(callers / 2)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				n := int(next.Add(1)) % users
+				if resp, ok, err := a.AuthenticateToken(b.Context(), token(n)); !ok || resp.User.GetUID() != fmt.Sprintf("id-%d", n) {
+					b.Error(ok, err)
+				}
+			}
+		})
+	}
+	b.Run("uncached", func(b *testing.B) {
+		a, _ := open(b, s, func(o *keystone.Options) { o.TTL = 0 })
+		run(b, a)
+	})
+	b.Run("cached", func(b *testing.B) {
+		a, _ := open(b, s, nil)
+		for n := range users {
+			if _, ok, err := a.AuthenticateToken(b.Context(), token(n)); !ok {
+				b.Fatal(err)
+			}
+		}
+		b.ResetTimer()
+		run(b, a)
+	})
+}
