@@ -134,8 +134,12 @@ func Open(ctx context.Context, path string, c Cluster) (*Stack, error) {
 }
 
 // Check reads the configuration at path and every file that it names, as [Open] would, and follows
-// none of them. What the server itself must bring is not looked at.
+// none of them; or a file of kind Revocation by itself. What the server itself must bring is not
+// looked at, and no identity provider is asked anything.
 func Check(ctx context.Context, path string) error {
+	if _, is, err := v1alpha1.LoadRevocation(path); is {
+		return err
+	}
 	config, err := v1alpha1.Load(path)
 	if err != nil {
 		return err

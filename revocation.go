@@ -62,9 +62,3 @@ func parseRevocations(data []byte) (authn.Revocations, error) {
 	}
 	return r, nil
 }
-
-// CheckRevocation reads a file of kind Revocation as [Open] would.
-func CheckRevocation(data []byte) error {
-	_, err := parseRevocations(data)
-	return err
-}

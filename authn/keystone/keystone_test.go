@@ -429,14 +429,11 @@ func BenchmarkToken(b *testing.B) {
 		a, _ := open(b, s, func(o *keystone.Options) { o.TTL = 0 })
 		run(b, a)
 	})
-	b.Run("cached", func(b *testing.B) {
-		a, _ := open(b, s, nil)
-		for n := range users {
-			if _, ok, err := a.AuthenticateToken(b.Context(), token(n)); !ok {
-				b.Fatal(err)
-			}
-		}
-		b.ResetTimer()
-		run(b, a)
-	})
+	a, _ := open(b, s, nil)
+	var all sync.WaitGroup
+	for n := range users {
+		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), token(n)) })
+	}
+	all.Wait()
+	b.Run("cached", func(b *testing.B) { run(b, a) })
 }

@@ -19,9 +19,9 @@ func newValidateCommand() *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE",
-		Short: "Check a TenancyConfiguration and the files it names",
-		Long: `Reads a TenancyConfiguration and every file that it names by the code that the
-server reads them with, and prints every problem at its field.`,
+		Short: "Check a TenancyConfiguration and the files it names, or a Revocation",
+		Long: `Reads a TenancyConfiguration and every file that it names, or a Revocation, by the
+code that the server reads them with, and prints every problem at its field.`,
 		Example: `  kubectl tenant validate -f tenancy.yaml
   kubectl tenant validate -f tenancy.yaml -o json`,
 		Args: cobra.NoArgs,
@@ -51,7 +51,7 @@ server reads them with, and prints every problem at its field.`,
 			return failed
 		},
 	}
-	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "TenancyConfiguration to check (required, may be repeated)")
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "TenancyConfiguration or Revocation to check (required, may be repeated)")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
 	_ = cmd.MarkFlagRequired("filename")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")

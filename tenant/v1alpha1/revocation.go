@@ -179,12 +179,23 @@ func decodeOne(data []byte, kind string, into any) (problems []error, err error)
 	return unmarshalStrict(docs[0], kind, into)
 }
 
-// IsRevocation reports whether data is meant as a file of kind Revocation.
-func IsRevocation(data []byte) bool {
+// LoadRevocation reads a file of kind Revocation. The second result is false, and nothing is
+// complained of, where the file is of another kind or cannot be read. The error names the file.
+func LoadRevocation(path string) (r *Revocation, is bool, err error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, false, nil
+	}
 	docs, err := documents(data)
 	if err != nil || len(docs) == 0 {
-		return false
+		return nil, false, nil
 	}
-	var is metav1.TypeMeta
-	return yaml.Unmarshal(docs[0], &is) == nil && is.Kind == KindRevocation
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(docs[0], &kind); err != nil || kind.Kind != KindRevocation {
+		return nil, false, nil
+	}
+	if r, err = DecodeRevocation(data); err != nil {
+		return nil, true, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, true, nil
 }
