@@ -1,7 +1,9 @@
-# CI runs check, test and demo.
+# CI runs check, test, test-idp and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, the race detector on, a real kube-apiserver included
+#   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
+#   make demo-keystone  the same control plane with callers of a real Keystone
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
 #   make fuzz    every fuzz target for FUZZTIME
@@ -39,6 +41,28 @@ test: build
 	$(BIN)/kubectl-tenant test testdata/scenarios
 	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m ./e2e/... ./demo/...
 
+# The identity providers: Keystone of the distribution (Debian), an OpenID provider of npm.
+IDP := $(CURDIR)/.cache/idp
+KEYSTONE := python3-keystone uwsgi-core uwsgi-plugin-python3
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: keystone
+keystone:
+	@dpkg -s $(KEYSTONE) >/dev/null 2>&1 || { echo 'installing $(KEYSTONE) ...'; \
+	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(KEYSTONE) >/dev/null; }
+
+$(IDP)/package.json: testdata/idp/package.json
+	@mkdir -p $(IDP) && cp $< $@.new
+	@cd $(IDP) && cp package.json.new package.json && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
+
+.PHONY: test-idp
+test-idp: keystone $(IDP)/package.json
+	KUBETENANT_IDP=$(IDP) go test -race -count=1 -timeout 10m ./cmd/internal/idp
+
+.PHONY: demo-keystone
+demo-keystone: build keystone
+	@cd $(SERVER) && go run ./demo --bin $(BIN) --dir $(DEMO_DIR) --keystone
+
 .PHONY: check
 check: $(BIN)/golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'not gofmt-ed'; exit 1; }
@@ -53,7 +77,7 @@ $(BIN)/golangci-lint:
 
 .PHONY: bench
 bench: build
-	go test -run '^$$' -bench . -benchmem ./authn/x509 ./authn/tokenfile ./authz | awk -f .ci/ratios.awk
+	go test -run '^$$' -bench . -benchmem ./authn ./authn/x509 ./authn/tokenfile ./authn/serviceaccount ./authn/oidc ./authn/keystone ./authz | awk -f .ci/ratios.awk
 	cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	cd $(SERVER) && go run ./bench --bin $(BIN)
 

@@ -15,6 +15,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"os"
 )
@@ -41,13 +42,32 @@ func NewKey(algorithm string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	return k, k.setID()
+}
+
+func (k *Key) setID() error {
 	der, err := x509.MarshalPKIXPublicKey(k.Private.Public())
+	sum := sha256.Sum256(der)
+	k.ID = encode(sum[:])
+	return err
+}
+
+// LoadKey reads a private ECDSA key, PEM.
+func LoadKey(path string) (*Key, error) {
+	data, err := os.ReadFile(path) // #nosec G304 -- a test's own file
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(der)
-	k.ID = encode(sum[:])
-	return k, nil
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, errors.New("no PEM")
+	}
+	private, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	k := &Key{Algorithm: "ES256", Private: private}
+	return k, k.setID()
 }
 
 // MustKey is [NewKey] for tests.

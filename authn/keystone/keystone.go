@@ -36,8 +36,8 @@ const (
 // Keystone's answer.
 var (
 	ErrUnknown        = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, project or domain is disabled")
-	ErrUnavailable    = errors.New("Keystone cannot be asked")
-	ErrAnswer         = errors.New("Keystone's answer makes no sense")
+	ErrUnavailable    = errors.New("cannot ask Keystone")
+	ErrAnswer         = errors.New("senseless answer of Keystone")
 	ErrExpired        = errors.New("token expired")
 	ErrUnscoped       = errors.New("unscoped token")
 	ErrSystemScope    = errors.New("system-scoped token")

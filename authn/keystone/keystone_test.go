@@ -163,7 +163,6 @@ func crossings(t *testing.T, ask func(ctx context.Context, token string) (uid st
 type sharedClient struct {
 	mu    sync.Mutex
 	token string
-	s     *server
 }
 
 func (c *sharedClient) ask(_ context.Context, token string) (string, error) {

@@ -62,7 +62,7 @@ func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client
 
 // VerifySignature returns the payload of a token that one of the issuer's keys has signed.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	signed, err := jose.ParseSigned(token, k.algorithms)
+	signed, err := jose.ParseSignedCompact(token, k.algorithms)
 	if err != nil || len(signed.Signatures) != 1 {
 		return nil, ErrMalformed
 	}

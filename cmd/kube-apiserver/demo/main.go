@@ -24,9 +24,10 @@ func main() {
 	bin := flag.String("bin", "", "directory of the built commands")
 	dir := flag.String("dir", "", "directory of the control plane; what is there is removed")
 	exit := flag.Bool("exit", false, "stop the server at the end and fail if a request went otherwise than expected")
+	keystone := flag.Bool("keystone", false, "show the callers of a real Keystone, which ends with the demo")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *bin, *dir, *exit)
+	err := run(ctx, os.Stdout, *bin, *dir, *exit || *keystone, *keystone)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -39,9 +40,16 @@ type demo struct {
 	out     io.Writer
 	kubectl string
 	server  *localserver.Server
+	ends    []func() // the providers, which end with the demo
 }
 
-func run(ctx context.Context, out io.Writer, bin, dir string, exit bool) error {
+func (d *demo) close() {
+	for _, end := range d.ends {
+		end()
+	}
+}
+
+func run(ctx context.Context, out io.Writer, bin, dir string, exit, keystone bool) error {
 	if bin == "" || dir == "" {
 		return errors.New("--bin and --dir are required")
 	}
@@ -64,9 +72,18 @@ func run(ctx context.Context, out io.Writer, bin, dir string, exit bool) error {
 	if err != nil {
 		return err
 	}
-	d := &demo{out, filepath.Join(bin, "kubectl"), server}
+	d := &demo{out: out, kubectl: filepath.Join(bin, "kubectl"), server: server}
+	defer d.close()
 	_, _ = fmt.Fprintf(out, "ready after %s\n\n", server.Ready)
-	differences, err := d.walk(ctx)
+	show := requests
+	err = d.prepare(ctx)
+	if err == nil && keystone {
+		show, err = d.addKeystone(ctx)
+	}
+	differences := 0
+	if err == nil {
+		differences, err = d.walk(ctx, show)
+	}
 	if exit {
 		err = errors.Join(err, server.Stop())
 	}
@@ -111,12 +128,8 @@ func stopEarlier(dir string) error {
 	return fmt.Errorf("the server of an earlier demo (process %d) does not stop", pid)
 }
 
-// walk makes the tenants' objects and goes through the requests; it returns how many went otherwise
-// than expected.
-func (d *demo) walk(ctx context.Context) (int, error) {
-	if err := d.prepare(ctx); err != nil {
-		return 0, err
-	}
+// walk goes through the requests; it returns how many went otherwise than expected.
+func (d *demo) walk(ctx context.Context, requests []request) (int, error) {
 	table := tabwriter.NewWriter(d.out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "CALLER\tCREDENTIAL\tREQUEST\tEXPECTED\tGOT\tREASON OR ANSWER")
 	differences := 0
@@ -185,7 +198,8 @@ The server is left running. Try it:
   %[1]s --kubeconfig %[3]s get pods -n acme--web
 
 Tokens and passwords stand in %[4]s/tokens.csv and passwords.csv; the server
-follows both, and %[4]s/tenancy.yaml.
+follows both, and %[4]s/tenancy.yaml. The demo's OpenID provider has ended: the
+server knows its keys for another hour.
 
 Stop it with:
 

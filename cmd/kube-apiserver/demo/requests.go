@@ -62,6 +62,12 @@ var requests = []request{
 	{"acme's alice", "token", "acme-token", words("create ns globex--trap"), "", "403", ""},
 	{"acme's alice", "token", "acme-token", words("label ns acme--web kubetenant.dev/tenant=globex --overwrite"), "", "403", ""},
 	{"acme's alice", "token", "acme-token", words("create -f -"), daemonSet, "403", ""},
+	{"acme's robot", "service account", "acme-robot", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
+	{"acme's robot", "service account", "acme-robot", words("get configmap hello -n globex--shop"), "", "403", ""},
+	{"acme's robot", "service account", "acme-robot", words("auth whoami -o jsonpath={.status.userInfo.extra.kubetenant\\.dev/tenant[0]},{.status.userInfo.extra.kubetenant\\.dev/source[0]}"), "", "answered", "acme,cluster"},
+	{"acme's carol", "OpenID Connect", "acme-oidc", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
+	{"globex's carol", "OpenID Connect", "globex-oidc", words("get configmap hello -n acme--web"), "", "403", ""},
+	{"globex's carol", "and system:masters", "masters-oidc", words("get ns"), "", "401", ""},
 	{"the cluster's ops", "token", "ops-token", words("get ns acme--web globex--shop -o name"), "", "answered", "namespace/acme--web namespace/globex--shop"},
 	{"the cluster's ops", "token", "ops-token", words("get ns -o name --as alice --as-group tenant:globex"), "", "answered", "namespace/globex--shop"},
 }
@@ -71,16 +77,8 @@ func words(s string) []string { return strings.Fields(s) }
 // prepare makes the kubeconfigs of the callers and the objects of the tenants, as the cluster's
 // admin and, for what is theirs, as the tenants' own admins.
 func (d *demo) prepare(ctx context.Context) error {
-	base, err := clientcmd.LoadFromFile(d.server.Kubeconfig("admin"))
-	if err != nil {
-		return err
-	}
 	for name, auth := range callers {
-		c := base.DeepCopy()
-		c.AuthInfos = map[string]*clientcmdapi.AuthInfo{name: &auth}
-		c.Contexts = map[string]*clientcmdapi.Context{name: {Cluster: "local", AuthInfo: name}}
-		c.CurrentContext = name
-		if err := clientcmd.WriteToFile(*c, d.server.Kubeconfig(name)); err != nil {
+		if err := d.writeKubeconfig(name, auth); err != nil {
 			return err
 		}
 	}
@@ -97,12 +95,32 @@ func (d *demo) prepare(ctx context.Context) error {
 		{"globex", "", words("create namespace globex--shop")},
 		{"acme", "", words("create configmap hello -n acme--web --from-literal=of=acme")},
 		{"globex", "", words("create configmap hello -n globex--shop --from-literal=of=globex")},
+		{"acme", "", words("create serviceaccount robot -n acme--web")},
 	} {
 		if err := d.retry(ctx, step.caller, step.input, step.args); err != nil {
 			return err
 		}
 	}
-	return nil
+	token, err := d.run(ctx, "acme", "", words("create token robot -n acme--web")...)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, token)
+	}
+	if err := d.writeKubeconfig("acme-robot", clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}); err != nil {
+		return err
+	}
+	return d.addIssuer(ctx)
+}
+
+// writeKubeconfig writes the kubeconfig of a caller.
+func (d *demo) writeKubeconfig(name string, auth clientcmdapi.AuthInfo) error {
+	c, err := clientcmd.LoadFromFile(d.server.Kubeconfig("admin"))
+	if err != nil {
+		return err
+	}
+	c.AuthInfos = map[string]*clientcmdapi.AuthInfo{name: &auth}
+	c.Contexts = map[string]*clientcmdapi.Context{name: {Cluster: "local", AuthInfo: name}}
+	c.CurrentContext = name
+	return clientcmd.WriteToFile(*c, d.server.Kubeconfig(name))
 }
 
 // retry runs a step until it succeeds: new roles and bindings take a moment to be known.
