@@ -37,7 +37,14 @@ func Open(path, cloud string, o Options, report reload.Report) (a *Authenticator
 // service is the client of the service user. Its own token is its only state.
 type service struct {
 	client *gophercloud.ServiceClient
-	login  gophercloud.AuthOptions
+	// fresh opens a connection for each request: a login is a POST, which nobody repeats where the
+	// server closes a kept connection at that moment.
+	fresh http.Client
+	login gophercloud.AuthOptions
+}
+
+func httpClient(t *http.Transport) http.Client {
+	return http.Client{Timeout: timeout, Transport: outbound.Discreet(utilnet.SetTransportDefaults(t))}
 }
 
 func newService(data []byte, cloud, authURL string) (*service, error) {
@@ -54,9 +61,12 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 		return nil, err
 	}
 	provider.UseTokenLock()
-	provider.HTTPClient = http.Client{Timeout: timeout, Transport: outbound.Discreet(
-		utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce}))}
-	s := &service{&gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)}, options}
+	provider.HTTPClient = httpClient(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce})
+	s := &service{
+		client: &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)},
+		fresh:  httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}),
+		login:  options,
+	}
 	provider.ReauthFunc = s.logIn
 	return s, nil
 }
@@ -73,8 +83,7 @@ func endpoint(authURL string) string {
 // logIn gets a token for the service user. The library calls it for one goroutine at a time while
 // the others wait for what comes of it.
 func (s *service) logIn(ctx context.Context) error {
-	throwaway := &gophercloud.ServiceClient{Endpoint: s.client.Endpoint,
-		ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.client.HTTPClient}}
+	throwaway := &gophercloud.ServiceClient{Endpoint: s.client.Endpoint, ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.fresh}}
 	result := tokens.Create(ctx, throwaway, &s.login)
 	if result.Err != nil {
 		return result.Err

@@ -281,7 +281,7 @@ func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[st
 	}
 	revoke.Header.Set("X-Auth-Token", token)
 	revoke.Header.Set("X-Subject-Token", token)
-	resp, err := http.DefaultClient.Do(revoke)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(revoke)
 	if err != nil {
 		t.Fatal(err)
 	}

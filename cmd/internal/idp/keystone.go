@@ -164,7 +164,8 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	if token != "" {
 		req.Header.Set("X-Auth-Token", token)
 	}
-	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
+	// uwsgi closes connections without saying so before.
+	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return nil, err
 	}
