@@ -16,7 +16,7 @@ func TestExamplesOfTheDocs(t *testing.T) {
 	if err != nil || len(pages) < 5 {
 		t.Fatal(pages, err)
 	}
-	configurations, cases := 0, 0
+	configurations, revocations, cases := 0, 0, 0
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -29,13 +29,18 @@ func TestExamplesOfTheDocs(t *testing.T) {
 				if _, err := v1alpha1.Decode([]byte(block)); err != nil {
 					t.Errorf("%s: %v", page, err)
 				}
+			case strings.Contains(block, "kind: Revocation"):
+				revocations++
+				if _, err := v1alpha1.DecodeRevocation([]byte(block)); err != nil {
+					t.Errorf("%s: %v", page, err)
+				}
 			case strings.Contains(block, "kind: Scenario"):
 				cases += runBlock(t, page, block)
 			}
 		}
 	}
-	if configurations < 1 || cases < 5 {
-		t.Errorf("the documentation holds %d configurations and %d cases", configurations, cases)
+	if configurations < 2 || revocations < 1 || cases < 10 {
+		t.Errorf("the documentation holds %d configurations, %d revocations and %d cases", configurations, revocations, cases)
 	}
 }
 
