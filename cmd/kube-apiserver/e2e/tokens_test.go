@@ -93,6 +93,7 @@ func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token stri
 	return r.Status.UserInfo, nil
 }
 
+// account makes a ServiceAccount.
 func account(t *testing.T, k kubernetes.Interface, namespace, name string) {
 	t.Helper()
 	_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -101,9 +102,10 @@ func account(t *testing.T, k kubernetes.Interface, namespace, name string) {
 	}
 }
 
-func request(t *testing.T, k kubernetes.Interface, namespace, name string, spec authenticationv1.TokenRequestSpec) string {
+// request returns a new token of the account robot.
+func request(t *testing.T, k kubernetes.Interface, namespace string, spec authenticationv1.TokenRequestSpec) string {
 	t.Helper()
-	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	account(t, admin, "kube-system", "robot")
 	for namespace, want := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
 		for _, audiences := range [][]string{nil, {"vault"}} {
-			if got := claimsOf(t, request(t, admin, namespace, "robot", authenticationv1.TokenRequestSpec{Audiences: audiences}))[tenant.ExtraKey]; got != want {
+			if got := claimsOf(t, request(t, admin, namespace, authenticationv1.TokenRequestSpec{Audiences: audiences}))[tenant.ExtraKey]; got != want {
 				t.Errorf("a token of %s for %q names tenant %v", namespace, audiences, got)
 			}
 		}
@@ -149,7 +151,7 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 		!slices.Contains(u.Groups, "tenant:acme") {
 		t.Errorf("whoami = %+v", u)
 	}
-	if _, err := whoami(t.Context(), t, s, request(t, admin, "acme--web", "robot", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})); err == nil {
+	if _, err := whoami(t.Context(), t, s, request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})); err == nil {
 		t.Error("a token for another audience was accepted")
 	}
 }
@@ -220,7 +222,7 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := request(t, admin, "acme--web", "robot", authenticationv1.TokenRequestSpec{
+	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID}})
 	if _, err := whoami(t.Context(), t, s, token); err != nil {
 		t.Fatal(err)
@@ -250,7 +252,7 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 		account(t, admin, "moving", "robot")
 	}
 	makeAgain("acme")
-	token := request(t, admin, "moving", "robot", authenticationv1.TokenRequestSpec{})
+	token := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
 	if u, err := whoami(t.Context(), t, s, token); err != nil || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 		t.Fatalf("whoami = %+v, %v", u, err)
 	}
@@ -262,7 +264,7 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 		if u, err := whoami(t.Context(), t, s, token); err == nil {
 			t.Errorf("the old token in the namespace of %s is %+v", owner, u)
 		}
-		fresh := request(t, admin, "moving", "robot", authenticationv1.TokenRequestSpec{})
+		fresh := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
 		if u, err := whoami(t.Context(), t, s, fresh); err != nil || !slices.Equal(u.Extra[tenant.ExtraKey], []string{owner}) {
 			t.Errorf("a new token in the namespace of %s is %+v, %v", owner, u, err)
 		}
