@@ -82,6 +82,28 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestThirdPartyClients: each lives in one folder, so that removing a source is deleting its folder.
+func TestThirdPartyClients(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	lives := map[string]string{
+		"github.com/gophercloud/": "authn/keystone", "github.com/golang-jwt/": "authn/serviceaccount", "github.com/go-jose/": "authn/oidc",
+		"github.com/coreos/go-oidc": "authn/oidc", "golang.org/x/crypto/bcrypt": "authn/basicauth",
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for _, imported := range fields[1:] {
+			for client, folder := range lives {
+				if strings.HasPrefix(imported, client) && !under(fields[0], folder) {
+					t.Errorf("%s imports %s, which lives in %s", fields[0], imported, folder)
+				}
+			}
+		}
+	}
+}
+
 // TestTheLibrarysModule stays free of the server, of etcd and of replacements.
 func TestTheLibrarysModule(t *testing.T) {
 	data, err := os.ReadFile("go.mod")

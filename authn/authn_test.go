@@ -69,6 +69,68 @@ func TestHygiene(t *testing.T) {
 	}
 }
 
+// TestHygieneOfRemoteSources: names and extra keys are reserved whatever the tenant.
+func TestHygieneOfRemoteSources(t *testing.T) {
+	const own, foreign = "alpha.kubernetes.io/own", "alpha.kubernetes.io/foreign"
+	for _, c := range []struct {
+		name  string
+		user  *user.DefaultInfo
+		local error // of a source that the cluster's admin feeds
+		want  error
+	}{
+		{"a plain user", &user.DefaultInfo{Name: "u", Groups: []string{"g"}, Extra: of("system")}, nil, nil},
+		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: of("system")}, nil, authn.ErrReservedUser},
+		{"a system group", &user.DefaultInfo{Name: "u", Groups: []string{"system:masters"}, Extra: of("system")}, nil, authn.ErrReservedGroup},
+		{"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("system")}, nil, authn.ErrReservedGroup},
+		{"a service account", &user.DefaultInfo{Name: "system:serviceaccount:a:b", Extra: of("system")}, authn.ErrReservedUser, authn.ErrReservedUser},
+		{"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:system"}, Extra: of("system")}, authn.ErrReservedGroup, authn.ErrReservedGroup},
+		{"a key of its own", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, own: {"x"}}}, nil, nil},
+		{"a key of kubernetes.io", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, foreign: {"x"}}}, nil, authn.ErrReservedExtra},
+		{"a key in another case", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Alpha.Kubernetes.IO/own": {"x"}}}, nil, authn.ErrReservedExtra},
+		{"a source", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, tenant.SourceKey: {"x"}}}, nil, authn.ErrReservedExtra},
+		{"a key without a domain", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "k": {"x"}}}, nil, nil},
+	} {
+		for _, remote := range []bool{false, true} {
+			h := hygiene(t, "src", "a", "system")
+			h.Remote, h.Extras = remote, []string{own}
+			want := c.local
+			if remote {
+				want = c.want
+			}
+			_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(c.user)}}}).AuthenticateRequest(&http.Request{})
+			if !errors.Is(err, want) || ok != (want == nil) {
+				t.Errorf("%s, remote %v: %v, %v; want %v", c.name, remote, ok, err, want)
+			}
+		}
+	}
+}
+
+// TestHygieneOfServiceAccounts: nothing else than service accounts in their own groups, as they are.
+func TestHygieneOfServiceAccounts(t *testing.T) {
+	groups := []string{"system:serviceaccounts", "system:serviceaccounts:ns"}
+	for _, c := range []struct {
+		name   string
+		groups []string
+		want   error
+	}{
+		{"system:serviceaccount:ns:n", groups, nil},
+		{"system:serviceaccount:ns:n", append(groups[:2:2], "more"), authn.ErrReservedGroup},
+		{"system:serviceaccount:ns:n", groups[:1], authn.ErrReservedGroup},
+		{"system:serviceaccount:ns:n", []string{"system:serviceaccounts", "system:serviceaccounts:other"}, authn.ErrReservedGroup},
+		{"system:serviceaccount:n", groups, authn.ErrReservedUser},
+		{"system:admin", groups, authn.ErrReservedUser},
+		{"alice", nil, authn.ErrReservedUser},
+	} {
+		h := hygiene(t, "src", "a")
+		h.ServiceAccounts, h.QualifyNames = true, true
+		resp, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h,
+			Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: of("a")})}}}).AuthenticateRequest(&http.Request{})
+		if !errors.Is(err, c.want) || ok != (c.want == nil) || ok && resp.User.GetName() != c.name {
+			t.Errorf("%s in %q: %+v, %v; want %v", c.name, c.groups, resp, err, c.want)
+		}
+	}
+}
+
 func TestTheZeroHygieneRefuses(t *testing.T) {
 	chain := authn.New(authn.Chain{Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
 	if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok || err == nil {

@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -83,21 +84,15 @@ func body(user string, expires time.Time) string {
 		expires.UTC().Format("2006-01-02T15:04:05.000000Z"), user)
 }
 
-// clock is a clock that is set.
-type clock struct{ offset atomic.Int64 }
-
-func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
-func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
-
-func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Authenticator, *clock) {
+func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Authenticator, *authntest.Clock) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clouds.yaml")
 	const clouds = "clouds: { kube: { auth: { username: u, password: CANARY-password, user_domain_name: Default, system_scope: all } } }\n"
 	if err := os.WriteFile(path, []byte(clouds), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &clock{}
-	o := keystone.Options{AuthURL: s.URL, TTL: 5 * time.Minute, NegativeTTL: 10 * time.Second, Now: c.now}
+	c := &authntest.Clock{}
+	o := keystone.Options{AuthURL: s.URL, TTL: 5 * time.Minute, NegativeTTL: 10 * time.Second, Now: c.Now}
 	if change != nil {
 		change(&o)
 	}
@@ -195,16 +190,16 @@ func TestCache(t *testing.T) {
 	check(token(1), nil, 1)
 	check("gAAAAunknown", keystone.ErrUnknown, 2)
 	check("gAAAAunknown", keystone.ErrUnknown, 2)
-	clock.advance(10 * time.Second)
+	clock.Advance(10 * time.Second)
 	check("gAAAAunknown", keystone.ErrUnknown, 3)
-	clock.advance(5 * time.Minute)
+	clock.Advance(5 * time.Minute)
 	check(token(1), nil, 4)
 	s.set(func() { s.fault = http.NotFound })
 	check(token(1), nil, 4)
-	clock.advance(5 * time.Minute)
+	clock.Advance(5 * time.Minute)
 	check(token(1), keystone.ErrUnknown, 5) // revoked meanwhile
 	s.set(func() { s.fault = nil })
-	clock.advance(10 * time.Second)
+	clock.Advance(10 * time.Second)
 	check(token(1), nil, 6)
 }
 
@@ -223,14 +218,14 @@ func TestStale(t *testing.T) {
 	s.set(func() {
 		s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 	})
-	clock.advance(10 * time.Minute)
+	clock.Advance(10 * time.Minute)
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
 		t.Errorf("a known token in an outage: %v", err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(2)); ok || !errors.Is(err, keystone.ErrUnavailable) {
 		t.Errorf("an unknown token in an outage: %v, %v", ok, err)
 	}
-	clock.advance(10 * time.Minute)
+	clock.Advance(10 * time.Minute)
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok {
 		t.Errorf("past its own end: %v, %v", ok, err)
 	}
@@ -264,7 +259,7 @@ func TestBadKeystones(t *testing.T) {
 		"closes":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"garbage":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 		"nothing":    func(http.ResponseWriter, *http.Request) {},
-		"a gigabyte": func(w http.ResponseWriter, _ *http.Request) { flood(w, `{"token":{"user":{"name":"`) },
+		"a gigabyte": func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, `{"token":{"user":{"name":"`) },
 		"redirects": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
 		},
@@ -277,16 +272,6 @@ func TestBadKeystones(t *testing.T) {
 				t.Errorf("= %v, %v", ok, err)
 			}
 		})
-	}
-}
-
-func flood(w io.Writer, begin string) {
-	_, _ = io.WriteString(w, begin)
-	chunk := strings.Repeat("x", 1<<16)
-	for range 1 << 14 {
-		if _, err := io.WriteString(w, chunk); err != nil {
-			return
-		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,18 +41,12 @@ func claims(url string) map[string]any {
 		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
 }
 
-// clock is a clock that is set.
-type clock struct{ offset atomic.Int64 }
-
-func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
-func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
-
-func open(t testing.TB, keys ...*authntest.Key) (*authntest.Issuer, *oidc.Authenticator, *clock) {
+func open(t testing.TB, keys ...*authntest.Key) (*authntest.Issuer, *oidc.Authenticator, *authntest.Clock) {
 	t.Helper()
 	issuer := authntest.NewIssuer(keys...)
 	t.Cleanup(issuer.Close)
-	c := &clock{}
-	a := oidc.New(t.Context(), oidc.Options{JWT: config(issuer.URL(), issuer.CA()), Compiler: compiler(), Clients: &oidc.Clients{}, Now: c.now})
+	c := &authntest.Clock{}
+	a := oidc.New(t.Context(), oidc.Options{JWT: config(issuer.URL(), issuer.CA()), Compiler: compiler(), Clients: &oidc.Clients{}, Now: c.Now})
 	return issuer, a, c
 }
 
@@ -86,11 +79,11 @@ func TestRotation(t *testing.T) {
 	refusedWith(t, a, old, nil)
 	refusedWith(t, a, fresh, oidc.ErrSignature)
 	issuer.Rotate(before, after)
-	clock.advance(5 * time.Second)
+	clock.Advance(5 * time.Second)
 	refusedWith(t, a, fresh, nil) // fetched for its sake
 	issuer.Rotate(after)
 	refusedWith(t, a, old, nil) // still known here
-	clock.advance(5 * time.Minute)
+	clock.Advance(5 * time.Minute)
 	refusedWith(t, a, old, oidc.ErrSignature) // a key that was withdrawn
 	refusedWith(t, a, fresh, nil)
 	refusedWith(t, a, foreign.MustSign(claims(issuer.URL())), oidc.ErrSignature)
@@ -119,12 +112,12 @@ func TestAnOutage(t *testing.T) {
 	token := key.MustSign(claims(issuer.URL()))
 	refusedWith(t, a, token, nil)
 	issuer.Fail(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	clock.advance(30 * time.Minute)
+	clock.Advance(30 * time.Minute)
 	refusedWith(t, a, token, nil)
-	clock.advance(31 * time.Minute)
+	clock.Advance(31 * time.Minute)
 	refusedWith(t, a, token, oidc.ErrKeys)
 	issuer.Fail(nil)
-	clock.advance(5 * time.Second)
+	clock.Advance(5 * time.Second)
 	refusedWith(t, a, token, nil)
 }
 
@@ -139,23 +132,14 @@ func TestBadProviders(t *testing.T) {
 		"garbage":                  json("<html>"),
 		"nothing":                  json(""),
 		"another issuer's":         json(`{"issuer":"https://other.example.com","jwks_uri":"https://other.example.com/keys"}`),
-		"a gigabyte":               func(w http.ResponseWriter, _ *http.Request) { flood(w) },
-		"a gigabyte of one string": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"issuer":"`); flood(w) },
+		"a gigabyte":               func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") },
+		"a gigabyte of one string": func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, `{"issuer":"`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer, a, _ := open(t, key)
 			issuer.Fail(fault)
 			refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
 		})
-	}
-}
-
-func flood(w io.Writer) {
-	chunk := strings.Repeat("x", 1<<16)
-	for range 1 << 14 {
-		if _, err := io.WriteString(w, chunk); err != nil {
-			return
-		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/webhook"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -136,7 +137,7 @@ func TestBadServices(t *testing.T) {
 		}, webhook.ErrUnavailable},
 		"garbage":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, webhook.ErrNotAuthenticated},
 		"nothing":    {func(http.ResponseWriter, *http.Request) {}, webhook.ErrNotAuthenticated},
-		"a gigabyte": {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, webhook.ErrNotAuthenticated},
+		"a gigabyte": {func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") }, webhook.ErrNotAuthenticated},
 		"an error message": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"error":"CANARY"}}`)
 		}, webhook.ErrNotAuthenticated},
@@ -147,15 +148,6 @@ func TestBadServices(t *testing.T) {
 				t.Errorf("= %v, %v; want %v", ok, err, c.want)
 			}
 		})
-	}
-}
-
-func flood(w io.Writer) {
-	chunk := strings.Repeat("x", 1<<16)
-	for range 1 << 14 {
-		if _, err := io.WriteString(w, chunk); err != nil {
-			return
-		}
 	}
 }
 

@@ -1,0 +1,29 @@
+package authntest
+
+import (
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Flood writes a gigabyte behind begin, as long as somebody reads it.
+func Flood(w io.Writer, begin string) {
+	_, _ = io.WriteString(w, begin)
+	chunk := strings.Repeat("x", 1<<16)
+	for range 1 << 14 {
+		if _, err := io.WriteString(w, chunk); err != nil {
+			return
+		}
+	}
+}
+
+// Clock is the machine's clock, put forward. The zero value is not put forward yet. It is safe for
+// concurrent use.
+type Clock struct{ offset atomic.Int64 }
+
+// Now is the time of the clock.
+func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+// Advance puts the clock forward.
+func (c *Clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
