@@ -202,6 +202,7 @@ authentication:
 	refused(t, s, "a token that Keystone never issued", "gAAAAAB"+strings.Repeat("x", 100), keystone.ErrUnknown.Error())
 
 	credentials(t, s, k, domains, acme, groups)
+	serviceCredential(t, k, acme, groups)
 	trusts(t, s, k, domains, globex)
 	disabled(t, s, k, domains, globex)
 }
@@ -230,6 +231,25 @@ func credentials(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map
 		}
 		refused(t, s, "an application credential with access rules", of, c.want)
 	}
+}
+
+// serviceCredential: the server may log in with an application credential instead of a password, of a
+// user with the role service.
+func serviceCredential(t *testing.T, k *idp.Keystone, token string, groups []string) {
+	ctx, dir := t.Context(), t.TempDir()
+	clouds, err := k.MakeServiceCredential(ctx)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "clouds.yaml"), clouds, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stack(t, dir, fmt.Sprintf(`
+authentication:
+  sources:
+  - { name: openstack, tenants: ["*"], groupsPrefix: "keystone:", keystone: { authURL: %q, cloud: kube, cloudsFile: clouds.yaml } }
+`, k.URL))
+	accepted(t, s, "validated with an application credential", token, "alice", "acme", groups...)
 }
 
 // trusts: a token of a trust reports the trustor as its user.

@@ -211,10 +211,11 @@ func (k *Keystone) role(ctx context.Context, name string) (string, error) {
 	for _, r := range list.Roles {
 		k.roles[r.Name] = r.ID
 	}
-	if k.roles[name] == "" {
+	id := k.roles[name]
+	if id == "" {
 		return "", fmt.Errorf("no role %q", name)
 	}
-	return k.roles[name], nil
+	return id, nil
 }
 
 // Domain is a domain with one project and one user who is member of it.
@@ -255,4 +256,31 @@ func (k *Keystone) MakeCredential(ctx context.Context, token, userID string, wha
 	var out made
 	err = k.Do(ctx, token, http.MethodPost, "/users/"+userID+"/application_credentials", map[string]any{"application_credential": what}, &out)
 	return out["application_credential"].ID, out["application_credential"].Secret, err
+}
+
+// MakeServiceCredential is [Keystone.MakeValidator] with an application credential in place of the
+// password: those have a project, so that the role service takes the place of the system's reader.
+func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
+	project, err := k.Make(ctx, "/projects", "project", map[string]any{"name": "service", "domain_id": "default"})
+	if err != nil {
+		return nil, err
+	}
+	id, err := k.Make(ctx, "/users", "user", map[string]any{"name": "kube-service", "domain_id": "default", "password": AdminPassword})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := k.role(ctx, "service"); err != nil { // older releases do not make it
+		if _, err := k.Make(ctx, "/roles", "role", map[string]any{"name": "service"}); err != nil {
+			return nil, err
+		}
+	}
+	if err := k.Assign(ctx, "/projects/"+project, id, "service"); err != nil {
+		return nil, err
+	}
+	token, err := k.Token(ctx, "Default", "kube-service", Project("service", "Default"))
+	if err != nil {
+		return nil, err
+	}
+	credential, secret, err := k.MakeCredential(ctx, token, id, map[string]any{"name": "kube"})
+	return fmt.Appendf(nil, "clouds:\n  kube:\n    auth_type: v3applicationcredential\n    auth: { application_credential_id: %s, application_credential_secret: %s }\n", credential, secret), err
 }
