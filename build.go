@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
@@ -104,17 +105,22 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 			return nil, err
 		}
 	}
+	var problems []error
 	for i := range config.Authentication.Sources {
 		src := &config.Authentication.Sources[i]
 		built, err := b.source(ctx, config, src, names, g)
 		if err != nil {
-			return nil, sourceError(src.Name, err)
+			problems = append(problems, sourceError(src.Name, err))
+			continue
 		}
 		if src.FrontProxy != nil {
 			chain.FrontProxy = &built
 			continue
 		}
 		chain.Sources = append(chain.Sources, built)
+	}
+	if len(problems) > 0 {
+		return nil, utilerrors.NewAggregate(problems)
 	}
 	g.authenticator = authn.New(chain)
 	r, n := config.Admission.Restriction, config.Admission.Namespace

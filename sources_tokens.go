@@ -22,10 +22,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errOwnIssuer says that a source would claim the tokens that the server itself issues.
-var errOwnIssuer = errors.New("the issuer is the server's own, for service accounts")
+// Sources whose issuer is the server's where it may not be, or is not where it must be: the tokens would
+// then go to the server's own authenticators, which know no tenants.
+var (
+	errOwnIssuer   = errors.New("the issuer is the server's own, for service accounts")
+	errOtherIssuer = errors.New("serviceAccount.issuer is none of the server's (--service-account-issuer)")
+)
 
 func (b *builder) serviceAccounts(ctx context.Context, config *v1alpha1.Settings, src *v1alpha1.Source, s *authn.Source, g *generation) error {
+	if len(b.ServiceAccountIssuers) > 0 && !slices.Contains(b.ServiceAccountIssuers, src.ServiceAccount.Issuer) {
+		return errOtherIssuer
+	}
 	keys, err := serviceaccount.OpenKeys(src.ServiceAccount.KeyFiles, b.report(ctx))
 	if err != nil {
 		return err

@@ -1,9 +1,12 @@
 package authn
 
 import (
+	"errors"
+
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/component-base/metrics"
 
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -18,7 +21,7 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "kubetenant", Subsystem: "authentication", Name: "requests_total",
-			Help:           "Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused or unclaimed.",
+			Help:           "Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"source", "result"}),
 		cache: metrics.NewCounterVec(&metrics.CounterOpts{
@@ -47,6 +50,8 @@ func (m *Metrics) lookup(result string) {
 func (m *Metrics) count(resp *authenticator.Response, ok bool, r *refusal) {
 	switch {
 	case m == nil:
+	case r != nil && errors.As(r, new(outbound.Unavailable)):
+		m.requests.WithLabelValues(r.source, "unavailable").Inc()
 	case r != nil:
 		m.requests.WithLabelValues(r.source, "refused").Inc()
 	case !ok:

@@ -36,7 +36,7 @@ const (
 // Keystone's answer.
 var (
 	ErrUnknown        = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, project or domain is disabled")
-	ErrUnavailable    = errors.New("cannot ask Keystone")
+	ErrUnavailable    = error(outbound.Unavailable("cannot ask Keystone"))
 	ErrAnswer         = errors.New("senseless answer of Keystone")
 	ErrExpired        = errors.New("token expired")
 	ErrUnscoped       = errors.New("unscoped token")

@@ -341,6 +341,8 @@ func TestLooksLike(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"no YAML": "CANARY: [", "no such cloud": "clouds: { other: {} }", "a token": "clouds: { kube: { auth: { token: CANARY } } }",
+		"no password":  "clouds: { kube: { auth: { username: CANARY } } }",
+		"not verified": "clouds: { kube: { verify: false, auth: { username: u, password: CANARY, user_domain_name: d } } }",
 	} {
 		path := filepath.Join(t.TempDir(), "clouds.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -51,10 +51,14 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
 	if err != nil {
-		return nil, fmt.Errorf("no usable cloud %q", cloud) // the library's error may quote the file
+		// The library's error may quote the file.
+		return nil, fmt.Errorf("no usable cloud %q: not there, or a certificate that it names cannot be read", cloud)
 	}
-	if options.TokenID != "" {
-		return nil, fmt.Errorf("cloud %q: a token ends; use a password or an application credential", cloud)
+	if options.Password == "" && options.ApplicationCredentialSecret == "" {
+		return nil, fmt.Errorf("cloud %q: neither a password nor an application credential", cloud)
+	}
+	if tlsConfig != nil && tlsConfig.InsecureSkipVerify {
+		return nil, fmt.Errorf("cloud %q: verify may not be false: passwords and tokens go there", cloud)
 	}
 	provider, err := openstack.NewClient(endpoint(authURL))
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -26,7 +27,7 @@ var (
 	ErrMalformed   = errors.New("malformed token")
 	ErrAlgorithm   = errors.New("algorithm not allowed")
 	ErrSignature   = errors.New("invalid signature")
-	ErrKeys        = errors.New("the issuer's keys cannot be had")
+	ErrKeys        = error(outbound.Unavailable("the issuer's keys cannot be had"))
 	ErrAudience    = errors.New("wrong audience")
 	ErrExpired     = errors.New("token expired")
 	ErrNotYetValid = errors.New("token not valid yet")

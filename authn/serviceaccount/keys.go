@@ -10,12 +10,16 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
+
+// algorithms are those of [algorithmOf].
+var algorithms = []string{"RS256", "ES256", "ES384", "ES512"}
 
 // minRSABits refuses keys that are too short to trust (NIST SP 800-131A).
 const minRSABits = 2048
@@ -107,22 +111,18 @@ func (k *Keys) verifying(token *jwt.Token) (any, error) {
 		return nil, ErrMalformed // RFC 7515, section 4.1.11: refuse what is not understood
 	}
 	algorithm := token.Method.Alg()
+	if !slices.Contains(algorithms, algorithm) {
+		return nil, ErrAlgorithm
+	}
 	set := jwt.VerificationKeySet{}
-	known := false
 	for _, file := range k.files {
 		for _, key := range *file.Load() {
-			if key.algorithm == algorithm {
-				known = true
-				if id == "" || id == key.id {
-					set.Keys = append(set.Keys, key.public)
-				}
+			if key.algorithm == algorithm && (id == "" || id == key.id) {
+				set.Keys = append(set.Keys, key.public)
 			}
 		}
 	}
-	switch {
-	case !known:
-		return nil, ErrAlgorithm
-	case len(set.Keys) == 0:
+	if len(set.Keys) == 0 {
 		return nil, ErrUnknownKey
 	}
 	return set, nil

@@ -131,7 +131,7 @@ func TestRotation(t *testing.T) {
 	}
 	check(old, nil)
 	check(third, nil)
-	check(fresh, serviceaccount.ErrAlgorithm)
+	check(fresh, serviceaccount.ErrUnknownKey)
 	writeKeys(t, first, old, fresh)
 	if err := <-reported; err != nil {
 		t.Fatal(err)

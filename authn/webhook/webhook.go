@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 	"github.com/kubetenant/kubetenant/internal/reload"
@@ -32,7 +34,7 @@ const (
 // Why a token is refused; to be tested with [errors.Is]. None holds anything that the service said.
 var (
 	ErrNotAuthenticated = errors.New("not authenticated by the service")
-	ErrUnavailable      = errors.New("the service cannot be asked")
+	ErrUnavailable      = error(outbound.Unavailable("the service cannot be asked"))
 	ErrTenant           = errors.New("the service's answer names no single tenant")
 	ErrReservedExtra    = errors.New("the service's answer names a tenant where none may be named")
 )
@@ -63,6 +65,9 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 		if err != nil {
 			return nil, err
 		}
+		if err := checkSafe(config); err != nil {
+			return nil, err
+		}
 		config.Timeout = timeout
 		config.QPS = -1 // the gate bounds
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return noting(outbound.Discreet(next)) })
@@ -72,6 +77,18 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 		return nil, err
 	}
 	return &Authenticator{o: o, file: file, gate: make(outbound.Gate, atOnce)}, nil
+}
+
+// checkSafe refuses a service to which tokens would go in clear, or to whoever answers.
+func checkSafe(config *rest.Config) error {
+	u, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return err
+	}
+	if config.Insecure || u.Scheme != "https" && !net.ParseIP(u.Hostname()).IsLoopback() {
+		return errors.New("the server must be https and verified, but on the loopback address: tokens go there")
+	}
+	return nil
 }
 
 // Run follows the file until ctx ends.

@@ -210,3 +210,23 @@ func TestCompile(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenRefuses services that would get tokens in clear or unverified.
+func TestOpenRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	for _, cluster := range []clientcmdapi.Cluster{
+		{Server: "http://partner.example.com"}, {Server: "https://partner.example.com", InsecureSkipTLSVerify: true}, {Server: ""},
+	} {
+		config := clientcmdapi.NewConfig()
+		config.Clusters["c"] = &cluster
+		config.AuthInfos["u"] = &clientcmdapi.AuthInfo{}
+		config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+		config.CurrentContext = "x"
+		if err := clientcmd.WriteToFile(*config, path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := webhook.Open(path, webhook.Options{Tenant: webhook.Value(acme(t))}, nil); err == nil {
+			t.Errorf("Open() of %q, insecure %v: accepted", cluster.Server, cluster.InsecureSkipTLSVerify)
+		}
+	}
+}

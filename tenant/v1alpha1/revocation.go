@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +17,7 @@ import (
 // KindRevocation is the kind of the file that authentication.revocation names.
 const KindRevocation = "Revocation"
 
-// Revocation lists what no longer counts, whatever the source of identities. An empty file revokes
+// Revocation lists what no longer counts, whatever the source of identities. Without entries it revokes
 // nothing. Requests that were authenticated before, such as watches, are not ended.
 type Revocation struct {
 	metav1.TypeMeta `json:",inline"`
@@ -44,7 +45,7 @@ type RevokedCertificate struct {
 	// issuer in the form of RFC 2253, as "openssl x509 -issuer -nameopt RFC2253" prints it.
 	Issuer string `json:"issuer,omitempty"`
 	// sha256 of the DER form in hexadecimal digits, with or without colons, as "openssl x509
-	// -fingerprint -sha256" and, after X509SHA256=, the extra credential-id print it.
+	// -fingerprint -sha256" prints it. X509SHA256= before it, as in the extra credential-id, is left out.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
@@ -54,7 +55,7 @@ type RevokedToken struct {
 	// issuer is the claim iss.
 	// +required
 	Issuer string `json:"issuer"`
-	// id is the claim jti, the part after JTI= of the extra credential-id.
+	// id is the claim jti. JTI= before it, as in the extra credential-id, is left out.
 	ID string `json:"id,omitempty"`
 	// subject is the claim sub.
 	Subject string `json:"subject,omitempty"`
@@ -105,8 +106,9 @@ func (r *Revocation) validate() field.ErrorList {
 	for i := range r.Certificates {
 		errs = append(errs, r.Certificates[i].normalise(field.NewPath("certificates").Index(i))...)
 	}
-	for i, t := range r.Tokens {
-		p := field.NewPath("tokens").Index(i)
+	for i := range r.Tokens {
+		t, p := &r.Tokens[i], field.NewPath("tokens").Index(i)
+		t.ID = strings.TrimPrefix(t.ID, "JTI=")
 		if t.Issuer == "" {
 			errs = append(errs, field.Required(p.Child("issuer"), ""))
 		}
@@ -124,8 +126,8 @@ func (r *Revocation) validate() field.ErrorList {
 		}
 	}
 	for i, s := range r.ServiceAccounts {
-		if s.UID == "" {
-			errs = append(errs, field.Required(field.NewPath("serviceAccounts").Index(i).Child("uid"), ""))
+		if !isUID.MatchString(s.UID) {
+			errs = append(errs, field.Invalid(field.NewPath("serviceAccounts").Index(i).Child("uid"), s.UID, "must be the UID of a ServiceAccount"))
 		}
 	}
 	for i, t := range r.Tenants {
@@ -144,7 +146,7 @@ func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 		if c.Serial != "" || c.Issuer != "" {
 			return field.ErrorList{field.Forbidden(path.Child("serial"), "sha256 is set already")}
 		}
-		sum := digits(c.SHA256)
+		sum := digits(strings.TrimPrefix(c.SHA256, "X509SHA256="))
 		if raw, err := hex.DecodeString(sum); err != nil || len(raw) != 32 {
 			return field.ErrorList{field.Invalid(path.Child("sha256"), c.SHA256, "must be 64 hexadecimal digits")}
 		}
@@ -159,11 +161,17 @@ func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 	if c.Issuer == "" {
 		errs = append(errs, field.Required(path.Child("issuer"), "a serial number is unique to its issuer"))
 	}
+	if strings.Contains(c.Issuer, " = ") {
+		errs = append(errs, field.Invalid(path.Child("issuer"), c.Issuer, "must have the form of RFC 2253, without spaces around ="))
+	}
 	if c.Serial = serial; serial == "" {
 		c.Serial = "0"
 	}
 	return errs
 }
+
+// isUID is the form of the UIDs that a server gives (RFC 9562, section 4).
+var isUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 func digits(s string) string { return strings.ToLower(strings.ReplaceAll(s, ":", "")) }
 

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -130,6 +131,12 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Forbidden(jwt.Child("claimMappings", "extra").Index(i).Child("key"), "keys of "+tenant.Domain+" are set by the server"))
 		}
 	}
+	if p := o.JWT.ClaimMappings.Username.Prefix; p != nil && strings.HasPrefix(*p, "system:") {
+		errs = append(errs, field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p, "makes every user name a reserved one"))
+	}
+	if p := o.JWT.ClaimMappings.Groups.Prefix; p != nil && (strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
+		errs = append(errs, field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p, "makes every group a reserved one"))
+	}
 	if o.JWT.Issuer.EgressSelectorType != "" {
 		errs = append(errs, field.Forbidden(jwt.Child("issuer", "egressSelectorType"), "not supported"))
 	}
@@ -170,8 +177,11 @@ func validateTenant(name string, may tenant.Set, path *field.Path) field.ErrorLi
 
 func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if u, err := url.Parse(k.AuthURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	switch u, err := url.Parse(k.AuthURL); {
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be the URL of a Keystone"))
+	case u.Scheme != "https" && (u.Scheme != "http" || !net.ParseIP(u.Hostname()).IsLoopback()):
+		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be https, but on the loopback address: passwords and tokens go there"))
 	}
 	for _, f := range []struct{ name, value string }{{"cloud", k.Cloud}, {"cloudsFile", k.CloudsFile}} {
 		if f.value == "" {

@@ -19,6 +19,12 @@ var (
 	ErrBusy     = errors.New("too many requests at once")
 )
 
+// Unavailable is the error of a provider that cannot be asked: nothing was learned of the credential.
+type Unavailable string
+
+// Error implements error.
+func (u Unavailable) Error() string { return string(u) }
+
 // Capped returns a transport whose answers end in [ErrTooLarge] beyond [MaxBytes].
 func Capped(next http.RoundTripper) http.RoundTripper {
 	return transport(func(req *http.Request) (*http.Response, error) {

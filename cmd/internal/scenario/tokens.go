@@ -40,7 +40,10 @@ func (w *World) source(name, kind string, is func(*v1alpha1.Source) bool) (*v1al
 			return src, nil
 		}
 	}
-	return nil, fmt.Errorf("credential: no source %q of kind %s", name, kind)
+	if name == "" {
+		return nil, fmt.Errorf("credential: the configuration has no source of kind %s", kind)
+	}
+	return nil, fmt.Errorf("credential: the configuration has no source %q of kind %s", name, kind)
 }
 
 func (w *World) serviceAccountToken(ctx context.Context, c *v1alpha1.ServiceAccountCredential) (string, error) {
@@ -52,6 +55,9 @@ func (w *World) serviceAccountToken(ctx context.Context, c *v1alpha1.ServiceAcco
 	if uid == "" {
 		if uid, err = w.UID(ctx, c.Namespace, c.Name); err != nil {
 			return "", err
+		}
+		if uid == "" && len(c.JWT.RawPayload) == 0 {
+			return "", fmt.Errorf("credential: no ServiceAccount %s/%s among the objects: add it, or give its uid", c.Namespace, c.Name)
 		}
 	}
 	audiences := c.Audiences
