@@ -32,6 +32,7 @@ type generation struct {
 	restriction   admission.ValidationInterface
 	namespace     namespace.Interface
 	clientCAs     []func() []byte // of the x509 sources
+	issuers       oidc.Clients
 	stop          context.CancelFunc
 }
 
@@ -42,7 +43,6 @@ type builder struct {
 	metrics  *reloadMetrics
 	counters *authn.Metrics
 	cas      *clientCAs
-	issuers  oidc.Clients
 	compiler func() authenticationcel.Compiler
 }
 

@@ -46,7 +46,7 @@ func (b *builder) source(ctx context.Context, config *v1alpha1.Settings, src *v1
 	case src.ServiceAccount != nil:
 		err = b.serviceAccounts(ctx, config, src, &s, g)
 	case src.OIDC != nil:
-		err = b.oidc(ctx, src.OIDC, &s)
+		err = b.oidc(ctx, src.OIDC, &s, g)
 	case src.Keystone != nil:
 		err = b.keystone(ctx, src.Keystone, &s)
 	case src.Webhook != nil:

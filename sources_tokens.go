@@ -67,15 +67,15 @@ func (b *builder) labelUsed(ctx context.Context, secret *corev1.Secret) {
 	}
 }
 
-func (b *builder) oidc(ctx context.Context, config *v1alpha1.OIDC, s *authn.Source) error {
-	if slices.Contains(b.ServiceAccountIssuers, config.JWT.Issuer.URL) {
+func (b *builder) oidc(ctx context.Context, config *v1alpha1.OIDC, s *authn.Source, g *generation) error {
+	if b.issues(config.JWT.Issuer.URL) {
 		return errOwnIssuer
 	}
 	jwt, err := config.Authenticator()
 	if err != nil {
 		return err
 	}
-	a := oidc.New(ctx, oidc.Options{JWT: jwt, Compiler: b.compiler(), Clients: &b.issuers, Now: b.Now})
+	a := oidc.New(ctx, oidc.Options{JWT: jwt, Compiler: b.compiler(), Clients: &g.issuers, Now: b.Now})
 	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
 	return nil
 }
@@ -108,7 +108,7 @@ func (b *builder) keystone(ctx context.Context, config *v1alpha1.Keystone, s *au
 }
 
 func (b *builder) webhook(ctx context.Context, config *v1alpha1.Webhook, s *authn.Source) error {
-	if slices.Contains(b.ServiceAccountIssuers, config.Match.Issuer) {
+	if b.issues(config.Match.Issuer) {
 		return errOwnIssuer
 	}
 	o := webhook.Options{Audiences: b.APIAudiences}
@@ -143,5 +143,10 @@ func matchOf(m *v1alpha1.TokenMatch) authn.Match {
 	case m.Prefix != "":
 		return authn.Match{Prefix: m.Prefix}
 	}
-	return authn.Match{Rest: true}
+	return authn.Match{Rest: m.Opaque}
+}
+
+// issues reports whether an issuer is the server's own.
+func (b *builder) issues(issuer string) bool {
+	return issuer == serviceaccount.LegacyIssuer || slices.Contains(b.ServiceAccountIssuers, issuer)
 }

@@ -19,17 +19,20 @@ const builtInSource = "built-in"
 // credential that we did not check may name a tenant, and tokens that were revoked.
 func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	// Upstream's adapters take the token from a request that they authenticate, so it is looked at before.
-	unrevoked := newTokenAdapter(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if seen, _ := unverified.Read(token); c.Revoked().hasToken(&seen) {
-			return nil, false, ErrRevoked
+	tokens := newTokenAdapter(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if err := wellFormed(token); err != nil {
+			return nil, false, err
+		}
+		if c.Revoked != nil {
+			if seen, _ := unverified.Read(token); c.Revoked().hasToken(&seen) {
+				return nil, false, ErrRevoked
+			}
 		}
 		return nil, false, errUnclaimed
 	}))
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		if c.Revoked != nil {
-			if _, _, err := unrevoked.AuthenticateRequest(req); errors.Is(err, ErrRevoked) {
-				return nil, false, &refusal{builtInSource, err}
-			}
+		if _, _, err := tokens.AuthenticateRequest(req); errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
+			return nil, false, &refusal{builtInSource, err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)
 		if err != nil || !ok {

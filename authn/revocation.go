@@ -26,7 +26,7 @@ const revocationSource = "revocation"
 // nothing. It is safe for concurrent use as long as nobody changes it.
 type Revocations struct {
 	// Serials are certificates by their serial number in lower-case hexadecimal digits without leading
-	// zeros, each with the issuers, in the form of pkix.Name.String, for which it counts.
+	// zeros, each with the issuers, in the form of RFC 2253 as OpenSSL writes it, for which it counts.
 	Serials map[string][]string
 	// Fingerprints are certificates by the SHA-256 of their DER form, in lower-case hexadecimal digits.
 	Fingerprints map[string]struct{}
@@ -80,7 +80,7 @@ func (r *Revocations) hasCertificate(req *http.Request) bool {
 		return false
 	}
 	return slices.ContainsFunc(req.TLS.PeerCertificates, func(c *x509.Certificate) bool {
-		if issuers := r.Serials[c.SerialNumber.Text(16)]; len(issuers) > 0 && slices.Contains(issuers, c.Issuer.String()) {
+		if issuers := r.Serials[c.SerialNumber.Text(16)]; len(issuers) > 0 && slices.Contains(issuers, distinguishedName(c.RawIssuer)) {
 			return true
 		}
 		sum := sha256.Sum256(c.Raw)
@@ -117,8 +117,13 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		}
 		id, err := tenant.Of(resp.User)
 		if errors.Is(err, tenant.ErrUnbound) {
-			// Of nobody's tenant, or of one that cannot be told: the boundary denies that.
-			id, _ = c.Subject(req.Context(), resp.User)
+			id, err = c.Subject(req.Context(), resp.User)
+		}
+		switch {
+		case err == nil, errors.Is(err, tenant.ErrUnbound), errors.Is(err, tenant.ErrInvalid), errors.Is(err, tenant.ErrAmbiguous):
+			// Whose tenant is nobody's is the boundary's to deny.
+		default: // who cannot be told might be revoked
+			return nil, false, &refusal{revocationSource, err}
 		}
 		if certificate || c.Revoked().hasUser(id, resp.User) {
 			source := revocationSource

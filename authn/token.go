@@ -133,6 +133,9 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 			return src.Hygiene.apply(resp, ok, err)
 		}
 	}
+	if err := wellFormed(token); err != nil {
+		return nil, false, &refusal{tokenSourceName, err}
+	}
 	seen, err := unverified.Read(token)
 	src := d.choose(token, &seen)
 	switch {
@@ -143,6 +146,23 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	}
 	d.metrics.miss()
 	return d.verify(ctx, key, token, &seen, src)
+}
+
+// tokenSourceName names, in refusals, what is no source's token.
+const tokenSourceName = "token"
+
+// maxTokenBytes bounds tokens that are not looked up: the largest known hold some hundred groups.
+const maxTokenBytes = 64 << 10
+
+// ErrForm says that a token has a form that no token has.
+var ErrForm = errors.New("token too long or with invisible characters")
+
+// wellFormed refuses a token, of whatever source, that another reader might read in another way.
+func wellFormed(token string) error {
+	if len(token) > maxTokenBytes || !unverified.IsVisible(token) {
+		return ErrForm
+	}
+	return nil
 }
 
 // choose returns the one source that may claim the token, nil if none does. A JSON Web Token is

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/authn"
@@ -70,7 +72,7 @@ func TestDispatch(t *testing.T) {
 	}
 	for token, want := range map[string]string{
 		jwt("https://one"): "one", jwt("https://two"): "several", jwt("https://three"): "several", jwt("https://four"): "", jwt(""): "",
-		jwt("https://one") + ".x.y": "one", "p-x": "prefix", "p-" + jwt("https://one"): "prefix", "0123abcd": "form", "anything else": "",
+		jwt("https://one") + ".x.y": "one", "p-x": "prefix", "p-" + jwt("https://one"): "one", "0123abcd": "form", "anything else": "",
 		"something": "rest", "abcdef.0123456789abcdef": "", "a.b.c": "rest", "eyJhbGciOiJub25lIn0.x.y": "", "eyJhbGciOiJub25lIn0.e30.": "",
 	} {
 		sources := map[string]*fake{}
@@ -291,6 +293,73 @@ func TestRevocation(t *testing.T) {
 			if err := ask(); revoked != errors.Is(err, authn.ErrRevoked) || !revoked && err != nil {
 				t.Errorf("%s, built-in %v: %v", name, builtIn, err)
 			}
+		}
+	}
+}
+
+// upstreamLike reads tokens as upstream's authenticators do: the issuer from the payload alone, and the
+// token with all white space left out (jose.ParseSigned).
+func upstreamLike() authenticator.Request {
+	return bearertoken.New(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		parts := strings.Split(token, ".")
+		if len(parts) != 3 {
+			return nil, false, nil
+		}
+		if _, err := base64.RawURLEncoding.DecodeString(parts[1]); err != nil {
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:ns:n"}}, true, nil
+	}))
+}
+
+// TestNoOtherReaderOfOurTokens: however a token of our issuer is dressed up, it is refused or our own
+// source's, and never reaches a reader behind us that would take it.
+func TestNoOtherReaderOfOurTokens(t *testing.T) {
+	token := jwt("https://one", map[string]any{"jti": "id"})
+	header, rest, _ := strings.Cut(token, ".")
+	spaced := base64.RawURLEncoding.EncodeToString([]byte("          {\"alg\":\"ES256\"}"))
+	dressed := []string{"\t" + token, "\v" + token, "\u00a0" + token, header[:3] + "\t" + header[3:] + "." + rest, token + "\n", "\ufeff" + token,
+		spaced + "." + rest, "." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest}
+	for _, withSource := range []bool{false, true} {
+		for _, revoking := range []bool{false, true} {
+			c := authn.Chain{BuiltIn: upstreamLike()}
+			if withSource {
+				c.Sources = []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{err: errors.New("refused")}, Match: authn.Match{Issuers: []string{"https://one"}}},
+					{Hygiene: hygiene(t, "rest", "a"), Token: &fake{user: alice()}, Match: authn.Match{Rest: true}}}
+			}
+			if revoking {
+				c.Revoked = func() *authn.Revocations {
+					return &authn.Revocations{Tokens: map[string][]authn.TokenRule{"https://one": {{ID: "id"}}}}
+				}
+				c.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound }
+			}
+			for _, d := range dressed {
+				resp, ok, err := authn.New(c).AuthenticateRequest(bearing(t.Context(), d))
+				visible := strings.Trim(d, "\t\v") == d && !strings.ContainsAny(d, "\t\r\u00a0\ufeff") && len(d) < 64<<10
+				if ok && (withSource || revoking || !visible) {
+					t.Errorf("source %v, revoking %v: %.30q is %v, %v", withSource, revoking, d, resp.User, err)
+				}
+			}
+		}
+	}
+}
+
+// TestALookupThatFailsIsNotUnrevoked: who cannot be told might be revoked.
+func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := errors.New("timeout")
+	for name, c := range map[string]struct {
+		err  error
+		want error
+	}{"a failure": {down, down}, "nobody's": {tenant.ErrUnbound, nil}, "a bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil}} {
+		chain := authn.New(authn.Chain{BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+			Revoked: func() *authn.Revocations { return &authn.Revocations{Tenants: map[tenant.ID]struct{}{a: {}}} },
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.err }})
+		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) || ok != (c.want == nil) {
+			t.Errorf("%s: %v, %v", name, ok, err)
 		}
 	}
 }

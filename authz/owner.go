@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ const (
 	// liveReadTimeout bounds one such read; the request waits for it.
 	liveReadTimeout = 2 * time.Second
 )
+
+// errThrottled says that a namespace is not known yet while its asker has asked for too many such.
+var errThrottled = errors.New("too many questions for unknown namespaces")
 
 // Owners knows whose a namespace is, from a cache and, for what that does not hold yet, from a
 // live read. Safe for concurrent use.
@@ -69,6 +73,8 @@ func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 func (o *Owners) of(ctx context.Context, asker tenant.ID, namespace string) (tenant.ID, error) {
 	label, labelled, exists, err := o.label(ctx, asker, namespace)
 	switch {
+	case errors.Is(err, errThrottled):
+		return tenant.ID{}, nil
 	case err != nil || !exists:
 		return tenant.ID{}, err
 	case !labelled:
@@ -102,7 +108,7 @@ func (o *Owners) read(ctx context.Context, asker tenant.ID, namespace string) (*
 	}
 	flight := o.flights.DoChan(asker.String()+"/"+namespace, func() (any, error) {
 		if !o.budget(asker).TryAccept() {
-			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+			return nil, errThrottled
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
 		defer cancel()

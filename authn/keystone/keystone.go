@@ -37,6 +37,7 @@ const (
 var (
 	ErrUnknown        = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, project or domain is disabled")
 	ErrUnavailable    = error(outbound.Unavailable("cannot ask Keystone"))
+	ErrBusy           = error(outbound.Unavailable("too many questions to Keystone at once"))
 	ErrAnswer         = errors.New("senseless answer of Keystone")
 	ErrExpired        = errors.New("token expired")
 	ErrUnscoped       = errors.New("unscoped token")
@@ -80,7 +81,9 @@ type Authenticator struct {
 	good    *tokencache.Cache[good]
 	bad     *tokencache.Cache[error]
 	flights singleflight.Group
-	gate    outbound.Gate
+	// known and unknown let through the questions about tokens that were good before and about others,
+	// which anybody can send.
+	known, unknown outbound.Gate
 }
 
 // good is what is remembered of a token that Keystone knows.
@@ -94,7 +97,7 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 		o.Now = time.Now
 	}
 	return &Authenticator{o: o, service: s, good: tokencache.New[good](entries, o.Now),
-		bad: tokencache.New[error](entries, o.Now), gate: make(outbound.Gate, atOnce)}
+		bad: tokencache.New[error](entries, o.Now), known: make(outbound.Gate, atOnce), unknown: make(outbound.Gate, atOnce)}
 }
 
 // AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it tokens
@@ -108,7 +111,11 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if err, refused := a.bad.Get(key); refused {
 		return nil, false, err
 	}
-	u, err := a.ask(ctx, key, token)
+	gate := a.unknown
+	if found {
+		gate = a.known
+	}
+	u, err := a.ask(ctx, gate, key, token)
 	switch {
 	case err == nil:
 		return &authenticator.Response{User: u}, true, nil
@@ -119,14 +126,14 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 }
 
 // ask asks Keystone about the token, once for all who ask at the same time.
-func (a *Authenticator) ask(ctx context.Context, key tokencache.Key, token string) (user.Info, error) {
-	flight := a.flights.DoChan(string(key[:]), func() (any, error) {
+func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, key tokencache.Key, token string) (user.Info, error) {
+	flight := a.flights.DoChan(string(key[:]), outbound.Recover(ErrAnswer, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
-		if err := a.gate.Enter(ctx); err != nil {
-			return nil, ErrUnavailable
+		if err := gate.Enter(ctx); err != nil {
+			return nil, ErrBusy // no outage: nothing is known of Keystone
 		}
-		defer a.gate.Leave()
+		defer gate.Leave()
 		answer, err := a.service().validate(ctx, token)
 		var u user.Info
 		if err == nil {
@@ -142,7 +149,7 @@ func (a *Authenticator) ask(ctx context.Context, key tokencache.Key, token strin
 			a.bad.Set(key, err, now.Add(a.o.NegativeTTL))
 		}
 		return nil, err
-	})
+	}))
 	select {
 	case result := <-flight:
 		if result.Err != nil {

@@ -252,6 +252,60 @@ func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
 	}
 }
 
+// TestFloodsAreNoOutage: tokens that anybody can send do not revive one that Keystone has revoked.
+func TestFloodsAreNoOutage(t *testing.T) {
+	s := newServer(t)
+	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	s.set(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.Header.Get("X-Subject-Token"), "garbage") {
+				<-release
+			}
+			http.NotFound(w, r)
+		}
+	})
+	clock.Advance(10 * time.Minute)
+	var all sync.WaitGroup
+	for i := range 600 {
+		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)) })
+	}
+	for s.validations.Load() < 257 { // one, and as many as are let through at once
+		time.Sleep(time.Millisecond)
+	}
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnknown) {
+		t.Errorf("a revoked token in a flood: %v, %v", ok, err)
+	}
+	close(release)
+	all.Wait()
+}
+
+// TestFailedLoginsAreFew: nobody can lock the service user out by sending tokens.
+func TestFailedLoginsAreFew(t *testing.T) {
+	logins := atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		logins.Add(1)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer s.Close()
+	a, _ := open(t, &server{Server: s}, nil)
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			if _, ok, err := a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+				t.Errorf("= %v, %v", ok, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := logins.Load(); n > 3 {
+		t.Errorf("200 tokens caused %d logins", n)
+	}
+}
+
 // TestBadKeystones: bounded in time and memory, and another token source would not notice.
 func TestBadKeystones(t *testing.T) {
 	for name, fault := range map[string]http.HandlerFunc{

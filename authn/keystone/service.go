@@ -3,9 +3,11 @@ package keystone
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -18,6 +20,12 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
+
+// pause is the least time between two logins after one that failed, so that nobody can lock the service
+// user out by sending tokens, and between two lines of the log about one outage.
+const pause = 5 * time.Second
+
+var errRecent = errors.New("the service user's login failed just now")
 
 // renewBefore is how long before its end the service's own token is replaced.
 const renewBefore = time.Minute
@@ -41,9 +49,14 @@ type service struct {
 	// server closes a kept connection at that moment.
 	fresh http.Client
 	login gophercloud.AuthOptions
+
+	mu     sync.Mutex
+	failed time.Time // when the last login did
+	logged time.Time // when an outage last was
 }
 
 func httpClient(t *http.Transport) http.Client {
+	t.MaxResponseHeaderBytes = outbound.MaxHeaderBytes
 	return http.Client{Timeout: timeout, Transport: outbound.Discreet(utilnet.SetTransportDefaults(t))}
 }
 
@@ -87,6 +100,22 @@ func endpoint(authURL string) string {
 // logIn gets a token for the service user. The library calls it for one goroutine at a time while
 // the others wait for what comes of it.
 func (s *service) logIn(ctx context.Context) error {
+	s.mu.Lock()
+	recent := time.Since(s.failed) < pause
+	s.mu.Unlock()
+	if recent {
+		return errRecent
+	}
+	err := s.create(ctx)
+	if err != nil {
+		s.mu.Lock()
+		s.failed = time.Now()
+		s.mu.Unlock()
+	}
+	return err
+}
+
+func (s *service) create(ctx context.Context) error {
 	throwaway := &gophercloud.ServiceClient{Endpoint: s.client.Endpoint, ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.fresh}}
 	result := tokens.Create(ctx, throwaway, &s.login)
 	if result.Err != nil {
@@ -108,7 +137,7 @@ func (s *service) renew(ctx context.Context) error {
 // validate asks Keystone about a token. The error is ErrUnknown or ErrUnavailable.
 func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	if err := s.renew(ctx); err != nil {
-		return nil, unavailable(ctx, "log in", err)
+		return nil, s.unavailable(ctx, "log in", err)
 	}
 	var body struct {
 		Token *answer `json:"token"`
@@ -126,13 +155,19 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 		err = ErrAnswer
 		fallthrough
 	case err != nil:
-		return nil, unavailable(ctx, "validate a token", err)
+		return nil, s.unavailable(ctx, "validate a token", err)
 	}
 	return body.Token, nil
 }
 
-// unavailable logs what ails Keystone, without bodies: the transport drops them.
-func unavailable(ctx context.Context, doing string, err error) error {
+// unavailable logs what ails Keystone, now and then, and without bodies: the transport drops them.
+func (s *service) unavailable(ctx context.Context, doing string, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.logged) < pause {
+		return ErrUnavailable
+	}
+	s.logged = time.Now()
 	klog.FromContext(ctx).Error(err, "Keystone cannot be asked", "doing", doing)
 	return ErrUnavailable
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
+// maxRedirects bounds those of one request.
+const maxRedirects = 5
+
 // Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value is
 // ready for use, and safe for concurrent use.
 type Clients struct {
@@ -35,7 +38,13 @@ func (c *Clients) client(ca string) (*http.Client, error) {
 	}
 	client := &http.Client{
 		Timeout:   fetchTimeout,
-		Transport: outbound.Capped(utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config})),
+		Transport: outbound.Capped(utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config, MaxResponseHeaderBytes: outbound.MaxHeaderBytes})),
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.URL.Scheme != "https" || len(via) >= maxRedirects {
+				return outbound.ErrRedirect
+			}
+			return nil
+		},
 	}
 	if c.byCA == nil {
 		c.byCA = map[string]*http.Client{}

@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
 const (
@@ -25,6 +28,11 @@ const (
 	// refetchAfter is the least time between two fetches for the sake of tokens whose key is not
 	// known, which anybody can send; and between two attempts that fail.
 	refetchAfter = 5 * time.Second
+	// staleAfter is how long a request waits for fresh keys where stale ones would do.
+	staleAfter = time.Second
+	// maxKeys bounds the keys of an issuer: each may have to be tried for a token that names none, which
+	// anybody can send. The largest sets known hold a dozen.
+	maxKeys = 64
 	// fetchTimeout bounds one fetch of discovery document and keys.
 	fetchTimeout = 10 * time.Second
 )
@@ -70,23 +78,45 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	if payload, ok := verify(signed, keys); ok {
-		return payload, nil
+	if payload, ok := verify(ctx, signed, keys); ok {
+		return payload, checkPayload(payload)
 	}
 	// Perhaps the provider has new keys.
 	if keys, err = k.again(ctx); err != nil {
 		return nil, ErrSignature
 	}
-	if payload, ok := verify(signed, keys); ok {
-		return payload, nil
+	if payload, ok := verify(ctx, signed, keys); ok {
+		return payload, checkPayload(payload)
 	}
 	return nil, ErrSignature
 }
 
-func verify(signed *jose.JSONWebSignature, keys []jose.JSONWebKey) ([]byte, bool) {
-	id := signed.Signatures[0].Header.KeyID
+// checkPayload refuses distributed claims (OpenID Connect Core 1.0, section 5.6.2), for which
+// upstream's authenticator would ask any server that the token names, with nothing to bound that.
+func checkPayload(payload []byte) error {
+	if !bytes.Contains(payload, []byte("_claim_names")) && !bytes.ContainsRune(payload, '\\') {
+		return nil
+	}
+	var claims map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return ErrMalformed
+	}
+	if _, distributed := claims["_claim_names"]; distributed {
+		return ErrDistributed
+	}
+	return nil
+}
+
+func verify(ctx context.Context, signed *jose.JSONWebSignature, keys []jose.JSONWebKey) ([]byte, bool) {
+	header := signed.Signatures[0].Header
 	for i := range keys {
-		if id == "" || id == keys[i].KeyID {
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		if alg := keys[i].Algorithm; alg != "" && alg != header.Algorithm {
+			continue
+		}
+		if header.KeyID == "" || header.KeyID == keys[i].KeyID {
 			if payload, err := signed.Verify(keys[i].Key); err == nil {
 				return payload, true
 			}
@@ -104,8 +134,13 @@ func (k *keySet) current(ctx context.Context) ([]jose.JSONWebKey, error) {
 	case keys != nil && age < keysFresh:
 		return keys, nil
 	case !failing:
+		waiting, cancel := ctx, context.CancelFunc(func() {})
+		if keys != nil && age < keysStale {
+			waiting, cancel = context.WithTimeout(ctx, staleAfter)
+		}
+		defer cancel()
 		var fetched []jose.JSONWebKey
-		if fetched, err = k.fetch(ctx); err == nil {
+		if fetched, err = k.fetch(waiting); err == nil {
 			return fetched, nil
 		}
 	}
@@ -131,7 +166,7 @@ func (k *keySet) again(ctx context.Context) ([]jose.JSONWebKey, error) {
 
 // fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts.
 func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
-	flight := k.flights.DoChan("", func() (any, error) {
+	flight := k.flights.DoChan("", outbound.Recover(ErrKeys, func() (any, error) {
 		ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
 		defer cancel()
 		keys, err := k.download(ctx)
@@ -144,7 +179,7 @@ func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 		k.keys, k.fetched = keys, k.now()
 		return keys, nil
-	})
+	}))
 	select {
 	case result := <-flight:
 		if result.Err != nil {
@@ -177,11 +212,19 @@ func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	if err := k.get(ctx, document.Keys, &set); err != nil {
 		return nil, err
 	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("%w: more than %d keys", ErrKeys, maxKeys)
+	}
 	keys := []jose.JSONWebKey{}
 	for _, raw := range set.Keys {
+		var private struct {
+			D json.RawMessage `json:"d"`
+			K json.RawMessage `json:"k"`
+		}
 		var key jose.JSONWebKey
-		// A key of a type that we do not know is passed over (RFC 7517, section 5).
-		if json.Unmarshal(raw, &key) == nil && key.Valid() && key.IsPublic() && key.Use != "enc" {
+		// A key of a type that we do not know is passed over (RFC 7517, section 5), and so is a secret one.
+		if json.Unmarshal(raw, &private) == nil && private.D == nil && private.K == nil &&
+			json.Unmarshal(raw, &key) == nil && key.Valid() && key.IsPublic() && key.Use != "enc" {
 			keys = append(keys, key)
 		}
 	}

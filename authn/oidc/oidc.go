@@ -36,6 +36,7 @@ var (
 	ErrRule        = errors.New("a claim or user validation rule failed")
 	ErrTenant      = errors.New("no single tenant in the claims")
 	ErrMapping     = errors.New("a claim mapping failed")
+	ErrDistributed = errors.New("distributed claims are not supported")
 	ErrRefused     = errors.New("token refused")
 )
 
@@ -84,14 +85,8 @@ func New(ctx context.Context, o Options) *Authenticator {
 	return a
 }
 
-// Issuers are the values of iss that [Authenticator.AuthenticateToken] claims: the issuer, and the
-// form without a scheme that Google's tokens have (OpenID Connect Core 1.0, section 15.6.2).
-func (a *Authenticator) Issuers() []string {
-	if a.issuer == "https://accounts.google.com" {
-		return []string{a.issuer, "accounts.google.com"}
-	}
-	return []string{a.issuer}
-}
+// Issuers are the values of iss that [Authenticator.AuthenticateToken] claims.
+func (a *Authenticator) Issuers() []string { return []string{a.issuer} }
 
 // AuthenticateToken implements [authenticator.Token].
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -113,6 +108,8 @@ var reasons = []struct {
 	reason error
 }{
 	{"failed to verify signature: " + ErrKeys.Error(), ErrKeys},
+	{"failed to verify signature: " + ErrDistributed.Error(), ErrDistributed},
+	{"failed to verify signature: " + ErrMalformed.Error(), ErrMalformed},
 	{"failed to verify signature", ErrSignature},
 	{"unsupported algorithm", ErrAlgorithm},
 	{"malformed jwt", ErrMalformed},

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,6 +146,77 @@ func TestBadProviders(t *testing.T) {
 	}
 }
 
+// TestKeySets: what a provider serves as keys is bounded, and none of it a secret.
+func TestKeySets(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	for name, c := range map[string]struct {
+		change func(jwks []any) []any
+		want   error
+	}{
+		"one key":             {func(k []any) []any { return k }, nil},
+		"an unknown key type": {func(k []any) []any { return append(k, map[string]any{"kty": "LWE", "kid": "x"}) }, nil},
+		"a shared secret":     {func([]any) []any { return []any{map[string]any{"kty": "oct", "k": "c2VjcmV0", "kid": key.ID}} }, oidc.ErrSignature},
+		"a private key": {func(k []any) []any {
+			k[0].(map[string]any)["d"] = "c2VjcmV0"
+			return k
+		}, oidc.ErrSignature},
+		"a key for encryption": {func(k []any) []any {
+			k[0].(map[string]any)["use"] = "enc"
+			return k
+		}, oidc.ErrSignature},
+		"too many keys": {func(k []any) []any { return slices.Repeat(k, 65) }, oidc.ErrKeys},
+		"no keys":       {func([]any) []any { return nil }, oidc.ErrSignature},
+	} {
+		issuer, a, _ := open(t, key)
+		issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
+			document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
+			if r.URL.Path == "/keys" {
+				document = map[string]any{"keys": c.change([]any{key.JWK()})}
+			}
+			_ = json.NewEncoder(w).Encode(document)
+		})
+		if _, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL()))); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestDistributedClaims are refused before anybody is asked for them.
+func TestDistributedClaims(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	issuer, a, _ := open(t, key)
+	asked := atomic.Bool{}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
+	defer elsewhere.Close()
+	c := claims(issuer.URL())
+	delete(c, "groups")
+	c["_claim_names"], c["_claim_sources"] = map[string]any{"groups": "s"}, map[string]any{"s": map[string]any{"endpoint": elsewhere.URL}}
+	payload, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{string(payload), strings.Replace(string(payload), "_claim_names", `\u005fclaim_names`, 1)} {
+		token, err := key.Sign(key.Header(), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusedWith(t, a, token, oidc.ErrDistributed)
+	}
+	if asked.Load() {
+		t.Error("a server that the token names was asked")
+	}
+}
+
+// TestRedirects are followed to https only.
+func TestRedirects(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	issuer, a, _ := open(t, key)
+	issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+	})
+	refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
+}
+
 // TestAHangingProvider holds a request no longer than the request itself lasts.
 func TestAHangingProvider(t *testing.T) {
 	key := authntest.MustKey("ES256")
@@ -162,15 +236,16 @@ func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
 	for name, change := range map[string]func(map[string]any){
-		"audience":  func(c map[string]any) { c["aud"] = canary },
-		"expired":   func(c map[string]any) { c["exp"] = 1; c["jti"] = canary },
-		"no expiry": func(c map[string]any) { c["exp"] = canary },
-		"not yet":   func(c map[string]any) { c["nbf"] = 4102444800; c["jti"] = canary },
-		"user name": func(c map[string]any) { c["sub"] = map[string]any{canary: canary} },
-		"groups":    func(c map[string]any) { c["groups"] = map[string]any{canary: canary} },
-		"tenant":    func(c map[string]any) { c["org"] = map[string]any{canary: canary} },
-		"no tenant": func(c map[string]any) { delete(c, "org"); c["jti"] = canary },
-		"names":     func(c map[string]any) { delete(c, "groups"); c["_claim_names"] = canary },
+		"audience":      func(c map[string]any) { c["aud"] = canary },
+		"expired":       func(c map[string]any) { c["exp"] = 1; c["jti"] = canary },
+		"no expiry":     func(c map[string]any) { c["exp"] = canary },
+		"not yet":       func(c map[string]any) { c["nbf"] = 4102444800; c["jti"] = canary },
+		"user name":     func(c map[string]any) { c["sub"] = map[string]any{canary: canary} },
+		"groups":        func(c map[string]any) { c["groups"] = map[string]any{canary: canary} },
+		"tenant":        func(c map[string]any) { c["org"] = map[string]any{canary: canary} },
+		"no tenant":     func(c map[string]any) { delete(c, "org"); c["jti"] = canary },
+		"names":         func(c map[string]any) { delete(c, "groups"); c["_claim_names"] = canary },
+		"names of none": func(c map[string]any) { c["_claim_names"] = map[string]any{canary: canary} },
 		"sources": func(c map[string]any) {
 			delete(c, "groups")
 			c["_claim_names"] = map[string]any{"groups": canary}

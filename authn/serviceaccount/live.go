@@ -102,5 +102,5 @@ func lookupError(kind string, err error) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: %s", ErrGone, kind)
 	}
-	return fmt.Errorf("look up the token's %s: %w", kind, err)
+	return fmt.Errorf("%w: %s", ErrLookup, kind) // the client's error may name objects
 }

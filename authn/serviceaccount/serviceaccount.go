@@ -46,6 +46,7 @@ var (
 	ErrClaims         = errors.New("claims name no service account")
 	ErrBinding        = errors.New("token bound to what cannot be checked")
 	ErrGone           = errors.New("what the token is bound to is gone")
+	ErrLookup         = errors.New("what the token is bound to cannot be looked up")
 	ErrInvalidated    = errors.New("token was invalidated")
 	ErrTenantClaim    = errors.New("tenant claim is not the owner of the namespace")
 	ErrNoTenantClaim  = errors.New("no tenant claim")
@@ -120,18 +121,28 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if err != nil {
 		return nil, false, err
 	}
-	id, err := a.o.Owner(ctx, account.Namespace)
-	if err != nil {
-		return nil, false, err
-	}
-	if err := a.checkTenant(c, id); err != nil {
-		return nil, false, err
-	}
-	u := &identity{Info: tenant.Bind(account.UserInfo(), id), a: a, claims: c, id: id, sum: sha256.Sum256([]byte(token))}
+	u := &identity{a: a, claims: c, sum: sha256.Sum256([]byte(token))}
+	// Objects first: whoever keeps a token of what is gone asks no further questions by it.
 	if err := u.objects(ctx); err != nil {
 		return nil, false, err
 	}
+	if u.id, err = a.owner(ctx, account.Namespace); err != nil {
+		return nil, false, err
+	}
+	if err := a.checkTenant(c, u.id); err != nil {
+		return nil, false, err
+	}
+	u.Info = tenant.Bind(account.UserInfo(), u.id)
 	return &authenticator.Response{User: u, Audiences: audiences}, true, nil
+}
+
+// owner is Options.Owner, with nothing of the caller in its errors.
+func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID, error) {
+	id, err := a.o.Owner(ctx, namespace)
+	if err != nil && !errors.Is(err, tenant.ErrInvalid) {
+		return tenant.ID{}, ErrLookup
+	}
+	return id, err
 }
 
 // check holds the registered claims and returns the audiences that the token is for.
@@ -185,14 +196,14 @@ type identity struct {
 
 // Live refuses an identity whose namespace has another owner by now, or whose objects are gone.
 func (i *identity) Live(ctx context.Context) error {
-	owner, err := i.a.o.Owner(ctx, i.claims.namespace())
-	if err != nil {
+	if err := i.objects(ctx); err != nil {
 		return err
 	}
-	if owner != i.id {
-		return ErrTenantClaim
+	owner, err := i.a.owner(ctx, i.claims.namespace())
+	if err == nil && owner != i.id {
+		err = ErrTenantClaim
 	}
-	return i.objects(ctx)
+	return err
 }
 
 // objects looks at the live objects, and notes in the audit event what upstream notes of tokens

@@ -164,7 +164,7 @@ func TestLive(t *testing.T) {
 		"another owner":    {func(c *cluster) { c.owner = "b" }, serviceaccount.ErrTenantClaim},
 		"made again":       {func(c *cluster) { c.uid = "v" }, serviceaccount.ErrGone},
 		"deleted":          {func(c *cluster) { c.gone = true }, serviceaccount.ErrGone},
-		"a lookup fails":   {func(c *cluster) { c.err = context.DeadlineExceeded }, context.DeadlineExceeded},
+		"a lookup fails":   {func(c *cluster) { c.err = context.DeadlineExceeded }, serviceaccount.ErrLookup},
 		"no owner anymore": {func(c *cluster) { c.owner = "All" }, tenant.ErrInvalid},
 	} {
 		c := &cluster{owner: "a", uid: "u"}

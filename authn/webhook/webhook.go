@@ -3,15 +3,20 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -70,7 +75,8 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 		}
 		config.Timeout = timeout
 		config.QPS = -1 // the gate bounds
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return noting(outbound.Discreet(next)) })
+		config.WarningHandler = rest.NoWarnings{}
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reading(outbound.Discreet(next)) })
 		return webhook.New(config, "v1", o.Audiences, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 2})
 	}, report)
 	if err != nil {
@@ -99,7 +105,7 @@ func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, limited := authenticator.AudiencesFrom(ctx)
 	// Quoted, so that no token and audience together read as another token.
-	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences), func() (any, error) {
+	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences), outbound.Recover(ErrNotAuthenticated, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if limited {
@@ -110,7 +116,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 		}
 		defer a.gate.Leave()
 		return a.review(ctx, token)
-	})
+	}))
 	select {
 	case result := <-flight:
 		if result.Err != nil {
@@ -156,14 +162,32 @@ func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error
 // answeredKey is the key of a context's *bool that becomes true when the service answers.
 type answeredKey struct{}
 
-// noting tells a service that says no from one that cannot be asked: upstream's errors do not.
-func noting(next http.RoundTripper) http.RoundTripper {
+// reading reads an answer and hands on no more than its status: upstream's client logs what it cannot
+// decode, which may be the token. It also tells a service that says no from one that cannot be asked,
+// which upstream's errors do not.
+func reading(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
-		if answered, is := req.Context().Value(answeredKey{}).(*bool); is && err == nil && resp.StatusCode < 300 {
+		if err != nil || resp.StatusCode >= 300 {
+			return resp, err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if answered, is := req.Context().Value(answeredKey{}).(*bool); is {
 			*answered = true
 		}
-		return resp, err
+		said := authenticationv1.TokenReview{}
+		if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
+			said.Status = authenticationv1.TokenReviewStatus{} // not authenticated
+		}
+		said.Status.Error = ""
+		body, err := json.Marshal(authenticationv1.TokenReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: said.Status})
+		if err != nil {
+			return nil, err
+		}
+		resp.Header = http.Header{"Content-Type": {"application/json"}}
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		return resp, nil
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/webhook"
@@ -209,6 +211,61 @@ func TestCompile(t *testing.T) {
 			t.Errorf("Compile(%q) = %p", text, of)
 		}
 	}
+}
+
+// TestNothingSecretIsTold: a service that answers with the token gets it into no log and no error.
+func TestNothingSecretIsTold(t *testing.T) {
+	var log lockedBuffer
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"v": "7", "logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	klog.SetOutput(&log)
+	defer klog.SetOutput(io.Discard)
+	const canary = "CANARY"
+	for name, answer := range map[string]string{
+		"as a kind":    `{"kind":"CANARY","apiVersion":"v1"}`,
+		"as a version": `{"kind":"TokenReview","apiVersion":"CANARY/v1"}`,
+		"as an error":  `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"error":"CANARY"}}`,
+		"as text":      canary,
+		"as a status":  `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"CANARY","reason":"CANARY"}`,
+	} {
+		for _, code := range []int{200, 400, 401, 500} {
+			a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Warning", `299 - "CANARY"`)
+				w.WriteHeader(code)
+				_, _ = io.WriteString(w, answer)
+			})
+			if _, ok, err := a.AuthenticateToken(t.Context(), canary); ok || strings.Contains(err.Error(), canary) {
+				t.Errorf("%s, %d: %v, %v", name, code, ok, err)
+			}
+		}
+	}
+	klog.Flush()
+	if text := log.String(); strings.Contains(text, canary) || text == "" {
+		t.Errorf("the log: %q", text)
+	}
+}
+
+// lockedBuffer is written by klog's goroutines and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // TestOpenRefuses services that would get tokens in clear or unverified.

@@ -26,7 +26,12 @@ var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
 type claimed struct {
 	issuers, prefixes map[string]string // to the source's name
 	opaque, keystone  string            // the source's name
+	legacy            bool              // a serviceAccount source was seen
 }
+
+// legacyIssuer is the issuer of the tokens in Secrets (k8s.io/kubernetes pkg/serviceaccount/legacy.go,
+// v1.37.1).
+const legacyIssuer = "kubernetes/serviceaccount"
 
 // token validates the settings of src that tokens go by.
 func (c *claimed) token(src *Source, may tenant.Set, path *field.Path) field.ErrorList {
@@ -46,6 +51,10 @@ func (c *claimed) token(src *Source, may tenant.Set, path *field.Path) field.Err
 			}
 		}
 		errs = append(errs, c.issuer(s.Issuer, src.Name, p.Child("issuer"))...)
+		if !c.legacy { // the first of the kind
+			c.legacy = true
+			errs = append(errs, c.issuer(legacyIssuer, src.Name, p)...)
+		}
 	case src.OIDC != nil:
 		p := path.Child("oidc")
 		errs = append(errs, validateOIDC(src.OIDC, may, p)...)
@@ -72,8 +81,11 @@ func (c *claimed) token(src *Source, may tenant.Set, path *field.Path) field.Err
 }
 
 func (c *claimed) issuer(issuer, name string, path *field.Path) field.ErrorList {
-	if issuer == "" {
+	switch issuer {
+	case "":
 		return nil
+	case "accounts.google.com": // read as the other form
+		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
 	}
 	if by, taken := c.issuers[issuer]; taken {
 		return field.ErrorList{field.Forbidden(path, "source "+by+" already has this issuer")}

@@ -4,13 +4,20 @@ package outbound
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"runtime/debug"
+
+	"k8s.io/klog/v2"
 )
 
 // MaxBytes bounds the body of an answer: a hundred times the largest seen (a key set of a public
 // provider), and small enough that many at once are no danger.
 const MaxBytes = 1 << 20
+
+// MaxHeaderBytes bounds the headers of an answer.
+const MaxHeaderBytes = 64 << 10
 
 // Errors of the transports and the gate; to be tested with [errors.Is].
 var (
@@ -78,6 +85,21 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 		return 0, ErrTooLarge
 	}
 	return n, err
+}
+
+// Recover returns f with a panic turned into an error: in a flight, which is a goroutine of its own, it
+// would end the server.
+func Recover[T any](err error, f func() (T, error)) func() (T, error) {
+	return func() (result T, problem error) {
+		defer func() {
+			if crash := recover(); crash != nil {
+				// The value may hold what came from outside.
+				klog.ErrorS(nil, "Recovered from a panic", "type", fmt.Sprintf("%T", crash), "stack", string(debug.Stack()))
+				problem = err
+			}
+		}()
+		return f()
+	}
 }
 
 // Gate bounds how many requests are under way at once, so that a server that hangs holds no more

@@ -31,33 +31,59 @@ const maxDepth = 32
 // Token is what can be seen of a bearer token. The zero value is an opaque token.
 type Token struct {
 	// JWT says that the token has the form of a signed (RFC 7515, section 7.1) or encrypted (RFC
-	// 7516) JSON Web Token. It is then never to be shown to a service for opaque tokens.
+	// 7516) JSON Web Token, by its payload or by its header. It is then never to be shown to a service for opaque tokens.
 	JWT bool
 	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings.
 	Issuer, Subject, ID string
-	// IssuedAt and Expires are the claims iat and exp; zero if absent or no times.
+	// IssuedAt and Expires are the claims iat and exp; zero if absent.
 	IssuedAt, Expires time.Time
+
+	badTime bool // a claim that must be a time is none
 }
+
+// Google's tokens have two forms of one issuer (OpenID Connect Core 1.0, section 15.6.2), which
+// upstream takes for one too.
+const google, googleOlder = "https://accounts.google.com", "accounts.google.com"
 
 // Read looks at a token. With ErrDuplicate the token's Issuer is set, if it has one, so that the
 // source that it speaks of can refuse it.
 func Read(token string) (Token, error) {
-	header, rest, found := strings.Cut(token, ".")
-	dots := strings.Count(rest, ".")
-	if !found || dots != 1 && dots != 3 || !beginsObject(header) {
+	header, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	switch strings.Count(token, ".") {
+	case 2, 4:
+	default:
 		return Token{}, nil
 	}
-	t := Token{JWT: true}
-	payload, _, _ := strings.Cut(rest, ".")
+	// Upstream's authenticators look at nothing but the payload (untrustedIssuer, k8s.io/apiserver
+	// plugin/pkg/authenticator/token/oidc, v0.37.1), so no header may hide one.
 	data, err := base64.RawURLEncoding.DecodeString(payload)
-	if err != nil {
-		return t, ErrMalformed
+	data = bytes.Trim(data, " \t\r\n")
+	if err != nil || !json.Valid(data) || data[0] != '{' {
+		if beginsObject(header) {
+			return Token{JWT: true}, ErrMalformed
+		}
+		return Token{}, nil
 	}
 	// What follows need not be careful about syntax.
-	if data = bytes.Trim(data, " \t\r\n"); !json.Valid(data) || data[0] != '{' {
-		return t, ErrMalformed
+	t := Token{JWT: true}
+	err = (&scanner{data: data, claim: t.claim}).object(0)
+	if err == nil && t.badTime {
+		err = ErrMalformed
 	}
-	return t, (&scanner{data: data, claim: t.claim}).object(0)
+	return t, err
+}
+
+// IsVisible reports whether a token holds nothing but visible ASCII characters. Some readers skip
+// white space within a token (jose.ParseSigned), so that it would be one thing to them and another
+// to us; RFC 6750, section 2.1 allows none.
+func IsVisible(token string) bool {
+	for i := range len(token) {
+		if c := token[i]; c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 // beginsObject reports whether a header decodes to something that begins as a JSON object does.
@@ -81,15 +107,19 @@ func isVariant(key string) bool {
 func (t *Token) claim(key string, raw []byte) {
 	switch key {
 	case "iss":
-		t.Issuer = text(raw)
+		if t.Issuer = text(raw); t.Issuer == googleOlder {
+			t.Issuer = google
+		}
 	case "sub":
 		t.Subject = text(raw)
 	case "jti":
 		t.ID = text(raw)
 	case "iat":
-		t.IssuedAt = numericDate(raw)
+		t.IssuedAt = t.time(raw)
 	case "exp":
-		t.Expires = numericDate(raw)
+		t.Expires = t.time(raw)
+	case "nbf":
+		t.time(raw)
 	}
 }
 
@@ -106,10 +136,12 @@ func text(raw []byte) string {
 	return s
 }
 
-// numericDate is a JSON number of seconds (RFC 7519, section 2), rounded down; zero if it is none.
-func numericDate(raw []byte) time.Time {
+// time is a JSON number of seconds (RFC 7519, section 2), rounded down. Some readers take texts too, and
+// would know of an end that we do not.
+func (t *Token) time(raw []byte) time.Time {
 	seconds, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || math.Abs(seconds) > 1<<40 {
+		t.badTime = true
 		return time.Time{}
 	}
 	return time.Unix(int64(math.Floor(seconds)), 0)

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,19 +39,20 @@ func (i *issuer) GenerateToken(ctx context.Context, public *jwt.Claims, private 
 	if err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
-	claims[tenant.ExtraKey] = id.String()
+	if claims[tenant.ExtraKey], err = json.Marshal(id.String()); err != nil {
+		return "", fmt.Errorf("issue a token: %w", err)
+	}
 	return i.next.GenerateToken(ctx, public, claims)
 }
 
 // membersOf returns the members that private claims, a struct that upstream does not export, have as
-// JSON.
-func membersOf(private any) (map[string]any, error) {
+// JSON. They are left as they stand: upstream's encoder is a copy of encoding/json that would make
+// texts of its numbers.
+func membersOf(private any) (map[string]json.RawMessage, error) {
 	data, err := json.Marshal(private)
 	if err != nil {
 		return nil, err
 	}
-	claims := map[string]any{}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	return claims, dec.Decode(&claims)
+	claims := map[string]json.RawMessage{}
+	return claims, json.Unmarshal(data, &claims)
 }

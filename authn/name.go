@@ -1,0 +1,68 @@
+package authn
+
+import (
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// shortNames are those of the attributes that OpenSSL writes by name (crypto/objects).
+var shortNames = map[string]string{
+	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "street",
+	"2.5.4.10": "O", "2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.13": "description", "2.5.4.15": "businessCategory", "2.5.4.17": "postalCode",
+	"2.5.4.41": "name", "2.5.4.42": "GN", "2.5.4.43": "initials", "2.5.4.44": "generationQualifier", "2.5.4.46": "dnQualifier",
+	"2.5.4.65": "pseudonym", "2.5.4.97": "organizationIdentifier",
+	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress",
+}
+
+// distinguishedName writes a name (RFC 5280, section 4.1.2.4) in the form of RFC 2253 as "openssl
+// -nameopt RFC2253" does: the last part first, and everything beyond ASCII escaped. The standard
+// library's pkix.Name.String sorts the parts, and knows fewer of them. It is empty for what is no name.
+func distinguishedName(der []byte) string {
+	var name pkix.RDNSequence
+	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {
+		return ""
+	}
+	parts := make([]string, 0, len(name))
+	for _, rdn := range slices.Backward(name) {
+		values := make([]string, 0, len(rdn))
+		for _, a := range slices.Backward(rdn) {
+			values = append(values, attribute(a))
+		}
+		parts = append(parts, strings.Join(values, "+"))
+	}
+	return strings.Join(parts, ",")
+}
+
+func attribute(a pkix.AttributeTypeAndValue) string {
+	name, known := shortNames[a.Type.String()]
+	text, isText := a.Value.(string)
+	if known && isText && utf8.ValidString(text) {
+		return name + "=" + escapeValue(text)
+	}
+	der, err := asn1.Marshal(a.Value)
+	if err != nil {
+		return ""
+	}
+	return a.Type.String() + "=#" + strings.ToUpper(hex.EncodeToString(der))
+}
+
+// escapeValue escapes what RFC 2253, section 2.4 says, and bytes that are not visible ASCII.
+func escapeValue(text string) string {
+	var out strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case strings.IndexByte(`,+"\<>;`, c) >= 0, c == '#' && i == 0, c == ' ' && (i == 0 || i == len(text)-1):
+			_, _ = out.WriteString(`\` + string(c))
+		case c < ' ' || c >= 0x7f:
+			_, _ = fmt.Fprintf(&out, `\%02X`, c)
+		default:
+			_ = out.WriteByte(c)
+		}
+	}
+	return out.String()
+}
