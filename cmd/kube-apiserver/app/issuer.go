@@ -39,20 +39,25 @@ func (i *issuer) GenerateToken(ctx context.Context, public *jwt.Claims, private 
 	if err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
-	if claims[tenant.ExtraKey], err = json.Marshal(id.String()); err != nil {
-		return "", fmt.Errorf("issue a token: %w", err)
-	}
+	claims[tenant.ExtraKey] = id.String()
 	return i.next.GenerateToken(ctx, public, claims)
 }
 
 // membersOf returns the members that private claims, a struct that upstream does not export, have as
 // JSON. They are left as they stand: upstream's encoder is a copy of encoding/json that would make
 // texts of its numbers.
-func membersOf(private any) (map[string]json.RawMessage, error) {
+func membersOf(private any) (map[string]any, error) {
 	data, err := json.Marshal(private)
 	if err != nil {
 		return nil, err
 	}
-	claims := map[string]json.RawMessage{}
-	return claims, json.Unmarshal(data, &claims)
+	members := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, err
+	}
+	claims := make(map[string]any, len(members)+1)
+	for name, value := range members {
+		claims[name] = value
+	}
+	return claims, nil
 }

@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// everything exists.
+type everything struct{}
+
+func (everything) GetServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{UID: "u"}}, nil
+}
+
+func (everything) GetPod(context.Context, string, string) (*corev1.Pod, error) {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}}, nil
+}
+
+func (everything) GetSecret(context.Context, string, string) (*corev1.Secret, error) {
+	return &corev1.Secret{}, nil
+}
+
+func (everything) GetNode(context.Context, string) (*corev1.Node, error) { return &corev1.Node{}, nil }
+
+func (everything) GetValidatingWebhookConfiguration(context.Context, string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	return nil, errors.New("none")
+}
+
+func (everything) GetMutatingWebhookConfiguration(context.Context, string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	return nil, errors.New("none")
+}
+
+// TestIssuer: what upstream would issue, and the tenant; upstream's own authenticator takes it, as other
+// servers of the cluster must.
+func TestIssuer(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const iss = "https://kubernetes.default.svc"
+	next, err := serviceaccount.JWTTokenGenerator(iss, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	getter, err := serviceaccount.StaticPublicKeysGetter([]any{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := serviceaccount.JWTTokenAuthenticator([]string{iss}, getter, []string{iss}, serviceaccount.NewValidator(everything{}))
+	down := errors.New("down")
+	owners := map[string]error{"a--web": nil, "nobodys": fmt.Errorf("%w: nobody's", tenant.ErrInvalid), "unknown": down}
+	i := &issuer{next, func(_ context.Context, namespace string) (tenant.ID, error) {
+		if err := owners[namespace]; err != nil {
+			return tenant.ID{}, err
+		}
+		return tenant.Parse("a")
+	}}
+	for namespace, ownerErr := range owners {
+		// A Pod's token of an hour carries the time after which to warn of it, a number.
+		public, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"}},
+			&core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}}, nil, nil, nil, nil, 31536000, 3607, []string{iss}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := i.GenerateToken(t.Context(), public, private)
+		if errors.Is(ownerErr, down) {
+			if err == nil {
+				t.Errorf("%s: a token although the owner is not known", namespace)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok, err := theirs.AuthenticateToken(t.Context(), token); !ok {
+			t.Errorf("%s: upstream refuses the token: %v", namespace, err)
+		}
+		plain, err := next.GenerateToken(t.Context(), public, private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := members(t, token), members(t, plain)
+		if ownerErr == nil {
+			want[tenant.ExtraKey] = "a"
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", namespace, diff)
+		}
+	}
+}
+
+func members(t *testing.T, token string) map[string]any {
+	t.Helper()
+	data, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]any{}
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
