@@ -33,6 +33,7 @@ type generation struct {
 	namespace     namespace.Interface
 	clientCAs     []func() []byte // of the x509 sources
 	issuers       oidc.Clients
+	compiler      func() authenticationcel.Compiler // for the issuers' claims
 	stop          context.CancelFunc
 }
 
@@ -95,7 +96,7 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 			stop()
 		}
 	}()
-	g := &generation{stop: stop}
+	g := &generation{stop: stop, compiler: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(b.compiler()) })}
 	names := systemNames(config)
 	g.boundary = b.boundary(&config.Authorization, names)
 	subject := g.boundary.Subjects.Of

@@ -75,7 +75,7 @@ func (b *builder) oidc(ctx context.Context, config *v1alpha1.OIDC, s *authn.Sour
 	if err != nil {
 		return err
 	}
-	a := oidc.New(ctx, oidc.Options{JWT: jwt, Compiler: b.compiler(), Clients: &g.issuers, Now: b.Now})
+	a := oidc.New(ctx, oidc.Options{JWT: jwt, Compiler: g.compiler(), Clients: &g.issuers, Now: b.Now})
 	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
 	return nil
 }

@@ -44,7 +44,7 @@ var (
 type Options struct {
 	// JWT is upstream's configuration, valid, with a mapping of the extra tenant.ExtraKey.
 	JWT apiserver.JWTAuthenticator
-	// Compiler of CEL, shared by all issuers: it is expensive to make. Required.
+	// Compiler of CEL, shared by all issuers, best one of [NewCompiler]: it is expensive to make. Required.
 	Compiler authenticationcel.Compiler
 	// Clients to fetch keys with, shared by all issuers. Required.
 	Clients *Clients

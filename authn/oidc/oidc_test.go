@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
+var compiler = sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(authenticationcel.NewDefaultCompiler()) })
 
 // config maps sub, groups and org of an issuer.
 func config(url, ca string) apiserver.JWTAuthenticator {
@@ -143,6 +143,31 @@ func TestBadProviders(t *testing.T) {
 			issuer.Fail(fault)
 			refusedWith(t, a, key.MustSign(claims(issuer.URL())), oidc.ErrKeys)
 		})
+	}
+}
+
+// TestCompilerKeepsKindsApart: an expression that is good for a mapping is not therefore good for a rule,
+// and what goes with an expression is not shared.
+func TestCompilerKeepsKindsApart(t *testing.T) {
+	c := compiler()
+	for range 2 {
+		for key, e := range map[string]authenticationcel.ExpressionAccessor{
+			"one": &authenticationcel.ExtraMappingExpression{Key: "one", Expression: "claims.x"}, "two": &authenticationcel.ExtraMappingExpression{Key: "two", Expression: "claims.x"},
+		} {
+			r, err := c.CompileClaimsExpression(e)
+			if err != nil || r.ExpressionAccessor.(*authenticationcel.ExtraMappingExpression).Key != key {
+				t.Errorf("%s: %+v, %v", key, r.ExpressionAccessor, err)
+			}
+		}
+		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimValidationCondition{Expression: "'text'"}); err == nil {
+			t.Error("a rule that is no boolean was compiled")
+		}
+		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{Expression: "'text'"}); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{Expression: "claims.("}); err == nil {
+			t.Error("nonsense was compiled")
+		}
 	}
 }
 

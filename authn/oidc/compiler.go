@@ -1,0 +1,49 @@
+package oidc
+
+import (
+	"reflect"
+	"sync"
+
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+)
+
+// NewCompiler returns a compiler that compiles each expression once: ten thousand issuers with one mapping
+// share its program. What it keeps lives as long as itself. It is safe for concurrent use.
+func NewCompiler(next authenticationcel.Compiler) authenticationcel.Compiler {
+	return &compiler{next: next, claims: map[compiled]authenticationcel.CompilationResult{}}
+}
+
+type compiler struct {
+	next   authenticationcel.Compiler
+	mu     sync.Mutex
+	claims map[compiled]authenticationcel.CompilationResult
+}
+
+// compiled is what the result depends on: the text, and the kind of expression, which says what it must
+// return.
+type compiled struct {
+	kind reflect.Type
+	text string
+}
+
+// CompileClaimsExpression implements [authenticationcel.Compiler].
+func (c *compiler) CompileClaimsExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
+	key := compiled{reflect.TypeOf(e), e.GetExpression()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	result, known := c.claims[key]
+	if !known {
+		var err error
+		if result, err = c.next.CompileClaimsExpression(e); err != nil {
+			return result, err
+		}
+		c.claims[key] = result
+	}
+	result.ExpressionAccessor = e // with the key or the message that go with it
+	return result, nil
+}
+
+// CompileUserExpression implements [authenticationcel.Compiler].
+func (c *compiler) CompileUserExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
+	return c.next.CompileUserExpression(e)
+}
