@@ -99,7 +99,7 @@ func (b *builder) tokens(ctx context.Context, config *v1alpha1.CredentialFile, s
 		return err
 	}
 	go a.Run(ctx)
-	s.Token = a
+	s.Token, s.Match.Every = a, true
 	return nil
 }
 

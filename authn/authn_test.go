@@ -194,9 +194,9 @@ func TestOrder(t *testing.T) {
 			FrontProxy: &authn.Source{Hygiene: hygiene(t, "proxy", "a"), Request: ask("proxy", false, nil)},
 			Sources: []authn.Source{
 				{Hygiene: hygiene(t, "one", "a"), Request: ask("one", false, nil)},
-				{Hygiene: hygiene(t, "t1", "a"), Token: token},
+				{Hygiene: hygiene(t, "t1", "a"), Token: token, Match: authn.Match{Every: true}},
 				{Hygiene: hygiene(t, "two", "a"), Request: second},
-				{Hygiene: hygiene(t, "t2", "a"), Token: token},
+				{Hygiene: hygiene(t, "t2", "a"), Token: token, Match: authn.Match{Every: true}},
 			},
 			BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 				asked = append(asked, "built-in")
@@ -251,7 +251,7 @@ func TestTokens(t *testing.T) {
 		}
 		return nil, false, nil
 	})
-	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "tokens", "a"), Token: source}}})
+	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "tokens", "a"), Token: source, Match: authn.Match{Every: true}}}})
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 	websocket := func(token string) http.Header {
 		encoded := base64.RawURLEncoding.EncodeToString([]byte(token))

@@ -31,9 +31,10 @@ var errUnclaimed = errors.New("token of no source")
 // errNotAccepted is for a source that was chosen for a token and abstains: nobody else may have it.
 var errNotAccepted = errors.New("token not accepted")
 
-// Match says which tokens a source may be shown besides those that it looks up by itself. The zero
-// value is for sources that look every token up and show it to nobody.
+// Match says which tokens a source may be shown. The zero value is none.
 type Match struct {
+	// Every token is shown to a source that looks it up in what it holds itself, and to nobody else.
+	Every bool
 	// Issuers are the values of the claim iss of JSON Web Tokens. No two sources may have one.
 	Issuers []string
 	// Prefix begins tokens that are no JSON Web Tokens. No prefix may begin another.
@@ -42,10 +43,6 @@ type Match struct {
 	Form func(token string) bool
 	// Rest is all tokens that are no JSON Web Tokens, no bootstrap tokens and no other source's.
 	Rest bool
-}
-
-func (m *Match) isZero() bool {
-	return len(m.Issuers) == 0 && m.Prefix == "" && m.Form == nil && !m.Rest
 }
 
 // bootstrap is the form of bootstrap tokens (k8s.io/cluster-bootstrap token/api, v0.37.1), which are
@@ -100,7 +97,7 @@ func newTokens(c *Chain) *tokens {
 			d.byIssuer[issuer] = src
 		}
 		switch {
-		case s.Match.isZero():
+		case s.Match.Every:
 			d.lookups = append(d.lookups, src)
 		case s.Match.Prefix != "":
 			d.byPrefix = append(d.byPrefix, src)

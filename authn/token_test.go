@@ -64,7 +64,8 @@ func TestDispatch(t *testing.T) {
 	}
 	matches := map[string]authn.Match{
 		"rest":    {Rest: true},
-		"lookup":  {},
+		"lookup":  {Every: true},
+		"nothing": {},
 		"one":     {Issuers: []string{"https://one"}},
 		"several": {Issuers: []string{"https://two", "https://three"}},
 		"prefix":  {Prefix: "p-"},
