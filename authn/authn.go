@@ -109,6 +109,9 @@ func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 			audit.AddAuditAnnotations(req.Context(),
 				"authentication.kubetenant.dev/source", r.source,
 				"authentication.kubetenant.dev/refused", r.err.Error())
+			if r.credential != "" {
+				audit.AddAuditAnnotation(req.Context(), "authentication.kubetenant.dev/credential-id", r.credential)
+			}
 		}
 		return resp, ok, err
 	})

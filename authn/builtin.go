@@ -32,7 +32,7 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	}))
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		if _, _, err := tokens.AuthenticateRequest(req); errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
-			return nil, false, &refusal{builtInSource, err}
+			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)
 		if err != nil || !ok {
@@ -40,12 +40,12 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 		}
 		for _, group := range resp.User.GetGroups() {
 			if strings.HasPrefix(group, tenant.GroupPrefix) {
-				return nil, false, &refusal{builtInSource, ErrReservedGroup}
+				return nil, false, &refusal{source: builtInSource, err: ErrReservedGroup}
 			}
 		}
 		for key := range resp.User.GetExtra() {
 			if isOwnKey(key) {
-				return nil, false, &refusal{builtInSource, ErrReservedExtra}
+				return nil, false, &refusal{source: builtInSource, err: ErrReservedExtra}
 			}
 		}
 		return resp, ok, nil

@@ -101,6 +101,8 @@ func (h *Hygiene) qualifier(id tenant.ID) string {
 type refusal struct {
 	source string
 	err    error
+	// credential is the credential-id of a caller who was authenticated and is refused all the same.
+	credential string
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("source %q: %v", r.source, r.err) }
@@ -115,14 +117,14 @@ func refusalIn(err error) *refusal {
 // apply takes the three results of the source's authenticator and returns them cleaned.
 func (h *Hygiene) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
 	if err != nil {
-		return nil, false, &refusal{h.Source, err}
+		return nil, false, &refusal{source: h.Source, err: err}
 	}
 	if !ok {
 		return nil, false, nil
 	}
 	clean, err := h.clean(resp.User)
 	if err != nil {
-		return nil, false, &refusal{h.Source, err}
+		return nil, false, &refusal{source: h.Source, err: err}
 	}
 	return &authenticator.Response{User: clean, Audiences: resp.Audiences}, true, nil
 }

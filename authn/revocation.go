@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -104,6 +105,11 @@ func (r *Revocations) hasUser(id tenant.ID, u user.Info) bool {
 	return revoked
 }
 
+// revoked refuses an authenticated caller; its credential-id tells the audit log whom.
+func revoked(source string, u user.Info) (*authenticator.Response, bool, error) {
+	return nil, false, &refusal{source: source, err: ErrRevoked, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
+}
+
 // unrevoked refuses who is revoked by certificate, name or tenant, whatever the source said.
 func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 	if c.Revoked == nil {
@@ -123,14 +129,14 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		case err == nil, errors.Is(err, tenant.ErrUnbound), errors.Is(err, tenant.ErrInvalid), errors.Is(err, tenant.ErrAmbiguous):
 			// Whose tenant is nobody's is the boundary's to deny.
 		default: // who cannot be told might be revoked
-			return nil, false, &refusal{revocationSource, err}
+			return nil, false, &refusal{source: revocationSource, err: err}
 		}
 		if certificate || c.Revoked().hasUser(id, resp.User) {
 			source := revocationSource
 			if names := resp.User.GetExtra()[tenant.SourceKey]; len(names) == 1 {
 				source = names[0]
 			}
-			return nil, false, &refusal{source, ErrRevoked}
+			return revoked(source, resp.User)
 		}
 		return resp, ok, nil
 	})

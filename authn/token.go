@@ -131,7 +131,7 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 		}
 	}
 	if err := wellFormed(token); err != nil {
-		return nil, false, &refusal{tokenSourceName, err}
+		return nil, false, &refusal{source: tokenSourceName, err: err}
 	}
 	seen, err := unverified.Read(token)
 	src := d.choose(token, &seen)
@@ -211,7 +211,7 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 
 func (d *tokens) unrevoked(v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
-		return v.from.refuse(ErrRevoked)
+		return revoked(v.from.Hygiene.Source, v.resp.User)
 	}
 	return v.resp, true, nil
 }

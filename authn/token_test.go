@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -251,10 +252,7 @@ func TestRevocation(t *testing.T) {
 	certificate := &x509.Certificate{Raw: []byte("der"), SerialNumber: big.NewInt(1)}
 	fingerprint := sha256.Sum256(certificate.Raw)
 	token := jwt("i", map[string]any{"jti": "id", "sub": "s"})
-	a, err := tenant.Parse("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := mustParse(t, "a")
 	for name, rules := range map[string]authn.Revocations{
 		"nothing":         {},
 		"another token":   {Tokens: map[string][]authn.TokenRule{"i": {{}, {ID: "other"}}, "j": {{ID: "id"}}}},
@@ -347,10 +345,7 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 
 // TestALookupThatFailsIsNotUnrevoked: who cannot be told might be revoked.
 func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
-	a, err := tenant.Parse("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := mustParse(t, "a")
 	down := errors.New("timeout")
 	for name, c := range map[string]struct {
 		err  error
@@ -382,4 +377,38 @@ func BenchmarkCachedToken(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestAuditTellsWhoWasRevoked: by credential-id, remembered or not.
+func TestAuditTellsWhoWasRevoked(t *testing.T) {
+	u := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"JTI=id"}}}
+	rules := &authn.Revocations{}
+	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}}},
+		Revoked: func() *authn.Revocations { return rules }})
+	token := jwt("i", map[string]any{"jti": "id"})
+	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token)); !ok {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]authn.Revocations{
+		"token": {Tokens: map[string][]authn.TokenRule{"i": {{ID: "id"}}}},
+		"user":  {Users: map[authn.TenantUser]struct{}{{Tenant: mustParse(t, "a"), Name: "alice"}: {}}},
+	} {
+		rules = &r
+		ctx := audit.WithAuditContext(t.Context())
+		_, _, _ = chain.AuthenticateRequest(bearing(ctx, token))
+		got := audit.AuditContextFrom(ctx).GetEventAnnotations()
+		const prefix = "authentication.kubetenant.dev/"
+		if got[prefix+"source"] != "src" || got[prefix+"refused"] != "revoked" || got[prefix+"credential-id"] != "JTI=id" {
+			t.Errorf("%s: annotations %v", name, got)
+		}
+	}
+}
+
+func mustParse(t *testing.T, name string) tenant.ID {
+	t.Helper()
+	id, err := tenant.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }

@@ -33,6 +33,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
 )
 
 // errHandlerChain says that our filters would be dropped: with both gates the server replaces its
@@ -64,7 +65,7 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 			return nil, fmt.Errorf("tenancy: %w", err)
 		}
 		if opts.ServiceAccountIssuer != nil {
-			opts.ServiceAccountIssuer = &issuer{opts.ServiceAccountIssuer, stack.ServiceAccountTenant}
+			opts.ServiceAccountIssuer = issuer.New(opts.ServiceAccountIssuer, stack.ServiceAccountTenant)
 		}
 	}
 	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, generic, versioned, storage)

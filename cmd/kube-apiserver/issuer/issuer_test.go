@@ -1,4 +1,4 @@
-package app
+package issuer_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -66,12 +67,12 @@ func TestIssuer(t *testing.T) {
 	theirs := serviceaccount.JWTTokenAuthenticator([]string{iss}, getter, []string{iss}, serviceaccount.NewValidator(everything{}))
 	down := errors.New("down")
 	owners := map[string]error{"a--web": nil, "nobodys": fmt.Errorf("%w: nobody's", tenant.ErrInvalid), "unknown": down}
-	i := &issuer{next, func(_ context.Context, namespace string) (tenant.ID, error) {
+	i := issuer.New(next, func(_ context.Context, namespace string) (tenant.ID, error) {
 		if err := owners[namespace]; err != nil {
 			return tenant.ID{}, err
 		}
 		return tenant.Parse("a")
-	}}
+	})
 	for namespace, ownerErr := range owners {
 		// A Pod's token of an hour carries the time after which to warn of it, a number.
 		public, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"}},

@@ -1,4 +1,5 @@
-package app
+// Package issuer adds the tenant to the tokens that a server issues for service accounts.
+package issuer
 
 import (
 	"context"
@@ -13,16 +14,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// issuer adds the tenant to every token that next issues for a service account, so that a token
-// counts no longer when its namespace has another owner.
+// New returns the generator that adds the tenant of a namespace's service accounts to every token that
+// next generates, so that a token counts no longer when its namespace has another owner.
+//
+// A token of a namespace that is nobody's (an error that wraps [tenant.ErrInvalid]) carries no tenant: no
+// caller comes of it here, but it may be meant for another audience. Where the owner cannot be told
+// there is no token.
+func New(next serviceaccount.TokenGenerator, of func(ctx context.Context, namespace string) (tenant.ID, error)) serviceaccount.TokenGenerator {
+	return &issuer{next, of}
+}
+
 type issuer struct {
 	next   serviceaccount.TokenGenerator
 	tenant func(ctx context.Context, namespace string) (tenant.ID, error)
 }
 
-// GenerateToken implements [serviceaccount.TokenGenerator]. A token of a namespace that is nobody's
-// carries no tenant: no caller comes of it here, but it may be meant for another audience. Where the
-// owner cannot be told there is no token.
+// GenerateToken implements [serviceaccount.TokenGenerator].
 func (i *issuer) GenerateToken(ctx context.Context, public *jwt.Claims, private any) (string, error) {
 	namespace, _, err := apiserverserviceaccount.SplitUsername(public.Subject)
 	if err != nil {
