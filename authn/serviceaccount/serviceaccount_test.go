@@ -296,3 +296,26 @@ func BenchmarkToken(b *testing.B) {
 		})
 	}
 }
+
+// zeroPods knows every Pod, and nothing of it.
+type zeroPods struct{ *cluster }
+
+func (zeroPods) GetPod(context.Context, string, string) (*corev1.Pod, error) {
+	return &corev1.Pod{}, nil
+}
+
+// TestTheZeroObjectIsNobodys: a token that names no UID is not bound to an object that has none.
+func TestTheZeroObjectIsNobodys(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	keys, err := serviceaccount.OpenKeys([]string{keyFile(t, key)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{owner: "a", uid: "u"}
+	a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: c.of, Objects: zeroPods{c}})
+	claims := bound("u")
+	claims["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"}
+	if _, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(claims)); ok || !errors.Is(err, serviceaccount.ErrGone) {
+		t.Errorf("= %v, %v", ok, err)
+	}
+}
