@@ -157,6 +157,24 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	}
 }
 
+// TestServiceAccountsAreTheServers: a source of another issuer would leave their tokens to others.
+func TestServiceAccountsAreTheServers(t *testing.T) {
+	dir := t.TempDir()
+	if err := authntest.MustKey("ES256").WriteFile(filepath.Join(dir, "sa.pub")); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [ { name: cluster, serviceAccount: { issuer: https://cluster, keyFiles: [sa.pub] } } ] }\n"})
+	for _, c := range []struct {
+		issuers []string
+		want    string
+	}{{nil, ""}, {[]string{"https://older", "https://cluster"}, ""}, {[]string{"https://cluster.local"}, "none of the server's"}} {
+		_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Namespaces: namespaces(t), ServiceAccountIssuers: c.issuers})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("issuers %q: Open() = %v", c.issuers, err)
+		}
+	}
+}
+
 // TestServiceAccountTenant is what an issuer of tokens signs.
 func TestServiceAccountTenant(t *testing.T) {
 	s, _, _ := tokenStack(t, http.NotFound, nil)

@@ -24,7 +24,10 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 			return nil, false, err
 		}
 		if c.Revoked != nil {
-			if seen, _ := unverified.Read(token); c.Revoked().hasToken(&seen) {
+			switch seen, err := unverified.Read(token); {
+			case err != nil: // another reader may find in it who is revoked
+				return nil, false, ErrForm
+			case c.Revoked().hasToken(&seen):
 				return nil, false, ErrRevoked
 			}
 		}

@@ -1,13 +1,11 @@
 package authn
 
 import (
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // shortNames are those of the attributes that OpenSSL writes by name (crypto/objects).
@@ -15,7 +13,9 @@ var shortNames = map[string]string{
 	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "street",
 	"2.5.4.10": "O", "2.5.4.11": "OU", "2.5.4.12": "title", "2.5.4.13": "description", "2.5.4.15": "businessCategory", "2.5.4.17": "postalCode",
 	"2.5.4.41": "name", "2.5.4.42": "GN", "2.5.4.43": "initials", "2.5.4.44": "generationQualifier", "2.5.4.46": "dnQualifier",
-	"2.5.4.65": "pseudonym", "2.5.4.97": "organizationIdentifier",
+	"2.5.4.20": "telephoneNumber", "2.5.4.65": "pseudonym", "2.5.4.97": "organizationIdentifier",
+	"1.2.840.113549.1.9.2": "unstructuredName", "1.2.840.113549.1.9.8": "unstructuredAddress",
+	"1.3.6.1.4.1.311.60.2.1.1": "jurisdictionL", "1.3.6.1.4.1.311.60.2.1.2": "jurisdictionST", "1.3.6.1.4.1.311.60.2.1.3": "jurisdictionC",
 	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC", "1.2.840.113549.1.9.1": "emailAddress",
 }
 
@@ -23,7 +23,7 @@ var shortNames = map[string]string{
 // -nameopt RFC2253" does: the last part first, and everything beyond ASCII escaped. The standard
 // library's pkix.Name.String sorts the parts, and knows fewer of them. It is empty for what is no name.
 func distinguishedName(der []byte) string {
-	var name pkix.RDNSequence
+	var name []relativeNameSET
 	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {
 		return ""
 	}
@@ -31,24 +31,30 @@ func distinguishedName(der []byte) string {
 	for _, rdn := range slices.Backward(name) {
 		values := make([]string, 0, len(rdn))
 		for _, a := range slices.Backward(rdn) {
-			values = append(values, attribute(a))
+			values = append(values, a.String())
 		}
 		parts = append(parts, strings.Join(values, "+"))
 	}
 	return strings.Join(parts, ",")
 }
 
-func attribute(a pkix.AttributeTypeAndValue) string {
+// relativeNameSET is a set because its name says so (encoding/asn1).
+type relativeNameSET []attribute
+
+type attribute struct {
+	Type  asn1.ObjectIdentifier
+	Value asn1.RawValue
+}
+
+func (a attribute) String() string {
 	name, known := shortNames[a.Type.String()]
-	text, isText := a.Value.(string)
-	if known && isText && utf8.ValidString(text) {
-		return name + "=" + escapeValue(text)
+	var value any
+	if _, err := asn1.Unmarshal(a.Value.FullBytes, &value); err == nil && known {
+		if text, is := value.(string); is {
+			return name + "=" + escapeValue(text)
+		}
 	}
-	der, err := asn1.Marshal(a.Value)
-	if err != nil {
-		return ""
-	}
-	return a.Type.String() + "=#" + strings.ToUpper(hex.EncodeToString(der))
+	return a.Type.String() + "=#" + strings.ToUpper(hex.EncodeToString(a.Value.FullBytes))
 }
 
 // escapeValue escapes what RFC 2253, section 2.4 says, and bytes that are not visible ASCII.

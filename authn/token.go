@@ -136,6 +136,8 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	seen, err := unverified.Read(token)
 	src := d.choose(token, &seen)
 	switch {
+	case src == nil && err != nil && seen.Issuer == "": // another reader may find one of our issuers in it
+		return nil, false, &refusal{source: tokenSourceName, err: err}
 	case src == nil:
 		return nil, false, errUnclaimed
 	case err != nil:
@@ -151,8 +153,8 @@ const tokenSourceName = "token"
 // maxTokenBytes bounds tokens that are not looked up: the largest known hold some hundred groups.
 const maxTokenBytes = 64 << 10
 
-// ErrForm says that a token has a form that no token has.
-var ErrForm = errors.New("token too long or with invisible characters")
+// ErrForm says that two readers could read the token as two.
+var ErrForm = errors.New("malformed token: ambiguous, too long, or with invisible characters")
 
 // wellFormed refuses a token, of whatever source, that another reader might read in another way.
 func wellFormed(token string) error {

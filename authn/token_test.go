@@ -75,7 +75,7 @@ func TestDispatch(t *testing.T) {
 	for token, want := range map[string]string{
 		jwt("https://one"): "one", jwt("https://two"): "several", jwt("https://three"): "several", jwt("https://four"): "", jwt(""): "",
 		jwt("https://one") + ".x.y": "one", "p-x": "prefix", "p-" + jwt("https://one"): "one", "0123abcd": "form", "anything else": "",
-		"something": "rest", "abcdef.0123456789abcdef": "", "a.b.c": "rest", "eyJhbGciOiJub25lIn0.x.y": "", "eyJhbGciOiJub25lIn0.e30.": "",
+		"something": "rest", "abcdef.0123456789abcdef": "", "a.b.c": "rest", "eyJhbGciOiJub25lIn0.e30.": "",
 	} {
 		sources := map[string]*fake{}
 		var chain authn.Chain
@@ -317,8 +317,12 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")
 	spaced := base64.RawURLEncoding.EncodeToString([]byte("          {\"alg\":\"ES256\"}"))
+	nested := strings.Repeat("[", 40) + strings.Repeat("]", 40)
+	encode := base64.RawURLEncoding.EncodeToString
+	deep, behind := encode([]byte(`{"app":`+nested+`,"iss":"https://one","jti":"id"}`)), encode([]byte(`{"iss":"https://one","app":`+nested+`,"jti":"id"}`))
+	variant := encode([]byte(`{"ISS":"https://one","jti":"id"}`))
 	dressed := []string{"\t" + token, "\v" + token, "\u00a0" + token, header[:3] + "\t" + header[3:] + "." + rest, token + "\n", "\ufeff" + token,
-		spaced + "." + rest, "." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest}
+		header + "." + deep + ".x", header + "." + variant + ".x", header + "." + behind + ".x", spaced + "." + rest, "." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest}
 	for _, withSource := range []bool{false, true} {
 		for _, revoking := range []bool{false, true} {
 			c := authn.Chain{BuiltIn: upstreamLike()}

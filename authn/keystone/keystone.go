@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -84,6 +85,7 @@ type Authenticator struct {
 	// known and unknown let through the questions about tokens that were good before and about others,
 	// which anybody can send.
 	known, unknown outbound.Gate
+	down           atomic.Int64 // until when an outage is taken for granted, in Unix nanoseconds; 0 for none
 }
 
 // good is what is remembered of a token that Keystone knows.
@@ -110,6 +112,9 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	}
 	if err, refused := a.bad.Get(key); refused {
 		return nil, false, err
+	}
+	if found && a.isDown() {
+		return &authenticator.Response{User: known.user}, true, nil
 	}
 	gate := a.unknown
 	if found {
@@ -139,6 +144,11 @@ func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, key tokenca
 		if err == nil {
 			u, err = a.identity(answer)
 		}
+		if errors.Is(err, ErrUnavailable) {
+			a.down.Store(a.o.Now().Add(pause).UnixNano())
+		} else {
+			a.down.Store(0)
+		}
 		switch now := a.o.Now(); {
 		case err == nil:
 			fresh := earlier(now.Add(a.o.TTL), answer.Expires)
@@ -159,6 +169,16 @@ func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, key tokenca
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// isDown reports whether Keystone could not be asked just now, so that nobody with an answer that may
+// still be used need wait; one asker at a time finds out whether it is back.
+func (a *Authenticator) isDown() bool {
+	until, now := a.down.Load(), a.o.Now()
+	if until == 0 {
+		return false
+	}
+	return now.UnixNano() < until || !a.down.CompareAndSwap(until, now.Add(pause).UnixNano())
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -34,6 +34,8 @@ type server struct {
 	service             string // the token of the service user, empty when it was revoked
 	fault               http.HandlerFunc
 	expires             time.Time
+	lasts               time.Duration // the service user's tokens; 0 means an hour
+	closed              bool          // to logins
 }
 
 func newServer(t testing.TB) *server {
@@ -56,10 +58,22 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	if r.Method == http.MethodPost {
 		service = fmt.Sprintf("service-%d", s.logins.Add(1))
-		s.set(func() { s.service = service })
+		lasts, closed := time.Hour, false
+		s.set(func() {
+			if closed = s.closed; !closed {
+				s.service = service
+			}
+			if s.lasts != 0 {
+				lasts = s.lasts
+			}
+		})
+		if closed {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
 		w.Header().Set("X-Subject-Token", service)
 		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprintf(w, `{"token":{"expires_at":%q}}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		_, _ = fmt.Fprintf(w, `{"token":{"expires_at":%q}}`, time.Now().Add(lasts).UTC().Format(time.RFC3339))
 		return
 	}
 	s.validations.Add(1)
@@ -231,6 +245,27 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// TestWhatKeystoneTookBackStaysBack: an outage after that does not bring it back.
+func TestWhatKeystoneTookBackStaysBack(t *testing.T) {
+	s := newServer(t)
+	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+	check := func(want error) {
+		t.Helper()
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !errors.Is(err, want) || ok != (want == nil) {
+			t.Errorf("= %v, %v; want %v", ok, err, want)
+		}
+	}
+	check(nil)
+	clock.Advance(10 * time.Minute)
+	s.set(func() { s.fault = http.NotFound })
+	check(keystone.ErrUnknown)
+	clock.Advance(time.Minute) // more than it is remembered as unknown
+	s.set(func() {
+		s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	})
+	check(keystone.ErrUnavailable)
+}
+
 // TestTheServiceTokenIsRenewedOnce: by one of many who need it.
 func TestTheServiceTokenIsRenewedOnce(t *testing.T) {
 	s := newServer(t)
@@ -281,6 +316,58 @@ func TestFloodsAreNoOutage(t *testing.T) {
 	}
 	close(release)
 	all.Wait()
+}
+
+// TestAnOutageHoldsNobodyWithAnAnswer: while Keystone hangs, only one of those whose answers may still be
+// used waits to find out; and when it is back they are asked about again.
+func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
+	s := newServer(t)
+	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = 30 * time.Minute })
+	var all sync.WaitGroup
+	ask := func(n int) {
+		if _, ok, err := a.AuthenticateToken(context.Background(), token(n)); !ok {
+			t.Errorf("user %d: %v", n, err)
+		}
+	}
+	for n := range users {
+		all.Go(func() { ask(n) })
+	}
+	all.Wait()
+	s.set(func() { s.fault = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) } })
+	clock.Advance(10 * time.Minute)
+	ask(0)
+	before := s.validations.Load()
+	for n := range users {
+		all.Go(func() { ask(n) })
+	}
+	all.Wait()
+	if n := s.validations.Load() - before; n > 4 {
+		t.Errorf("%d questions in a known outage", n)
+	}
+	s.set(func() { s.fault = nil })
+	clock.Advance(10 * time.Second)
+	ask(0)
+	before = s.validations.Load()
+	ask(1)
+	if n := s.validations.Load() - before; n != 1 {
+		t.Errorf("after the outage %d questions", n)
+	}
+}
+
+// TestALoginThatFailsEndsNoTokenThatLasts: the service's token is used to its end.
+func TestALoginThatFailsEndsNoTokenThatLasts(t *testing.T) {
+	s := newServer(t)
+	s.lasts = 30 * time.Second // less than what makes for a new one
+	a, _ := open(t, s, func(o *keystone.Options) { o.TTL = 0 })
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+		t.Fatal(err)
+	}
+	s.set(func() { s.closed = true })
+	for n := range 5 {
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(n)); !ok {
+			t.Errorf("user %d: %v", n, err)
+		}
+	}
 }
 
 // TestFailedLoginsAreFew: nobody can lock the service user out by sending tokens.

@@ -106,8 +106,11 @@ func (s *service) logIn(ctx context.Context) error {
 	if recent {
 		return errRecent
 	}
-	err := s.create(ctx)
-	if err != nil {
+	// Its own time: whoever needs it may have little left, and others wait for it too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	_, err := outbound.Recover(ErrAnswer, func() (struct{}, error) { return struct{}{}, s.create(ctx) })()
+	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		s.failed = time.Now()
 		s.mu.Unlock()
@@ -126,12 +129,19 @@ func (s *service) create(ctx context.Context) error {
 
 // renew sees to it that the service user has a token that lasts.
 func (s *service) renew(ctx context.Context) error {
+	var left time.Duration
 	if result, is := s.client.GetAuthResult().(tokens.CreateResult); is {
-		if token, err := result.ExtractToken(); err == nil && time.Until(token.ExpiresAt) > renewBefore {
-			return nil
+		if token, err := result.ExtractToken(); err == nil {
+			left = time.Until(token.ExpiresAt)
 		}
 	}
-	return s.client.Reauthenticate(ctx, s.client.Token())
+	if left > renewBefore {
+		return nil
+	}
+	if err := s.client.Reauthenticate(ctx, s.client.Token()); err != nil && left <= 0 {
+		return err
+	}
+	return nil
 }
 
 // validate asks Keystone about a token. The error is ErrUnknown or ErrUnavailable.

@@ -32,7 +32,7 @@ const (
 	staleAfter = time.Second
 	// maxKeys bounds the keys of an issuer: each may have to be tried for a token that names none, which
 	// anybody can send. The largest sets known hold a dozen.
-	maxKeys = 64
+	maxKeys = 32
 	// fetchTimeout bounds one fetch of discovery document and keys.
 	fetchTimeout = 10 * time.Second
 )
@@ -82,7 +82,8 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 		return payload, checkPayload(payload)
 	}
 	// Perhaps the provider has new keys.
-	if keys, err = k.again(ctx); err != nil {
+	keys, fetched, err := k.again(ctx)
+	if err != nil || !fetched {
 		return nil, ErrSignature
 	}
 	if payload, ok := verify(ctx, signed, keys); ok {
@@ -151,17 +152,18 @@ func (k *keySet) current(ctx context.Context) ([]jose.JSONWebKey, error) {
 }
 
 // again fetches the keys for a token whose key is not among them, unless that was done just now.
-func (k *keySet) again(ctx context.Context) ([]jose.JSONWebKey, error) {
+func (k *keySet) again(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
 	k.mu.Lock()
-	keys, recent := k.keys, k.now().Sub(k.tried) < refetchAfter
+	recent := k.now().Sub(k.tried) < refetchAfter
 	if !recent {
 		k.tried = k.now()
 	}
 	k.mu.Unlock()
 	if recent {
-		return keys, nil
+		return nil, false, nil
 	}
-	return k.fetch(ctx)
+	keys, err = k.fetch(ctx)
+	return keys, true, err
 }
 
 // fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts.

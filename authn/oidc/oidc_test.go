@@ -189,7 +189,7 @@ func TestKeySets(t *testing.T) {
 			k[0].(map[string]any)["use"] = "enc"
 			return k
 		}, oidc.ErrSignature},
-		"too many keys": {func(k []any) []any { return slices.Repeat(k, 65) }, oidc.ErrKeys},
+		"too many keys": {func(k []any) []any { return slices.Repeat(k, 33) }, oidc.ErrKeys},
 		"no keys":       {func([]any) []any { return nil }, oidc.ErrSignature},
 	} {
 		issuer, a, _ := open(t, key)
@@ -197,6 +197,39 @@ func TestKeySets(t *testing.T) {
 			document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
 			if r.URL.Path == "/keys" {
 				document = map[string]any{"keys": c.change([]any{key.JWK()})}
+			}
+			_ = json.NewEncoder(w).Encode(document)
+		})
+		if _, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL()))); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// TestDiscovery: the document must be the issuer's own, and its keys come by https.
+func TestDiscovery(t *testing.T) {
+	key := authntest.MustKey("ES256")
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{key.JWK()}})
+	}))
+	defer plain.Close()
+	for name, c := range map[string]struct {
+		change func(document map[string]any)
+		want   error
+	}{
+		"as it should be":     {func(map[string]any) {}, nil},
+		"another issuer's":    {func(d map[string]any) { d["issuer"] = "https://other.example.com" }, oidc.ErrKeys},
+		"nobody's":            {func(d map[string]any) { delete(d, "issuer") }, oidc.ErrKeys},
+		"its keys in clear":   {func(d map[string]any) { d["jwks_uri"] = plain.URL }, oidc.ErrKeys},
+		"without keys":        {func(d map[string]any) { delete(d, "jwks_uri") }, oidc.ErrKeys},
+		"the issuer's prefix": {func(d map[string]any) { d["issuer"] = d["issuer"].(string) + "/" }, oidc.ErrKeys},
+	} {
+		issuer, a, _ := open(t, key)
+		issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
+			document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
+			c.change(document)
+			if r.URL.Path == "/keys" {
+				document = map[string]any{"keys": []any{key.JWK()}}
 			}
 			_ = json.NewEncoder(w).Encode(document)
 		})

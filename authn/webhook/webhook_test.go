@@ -153,6 +153,24 @@ func TestBadServices(t *testing.T) {
 	}
 }
 
+// TestOnlyAReviewIsAnAnswer: of another kind or version, it authenticates nobody.
+func TestOnlyAReviewIsAnAnswer(t *testing.T) {
+	for kind, want := range map[string]bool{
+		`"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`:        true,
+		`"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview"`:   false,
+		`"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"`:  false,
+		`"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview"`: false,
+		`"kind":"TokenReview"`: false,
+	} {
+		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{`+kind+`,"status":{"authenticated":true,"user":{"username":"alice"}}}`)
+		})
+		if _, ok, err := a.AuthenticateToken(t.Context(), "x"); ok != want {
+			t.Errorf("%s: %v, %v", kind, ok, err)
+		}
+	}
+}
+
 func TestAHangingService(t *testing.T) {
 	a := open(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() })
 	ctx, cancel := context.WithCancel(t.Context())

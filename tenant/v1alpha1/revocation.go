@@ -112,6 +112,7 @@ func (r *Revocation) validate() field.ErrorList {
 		if t.Issuer == "" {
 			errs = append(errs, field.Required(p.Child("issuer"), ""))
 		}
+		errs = append(errs, validateIssuerForm(t.Issuer, p.Child("issuer"))...)
 		if t.ID == "" && t.Subject == "" && (t.IssuedBefore == nil || t.IssuedBefore.IsZero()) {
 			errs = append(errs, field.Required(p, "id, subject or issuedBefore"))
 		}

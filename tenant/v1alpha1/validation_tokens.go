@@ -81,16 +81,25 @@ func (c *claimed) token(src *Source, may tenant.Set, path *field.Path) field.Err
 }
 
 func (c *claimed) issuer(issuer, name string, path *field.Path) field.ErrorList {
-	switch issuer {
-	case "":
+	if issuer == "" {
 		return nil
-	case "accounts.google.com": // read as the other form
-		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
+	}
+	if errs := validateIssuerForm(issuer, path); len(errs) > 0 {
+		return errs
 	}
 	if by, taken := c.issuers[issuer]; taken {
 		return field.ErrorList{field.Forbidden(path, "source "+by+" already has this issuer")}
 	}
 	c.issuers[issuer] = name
+	return nil
+}
+
+// validateIssuerForm refuses the older form of Google's issuer: tokens that have it are read as if they
+// had the other.
+func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
+	if issuer == "accounts.google.com" {
+		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
+	}
 	return nil
 }
 

@@ -45,6 +45,7 @@ func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	}
 	defer func() { _ = file.Close() }()
 	cmd.Stderr = file
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the workers that it starts
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (p *process) Stop() {
 	select {
 	case <-p.exited:
 	case <-time.After(10 * time.Second):
-		_ = p.cmd.Process.Kill()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 		<-p.exited
 	}
 }
