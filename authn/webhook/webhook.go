@@ -179,7 +179,6 @@ func reading(next http.RoundTripper) http.RoundTripper {
 		if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
 			said.Status = authenticationv1.TokenReviewStatus{} // not authenticated
 		}
-		said.Status.Error = ""
 		body, err := json.Marshal(authenticationv1.TokenReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: said.Status})
 		if err != nil {
