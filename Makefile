@@ -52,8 +52,9 @@ keystone:
 	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(KEYSTONE) >/dev/null; }
 
 $(IDP)/package.json: testdata/idp/package.json
-	@mkdir -p $(IDP) && cp $< $@.new
-	@cd $(IDP) && cp package.json.new package.json && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
+	@command -v npm >/dev/null || { echo 'installing npm ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends npm >/dev/null; }
+	@mkdir -p $(IDP) && cp $< $@
+	@cd $(IDP) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
 .PHONY: test-idp
 test-idp: keystone $(IDP)/package.json

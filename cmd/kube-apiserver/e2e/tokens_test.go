@@ -289,7 +289,7 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 		write("revoked.yaml", noRevocations+list+"\n")
 		soon(t, works(false))
 		write("revoked.yaml", noRevocations+"nonsense: 1\n")
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // two looks at the file, which must change nothing
 		if err := works(false)(); err != nil {
 			t.Errorf("after a bad list: %v", err)
 		}
