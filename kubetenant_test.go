@@ -1,7 +1,6 @@
 package kubetenant_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -37,6 +36,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -194,7 +194,7 @@ func TestReloadUnderLoad(t *testing.T) {
 // log line, an error or an identity.
 func TestNoSecretIsTold(t *testing.T) {
 	const canary = "CANARY"
-	var log lockedBuffer
+	var log authntest.Log
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(&log)))
 	ctx := klog.NewContext(t.Context(), logger)
 	good := map[string]string{"tokens.csv": canary + "1,alice,1,,a\n,nobody,2\n", "passwords.csv": canary + "2,bob,2,,b\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,carol,3,,b\n"}
@@ -364,22 +364,4 @@ func TestPluginsAreRegistered(t *testing.T) {
 	if got := plugins.Registered(); len(got) != 2 {
 		t.Errorf("registered %v", got)
 	}
-}
-
-// lockedBuffer is written by loggers of several goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

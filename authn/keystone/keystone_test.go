@@ -1,11 +1,9 @@
 package keystone_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,8 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/keystone"
@@ -434,19 +430,11 @@ func TestAHangingKeystone(t *testing.T) {
 // TestNothingSecretIsTold: Keystone's 404 echoes the token; neither it nor a password is in an error
 // or the log, as verbose as that may be.
 func TestNothingSecretIsTold(t *testing.T) {
-	var log bytes.Buffer
-	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	for name, value := range map[string]string{"v": "9", "logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
-		if err := flags.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
+	log, end, err := authntest.CaptureLog(9)
+	if err != nil {
+		t.Fatal(err)
 	}
-	klog.SetOutput(&log)
-	defer func() {
-		klog.SetOutput(io.Discard)
-		_ = flags.Set("v", "0")
-	}()
+	defer end()
 	s := newServer(t)
 	a, _ := open(t, s, nil)
 	for _, fault := range []http.HandlerFunc{nil, func(w http.ResponseWriter, r *http.Request) {
@@ -460,13 +448,12 @@ func TestNothingSecretIsTold(t *testing.T) {
 			t.Errorf("= %v, %v", ok, err)
 		}
 	}
-	klog.Flush()
 	for _, secret := range []string{"CANARY", "service-1"} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log holds %q: %s", secret, log.String())
 		}
 	}
-	if log.Len() == 0 {
+	if log.String() == "" {
 		t.Error("nothing was logged: the test shows nothing")
 	}
 }

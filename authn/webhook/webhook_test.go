@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/webhook"
@@ -233,16 +231,11 @@ func TestCompile(t *testing.T) {
 
 // TestNothingSecretIsTold: a service that answers with the token gets it into no log and no error.
 func TestNothingSecretIsTold(t *testing.T) {
-	var log lockedBuffer
-	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	for name, value := range map[string]string{"v": "7", "logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
-		if err := flags.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
+	log, end, err := authntest.CaptureLog(7)
+	if err != nil {
+		t.Fatal(err)
 	}
-	klog.SetOutput(&log)
-	defer klog.SetOutput(io.Discard)
+	defer end()
 	const canary = "CANARY"
 	for name, answer := range map[string]string{
 		"as a kind":    `{"kind":"CANARY","apiVersion":"v1"}`,
@@ -262,28 +255,9 @@ func TestNothingSecretIsTold(t *testing.T) {
 			}
 		}
 	}
-	klog.Flush()
 	if text := log.String(); strings.Contains(text, canary) || text == "" {
 		t.Errorf("the log: %q", text)
 	}
-}
-
-// lockedBuffer is written by klog's goroutines and read by the test.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // TestOpenRefuses services that would get tokens in clear or unverified.
