@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// timeout bounds one validation, service login included.
+	// timeout bounds one validation, its wait for a place included, and beside it one login of the service
+	// user, where that is due: twice as much in all.
 	timeout = 5 * time.Second
 	// atOnce bounds the validations under way; a Keystone that hangs holds no more than these.
 	atOnce = 256

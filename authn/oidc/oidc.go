@@ -101,8 +101,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return resp, ok, nil
 }
 
-// reasons tell the errors of upstream and go-oidc apart by what they begin with: their texts go on
-// with claims of the token.
+// reasons tell the errors of upstream and go-oidc apart by their fixed words: the rest of their texts
+// may be claims of the token, and is left out.
 var reasons = []struct {
 	text   string
 	reason error

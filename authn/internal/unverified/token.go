@@ -31,7 +31,8 @@ const maxDepth = 32
 // Token is what can be seen of a bearer token. The zero value is an opaque token.
 type Token struct {
 	// JWT says that the token has the form of a signed (RFC 7515, section 7.1) or encrypted (RFC
-	// 7516) JSON Web Token, by its payload or by its header. It is then never to be shown to a service for opaque tokens.
+	// 7516) JSON Web Token, by its payload or by its header. It is then never to be shown to a service
+	// for opaque tokens.
 	JWT bool
 	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings.
 	Issuer, Subject, ID string
