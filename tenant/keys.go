@@ -22,8 +22,16 @@ const (
 	KeystoneProjectKey = Domain + "/keystone-project-id"
 	KeystoneRolesKey   = Domain + "/keystone-role-ids"
 
-	// Label says on a Namespace whose it is.
+	// Label says on a Namespace whose it is, and on every object in a tenant's namespace the same.
 	Label = Domain + "/tenant"
+
+	// ScopeAnnotation limits the rules of a ClusterRoleBinding: "Tenanted" to the caller's own tenant's
+	// space, a comma-separated list to those tenants' spaces.
+	ScopeAnnotation = Domain + "/scope"
+
+	// WorkloadUserAnnotation names the user of a pod to schedulers that account by user (Apache
+	// YuniKorn, admission controller, 1.7).
+	WorkloadUserAnnotation = "yunikorn.apache.org/user.info"
 
 	// GroupPrefix begins the group that holds all callers of one tenant, see [ID.Group].
 	GroupPrefix = "tenant:"

@@ -37,6 +37,12 @@ func Default(s *Settings) {
 		GroupResource{"snapshot.storage.k8s.io", "volumesnapshotclasses"},
 		GroupResource{"resource.k8s.io", "deviceclasses"},
 	)
+	defaultText(&z.RBAC.Evaluator, EvaluatorIndexed)
+	if z.Grants.Enabled == nil {
+		enabled := true
+		z.Grants.Enabled = &enabled
+	}
+	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})
 	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
 	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation)
 	defaultText(&s.Admission.Namespace.NamespacePrefix, NamespacePrefixRequired)

@@ -90,6 +90,9 @@ func (s *Settings) Paths() []*string {
 	if r := s.Authentication.Revocation; r != nil {
 		add(&r.Path)
 	}
+	if a := s.Authorization.ABAC; a != nil {
+		add(&a.Path)
+	}
 	for i := range s.Authentication.Sources {
 		src := &s.Authentication.Sources[i]
 		if src.X509 != nil {

@@ -218,7 +218,8 @@ type Admit struct {
 	Operation string                `json:"operation"`
 	Object    *runtime.RawExtension `json:"object,omitempty"`
 	OldObject *runtime.RawExtension `json:"oldObject,omitempty"`
-	// resource in lower-case plural; default: guessed from the object's kind.
+	// resource in lower-case plural, or as resource.version.group where that is not the object's own
+	// ("serviceaccounts.v1." of a TokenRequest); default: guessed from the object's kind.
 	Resource    string `json:"resource,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`

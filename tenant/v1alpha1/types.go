@@ -151,6 +151,60 @@ type Authorization struct {
 	// deviceclasses. An empty list shares nothing.
 	// +optional
 	SharedClusterResources []GroupResource `json:"sharedClusterResources"`
+	// selectableResources are namespaced resources of aggregated servers that tenants may list over
+	// all namespaces: the server MUST honour label selectors and its objects carry the tenant's
+	// label. Default: pods.metrics.k8s.io, which carry their Pod's labels. An empty list opens none.
+	// +optional
+	SelectableResources []GroupResource `json:"selectableResources"`
+	// olderTenantPaths reads the tenant of paths /api/<version>/tenants/<id>/... and
+	// /apis/<group>/<version>/tenants/<id>/... too, where the group serves no resource "tenants".
+	// Default: false.
+	// +optional
+	OlderTenantPaths bool `json:"olderTenantPaths,omitempty"`
+	// abac names a file of policies with tenants.
+	// +optional
+	ABAC *ABAC `json:"abac,omitempty"`
+	// rbac says how RBAC is evaluated.
+	// +optional
+	RBAC RBAC `json:"rbac,omitempty"`
+	// grants says whether tenants may open their namespaces to others.
+	// +optional
+	Grants AccessGrants `json:"grants,omitempty"`
+}
+
+// ABAC configures attribute-based access control.
+type ABAC struct {
+	// path of the file, one policy a line. Watched.
+	// +required
+	Path string `json:"path"`
+}
+
+// Evaluator names an evaluator of RBAC.
+type Evaluator string
+
+const (
+	// EvaluatorIndexed costs the same however many bindings others have, and knows the annotation
+	// kubetenant.dev/scope.
+	EvaluatorIndexed Evaluator = "Indexed"
+	// EvaluatorUpstream is kube-apiserver's own, which looks at every binding and does not know the
+	// annotation.
+	EvaluatorUpstream Evaluator = "Upstream"
+)
+
+// RBAC configures the evaluation of RBAC.
+type RBAC struct {
+	// evaluator is Indexed (default) or Upstream. It has no effect where the server's RBAC cannot be
+	// told from the rest of its authorizers: with --authorization-config, or without RBAC in
+	// --authorization-mode, or with RBAC behind Webhook there.
+	// +optional
+	Evaluator Evaluator `json:"evaluator,omitempty"`
+}
+
+// AccessGrants configures the grants between tenants.
+type AccessGrants struct {
+	// enabled lets AccessGrant objects count. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
 }
 
 // SystemSubjects are names of the system tenant. A list that is given replaces its default.

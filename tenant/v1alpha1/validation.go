@@ -152,7 +152,14 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	for i, r := range a.UnboundAllow.Resources {
 		errs = append(errs, validateObjectVerb(r, unbound.Child("resources").Index(i))...)
 	}
-	return append(errs, validateResources(a.SharedClusterResources, path.Child("sharedClusterResources"))...)
+	errs = append(errs, validateResources(a.SharedClusterResources, path.Child("sharedClusterResources"))...)
+	if a.ABAC != nil && a.ABAC.Path == "" {
+		errs = append(errs, field.Required(path.Child("abac", "path"), ""))
+	}
+	if e := a.RBAC.Evaluator; e != EvaluatorIndexed && e != EvaluatorUpstream {
+		errs = append(errs, field.NotSupported(path.Child("rbac", "evaluator"), e, []Evaluator{EvaluatorIndexed, EvaluatorUpstream}))
+	}
+	return append(errs, validateResources(a.SelectableResources, path.Child("selectableResources"))...)
 }
 
 func validateObjectVerb(r ObjectVerb, path *field.Path) field.ErrorList {

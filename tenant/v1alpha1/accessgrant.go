@@ -1,0 +1,150 @@
+package v1alpha1
+
+import (
+	_ "embed" // the definition
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// maxGrantedActions bounds how many actions (group, resource, name and verb) one grant names: each is
+// asked of the authorizer when the grant is written.
+const maxGrantedActions = 1000
+
+//go:embed accessgrants.yaml
+var accessGrantDefinition string
+
+// AccessGrantDefinition returns the CustomResourceDefinition of AccessGrant, YAML.
+func AccessGrantDefinition() string { return accessGrantDefinition }
+
+// AccessGrantOf reads a grant from an object of any form and validates it.
+func AccessGrantOf(obj runtime.Object) (*AccessGrant, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	g := &AccessGrant{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, g, true); err != nil {
+		return nil, err
+	}
+	return g, ValidateAccessGrant(g).ToAggregate()
+}
+
+// Accepted reports whether the grant counts as far as its status goes.
+func (g *AccessGrant) Accepted() bool {
+	return !meta.IsStatusConditionFalse(g.Status.Conditions, ConditionAccepted)
+}
+
+// Action is one thing that a grant lets others do.
+type Action struct {
+	APIGroup, Resource, Subresource, Name, Verb string
+}
+
+// Actions returns all that the grant names, one by one.
+func (g *AccessGrant) Actions() []Action {
+	var all []Action
+	for _, r := range g.Spec.To {
+		names := r.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range r.APIGroups {
+			for _, full := range r.Resources {
+				resource, sub, _ := strings.Cut(full, "/")
+				for _, name := range names {
+					for _, verb := range r.Verbs {
+						all = append(all, Action{group, resource, sub, name, verb})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// ValidateAccessGrant returns every problem of a grant. The definition's schema says the same to
+// clients; this is what the server relies on.
+func ValidateAccessGrant(g *AccessGrant) field.ErrorList {
+	spec := field.NewPath("spec")
+	from := spec.Child("from")
+	var errs field.ErrorList
+	id, err := tenant.Parse(g.Spec.From.Tenant)
+	switch {
+	case err != nil:
+		errs = append(errs, field.Invalid(from.Child("tenant"), g.Spec.From.Tenant, err.Error()))
+	case id.IsSystem():
+		errs = append(errs, field.Invalid(from.Child("tenant"), g.Spec.From.Tenant, "the system tenant needs no grant"))
+	}
+	if len(g.Spec.From.Users)+len(g.Spec.From.Groups)+len(g.Spec.From.ServiceAccounts) == 0 {
+		errs = append(errs, field.Required(from, "users, groups or serviceAccounts"))
+	}
+	errs = append(errs, validateNamed(from.Child("users"), g.Spec.From.Users)...)
+	errs = append(errs, validateNamed(from.Child("groups"), g.Spec.From.Groups)...)
+	for i, group := range g.Spec.From.Groups {
+		if strings.HasPrefix(group, tenant.GroupPrefix) && err == nil && group != id.Group() {
+			errs = append(errs, field.Invalid(from.Child("groups").Index(i), group, "is another tenant's: nobody of spec.from.tenant is in it"))
+		}
+	}
+	for i, name := range g.Spec.From.ServiceAccounts {
+		if name.Namespace == "" || name.Name == "" {
+			errs = append(errs, field.Required(from.Child("serviceAccounts").Index(i), "namespace and name"))
+		}
+	}
+	if len(g.Spec.To) == 0 {
+		errs = append(errs, field.Required(spec.Child("to"), ""))
+	}
+	actions := 0
+	for i := range g.Spec.To {
+		r := &g.Spec.To[i]
+		errs = append(errs, validateGrantRule(spec.Child("to").Index(i), r)...)
+		actions += len(r.APIGroups) * len(r.Resources) * max(1, len(r.ResourceNames)) * len(r.Verbs)
+	}
+	if actions > maxGrantedActions {
+		errs = append(errs, field.Forbidden(spec.Child("to"), fmt.Sprintf("names %d actions; at most %d", actions, maxGrantedActions)))
+	}
+	return errs
+}
+
+func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
+	var errs field.ErrorList
+	for name, list := range map[string][]string{"apiGroups": r.APIGroups, "resources": r.Resources, "verbs": r.Verbs} {
+		if len(list) == 0 {
+			errs = append(errs, field.Required(path.Child(name), ""))
+		}
+	}
+	for i, group := range r.APIGroups {
+		if strings.Contains(group, "*") {
+			errs = append(errs, field.Invalid(path.Child("apiGroups").Index(i), group, "wildcards are refused"))
+		}
+	}
+	errs = append(errs, validateNamed(path.Child("resources"), r.Resources)...)
+	errs = append(errs, validateNamed(path.Child("resourceNames"), r.ResourceNames)...)
+	errs = append(errs, validateNamed(path.Child("verbs"), r.Verbs)...)
+	for i, verb := range r.Verbs {
+		if strings.HasPrefix(strings.ToLower(verb), "impersonate") {
+			errs = append(errs, field.Invalid(path.Child("verbs").Index(i), verb, "impersonation is never granted"))
+		}
+	}
+	for i, resource := range r.Resources {
+		if base, _, _ := strings.Cut(resource, "/"); base == "namespaces" {
+			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "a namespace itself is never granted"))
+		}
+	}
+	return errs
+}
+
+// validateNamed refuses what names nothing or everything.
+func validateNamed(path *field.Path, names []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range names {
+		if name == "" || strings.Contains(name, "*") {
+			errs = append(errs, field.Invalid(path.Index(i), name, "must name one; wildcards are refused"))
+		}
+	}
+	return errs
+}
