@@ -1,0 +1,258 @@
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Options are what a binding's limits are held against. Both are required; they are asked for limited
+// bindings only.
+type Options struct {
+	// Subject returns the tenant of a user. An error: it is not known, no limited binding holds.
+	Subject func(context.Context, user.Info) (tenant.ID, error)
+	// Space returns in which tenant's space a request is, the zero ID for one that is in no single
+	// tenant's. An error: it is not known, no limited binding holds.
+	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
+}
+
+// Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows or
+// has no opinion. Safe for concurrent use.
+type Evaluator struct {
+	index *Index
+	Options
+}
+
+var (
+	_ authorizer.Authorizer   = (*Evaluator)(nil)
+	_ authorizer.RuleResolver = (*Evaluator)(nil)
+)
+
+// New returns the evaluator of an index.
+func New(index *Index, o Options) *Evaluator { return &Evaluator{index, o} }
+
+// request is what the rules are held against.
+type request struct {
+	user                                     user.Info
+	isResource                               bool
+	verb, group, resource, subresource, name string
+	namespace, path                          string
+	mask                                     mask
+}
+
+func requestOf(a authorizer.Attributes) request {
+	if r, ok := a.(*authorizer.AttributesRecord); ok {
+		// Its methods have value receivers: each call through the interface would copy all of it.
+		return request{user: r.User, isResource: r.ResourceRequest, verb: r.Verb, group: r.APIGroup, resource: r.Resource,
+			subresource: r.Subresource, name: r.Name, namespace: r.Namespace, path: r.Path}
+	}
+	return request{user: a.GetUser(), isResource: a.IsResourceRequest(), verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(),
+		subresource: a.GetSubresource(), name: a.GetName(), namespace: a.GetNamespace(), path: a.GetPath()}
+}
+
+// Authorize implements [authorizer.Authorizer].
+func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	r := requestOf(a)
+	if r.user == nil {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if r.isResource {
+		r.mask = e.index.masks.request(&r)
+	}
+	allowing, limited, dangling := e.index.find(&r)
+	for _, b := range limited {
+		if allowing == nil && b.limits.hold(ctx, &e.Options, r.user, a) {
+			allowing = b
+		}
+	}
+	if allowing != nil {
+		return authorizer.DecisionAllow, allowing.reason(&r), nil
+	}
+	reason := ""
+	if dangling {
+		reason = fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(e.index.unresolved(&r)))
+	}
+	return authorizer.DecisionNoOpinion, reason, nil
+}
+
+// ConditionsAwareAuthorize implements [authorizer.Authorizer].
+func (e *Evaluator) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(e.Authorize(ctx, a))
+}
+
+// EvaluateConditions implements [authorizer.Authorizer]: there are none.
+func (e *Evaluator) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
+}
+
+// find returns a binding without limits that allows the request, or else those with limits that
+// would; and whether some binding's role does not exist.
+func (x *Index) find(r *request) (allowing *binding, limited []*binding, dangling bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for key := range r.keys {
+		for _, b := range x.subjects[key] {
+			switch {
+			case b.role == nil || b.role.content == nil:
+				dangling = true
+			case !b.role.allows(r):
+			case b.limits == nil:
+				return b, nil, false
+			default:
+				limited = append(limited, b)
+			}
+		}
+	}
+	return nil, limited, dangling
+}
+
+// keys yields under which subjects the bindings that apply to a request are found.
+func (r *request) keys(yield func(subjectKey) bool) {
+	name, groups := r.user.GetName(), r.user.GetGroups()
+	for i, namespace := range [...]string{"", r.namespace} {
+		if i > 0 && namespace == "" {
+			return
+		}
+		if !yield(subjectKey{namespace, name, false}) {
+			return
+		}
+		for _, group := range groups {
+			if !yield(subjectKey{namespace, group, true}) {
+				return
+			}
+		}
+	}
+}
+
+// applying returns each binding that applies to a request once.
+func (x *Index) applying(r *request) []*binding {
+	var all []*binding
+	seen := map[*binding]bool{}
+	for key := range r.keys {
+		for _, b := range x.subjects[key] {
+			if !seen[b] {
+				seen[b] = true
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
+// unresolved returns why the roles of applying bindings are not known, as upstream's listers say it.
+func (x *Index) unresolved(r *request) []error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var errs []error
+	for _, b := range x.applying(r) {
+		if b.role == nil || b.role.content == nil {
+			errs = append(errs, b.unresolved())
+		}
+	}
+	return errs
+}
+
+func (b *binding) unresolved() error {
+	switch ref := b.roleRef(); ref.Kind {
+	case "Role":
+		return apierrors.NewNotFound(rbacv1.Resource("role"), ref.Name)
+	case "ClusterRole":
+		return apierrors.NewNotFound(rbacv1.Resource("clusterrole"), ref.Name)
+	default:
+		return fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
+	}
+}
+
+// RulesFor implements [authorizer.RuleResolver]. The rules of limited bindings are left out, since a
+// rule cannot say where it holds: the list is incomplete then.
+func (e *Evaluator) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if u == nil {
+		return nil, nil, true, nil
+	}
+	var resources []authorizer.ResourceRuleInfo
+	var paths []authorizer.NonResourceRuleInfo
+	var errs []error
+	incomplete := false
+	x := e.index
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, b := range x.applying(&request{user: u, namespace: namespace}) {
+		switch {
+		case b.role == nil || b.role.content == nil:
+			errs = append(errs, b.unresolved())
+			continue
+		case b.limits != nil:
+			incomplete = true
+			continue
+		}
+		for _, rule := range b.role.rules {
+			if len(rule.Resources) > 0 {
+				resources = append(resources, &authorizer.DefaultResourceRuleInfo{Verbs: rule.Verbs, APIGroups: rule.APIGroups,
+					Resources: rule.Resources, ResourceNames: rule.ResourceNames})
+			}
+			if len(rule.NonResourceURLs) > 0 {
+				paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+			}
+		}
+	}
+	return resources, paths, incomplete, utilerrors.NewAggregate(errs)
+}
+
+// reasonCap is room for most reasons.
+const reasonCap = 192
+
+// reason says why the binding allows, as upstream says it in audit events. It is written with every
+// request that is allowed, so without fmt.
+func (b *binding) reason(r *request) string {
+	text := make([]byte, 0, reasonCap)
+	if b.namespaced != nil {
+		text = append(text, "RBAC: allowed by RoleBinding "...)
+		text = strconv.AppendQuote(text, b.namespaced.Name+"/"+b.namespaced.Namespace)
+	} else {
+		text = append(text, "RBAC: allowed by ClusterRoleBinding "...)
+		text = strconv.AppendQuote(text, b.cluster.Name)
+	}
+	ref := b.roleRef()
+	text = append(append(append(text, " of "...), ref.Kind...), ' ')
+	text = append(strconv.AppendQuote(text, ref.Name), " to "...)
+	return string(b.appendSubject(text, r))
+}
+
+// appendSubject names the first subject that the request's user is.
+func (b *binding) appendSubject(text []byte, r *request) []byte {
+	subjects, namespace := b.subjects(), b.namespace()
+	for i := range subjects {
+		s := &subjects[i]
+		key, ok := keyOf(s, namespace)
+		if !ok || !r.has(key) {
+			continue
+		}
+		text = append(append(text, s.Kind...), ' ')
+		if s.Kind != rbacv1.ServiceAccountKind {
+			return strconv.AppendQuote(text, s.Name)
+		}
+		home := s.Namespace
+		if home == "" {
+			home = namespace
+		}
+		return strconv.AppendQuote(text, s.Name+"/"+home)
+	}
+	return text
+}
+
+func (r *request) has(want subjectKey) bool {
+	for key := range r.keys {
+		if key == want {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Follow keeps the index as the informers are. The function that it returns reports whether all that
+// was there at the start is known.
+func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, err error) {
+	var registered []cache.ResourceEventHandlerRegistration
+	for _, informer := range []cache.SharedIndexInformer{
+		informers.ClusterRoles().Informer(), informers.Roles().Informer(),
+		informers.ClusterRoleBindings().Informer(), informers.RoleBindings().Informer(),
+	} {
+		r, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: x.Set, UpdateFunc: func(_, is any) { x.Set(is) }, DeleteFunc: x.Delete})
+		if err != nil {
+			return nil, err
+		}
+		registered = append(registered, r)
+	}
+	return func() bool {
+		for _, r := range registered {
+			if !r.HasSynced() {
+				return false
+			}
+		}
+		return true
+	}, nil
+}
+
+// Set puts a role or a binding in place of the one of its name. Anything else is passed over. The object
+// MUST not be changed afterwards.
+func (x *Index) Set(obj any) {
+	switch o := obj.(type) {
+	case *rbacv1.ClusterRole:
+		x.setRole(keyOfObject(o), x.masks.compile(o.Rules))
+	case *rbacv1.Role:
+		x.setRole(keyOfObject(o), x.masks.compile(o.Rules))
+	case *rbacv1.ClusterRoleBinding:
+		x.setBinding(keyOfObject(o), &binding{cluster: o, limits: limitsOf(o)})
+	case *rbacv1.RoleBinding:
+		x.setBinding(keyOfObject(o), &binding{namespaced: o})
+	}
+}
+
+// Delete removes a role or a binding, which may be an informer's tombstone.
+func (x *Index) Delete(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	switch o := obj.(type) {
+	case *rbacv1.ClusterRole:
+		x.setRole(keyOfObject(o), nil)
+	case *rbacv1.Role:
+		x.setRole(keyOfObject(o), nil)
+	case *rbacv1.ClusterRoleBinding:
+		x.setBinding(keyOfObject(o), nil)
+	case *rbacv1.RoleBinding:
+		x.setBinding(keyOfObject(o), nil)
+	}
+}
+
+func keyOfObject(o metav1.Object) objectKey { return objectKey{o.GetNamespace(), o.GetName()} }

@@ -1,0 +1,175 @@
+package rbac
+
+import (
+	"hash/maphash"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+)
+
+// Index holds roles and bindings by what a decision asks for. A change takes effect as a whole: no
+// decision sees a binding that is updated as absent, or a part of its subjects. Safe for concurrent
+// use; decisions only wait while a change is being made.
+type Index struct {
+	masks masks
+
+	mu       sync.RWMutex
+	subjects map[subjectKey][]*binding
+	bindings map[objectKey]*binding
+	roles    map[objectKey]*role
+}
+
+// NewIndex returns an empty index, which denies all until it is filled: see [Index.Follow].
+func NewIndex() *Index {
+	return &Index{masks: masks{maphash.MakeSeed()}, subjects: map[subjectKey][]*binding{},
+		bindings: map[objectKey]*binding{}, roles: map[objectKey]*role{}}
+}
+
+// objectKey names a role or a binding: cluster-scoped without a namespace, as no other has none.
+type objectKey struct{ namespace, name string }
+
+// subjectKey is a subject in one namespace, or with an empty one in the whole cluster.
+type subjectKey struct {
+	namespace, name string
+	isGroup         bool // a user otherwise; a service account is the user that it authenticates as
+}
+
+// binding is a ClusterRoleBinding or a RoleBinding: one of the two is set. It never changes, but for
+// the content of its role.
+type binding struct {
+	cluster    *rbacv1.ClusterRoleBinding
+	namespaced *rbacv1.RoleBinding
+	role       *role // nil where the reference can lead nowhere
+	limits     *limits
+}
+
+func (b *binding) namespace() string {
+	if b.namespaced != nil {
+		return b.namespaced.Namespace
+	}
+	return ""
+}
+
+func (b *binding) subjects() []rbacv1.Subject {
+	if b.namespaced != nil {
+		return b.namespaced.Subjects
+	}
+	return b.cluster.Subjects
+}
+
+func (b *binding) roleRef() *rbacv1.RoleRef {
+	if b.namespaced != nil {
+		return &b.namespaced.RoleRef
+	}
+	return &b.cluster.RoleRef
+}
+
+// keyOf returns where a subject of a binding in namespace is found; false for one that matches nobody.
+func keyOf(s *rbacv1.Subject, namespace string) (subjectKey, bool) {
+	switch s.Kind {
+	case rbacv1.UserKind:
+		return subjectKey{namespace, s.Name, false}, true
+	case rbacv1.GroupKind:
+		return subjectKey{namespace, s.Name, true}, true
+	case rbacv1.ServiceAccountKind:
+		home := s.Namespace
+		if home == "" {
+			home = namespace
+		}
+		return subjectKey{namespace, serviceaccount.MakeUsername(home, s.Name), false}, home != ""
+	}
+	return subjectKey{}, false
+}
+
+// roleKey returns the role that a binding in namespace refers to; false for one that cannot exist.
+func roleKey(ref *rbacv1.RoleRef, namespace string) (objectKey, bool) {
+	switch ref.Kind {
+	case "Role":
+		return objectKey{namespace, ref.Name}, namespace != ""
+	case "ClusterRole":
+		return objectKey{name: ref.Name}, true
+	}
+	return objectKey{}, false
+}
+
+// setRole puts rules in place of what a role said; nil content removes it.
+func (x *Index) setRole(key objectKey, c *content) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r := x.roles[key]
+	switch {
+	case r != nil:
+		r.content = c
+		x.drop(key, r)
+	case c != nil:
+		x.roles[key] = &role{content: c}
+	}
+}
+
+// drop forgets a role that neither exists nor is referred to.
+func (x *Index) drop(key objectKey, r *role) {
+	if r.content == nil && r.bindings == 0 {
+		delete(x.roles, key)
+	}
+}
+
+// setBinding puts b in place of the binding of its name; nil removes that.
+func (x *Index) setBinding(key objectKey, b *binding) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if before := x.bindings[key]; before != nil {
+		x.unlink(before)
+	}
+	if b == nil {
+		delete(x.bindings, key)
+		return
+	}
+	x.bindings[key] = b
+	if k, ok := roleKey(b.roleRef(), b.namespace()); ok {
+		if b.role = x.roles[k]; b.role == nil {
+			b.role = &role{}
+			x.roles[k] = b.role
+		}
+		b.role.bindings++
+	}
+	subjects := b.subjects()
+	for i := range subjects {
+		if k, ok := keyOf(&subjects[i], b.namespace()); ok {
+			x.subjects[k] = append(x.subjects[k], b)
+		}
+	}
+}
+
+// unlink takes a binding away from its subjects and its role.
+func (x *Index) unlink(b *binding) {
+	subjects := b.subjects()
+	for i := range subjects {
+		k, ok := keyOf(&subjects[i], b.namespace())
+		if !ok {
+			continue
+		}
+		if left := without(x.subjects[k], b); len(left) > 0 {
+			x.subjects[k] = left
+		} else {
+			delete(x.subjects, k)
+		}
+	}
+	if b.role != nil {
+		b.role.bindings--
+		k, _ := roleKey(b.roleRef(), b.namespace())
+		x.drop(k, b.role)
+	}
+}
+
+// without takes one occurrence of b out of the list, whose order means nothing.
+func without(list []*binding, b *binding) []*binding {
+	for i := range list {
+		if list[i] == b {
+			last := len(list) - 1
+			list[i], list[last] = list[last], nil
+			return list[:last]
+		}
+	}
+	return list
+}

@@ -1,0 +1,188 @@
+package rbac_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Decisions equal to upstream's are held by the differential test of the nested module.
+
+func role(name string, verbs ...string) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"pods"}}}}
+}
+
+func binding(name, role string, users ...string) *rbacv1.ClusterRoleBinding {
+	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}}
+	for _, u := range users {
+		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: u})
+	}
+	return b
+}
+
+func ask(name, verb, namespace string) *authorizer.AttributesRecord {
+	return &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, Resource: "pods", Namespace: namespace, ResourceRequest: true}
+}
+
+func allows(t *testing.T, e *rbac.Evaluator, a authorizer.Attributes) bool {
+	t.Helper()
+	d, _, err := e.Authorize(t.Context(), a)
+	if err != nil || d == authorizer.DecisionDeny {
+		t.Fatalf("decision %v, %v", d, err)
+	}
+	return d == authorizer.DecisionAllow
+}
+
+// TestABindingIsNeverAbsent: while a binding is updated over and over, among others that come and go, no
+// decision misses what it says throughout, nor sees a part of a change.
+func TestABindingIsNeverAbsent(t *testing.T) {
+	x := rbac.NewIndex()
+	e := rbac.New(x, rbac.Options{})
+	x.Set(role("reader", "get"))
+	x.Set(role("writer", "create"))
+	x.Set(binding("steady", "reader", "alice", "bob"))
+	const rounds = 3000
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for worker := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if !allows(t, e, ask("alice", "get", "ns")) {
+					t.Error("a binding that is being updated was absent")
+					return
+				}
+				if allows(t, e, ask("alice", "delete", "ns")) {
+					t.Error("allowed what nobody granted")
+					return
+				}
+				if worker == 0 {
+					_, _, _, _ = e.RulesFor(t.Context(), &user.DefaultInfo{Name: "alice"}, "ns")
+				}
+			}
+		})
+	}
+	for i := range rounds {
+		x.Set(binding("steady", "reader", "alice", fmt.Sprintf("user-%d", i)))
+		x.Set(binding(fmt.Sprintf("other-%d", i%50), "writer", "alice", "carol"))
+		x.Delete(binding(fmt.Sprintf("other-%d", (i+25)%50), "writer"))
+		x.Set(role("writer", "create", "update"))
+	}
+	close(stop)
+	wg.Wait()
+	if allows(t, e, ask("user-5", "get", "ns")) || !allows(t, e, ask(fmt.Sprintf("user-%d", rounds-1), "get", "ns")) {
+		t.Error("the last version does not count alone")
+	}
+}
+
+// TestScope: the annotation limits a binding's rules to some spaces; what is not understood, or cannot be
+// looked up, leaves none.
+func TestScope(t *testing.T) {
+	errAway := errors.New("away")
+	spaces := map[string]string{"a--web": "a", "b--web": "b", "kube-system": "system"}
+	tenants := map[string]string{"root": "system", "alice": "a"}
+	o := rbac.Options{
+		Space: func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) {
+			if a.GetNamespace() == "away" {
+				return tenant.System(), errAway
+			}
+			id, _ := tenant.Parse(spaces[a.GetNamespace()])
+			return id, nil
+		},
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+			if tenants[u.GetName()] == "" {
+				return tenant.System(), errAway
+			}
+			return tenant.Parse(tenants[u.GetName()])
+		},
+	}
+	for annotation, want := range map[string]map[[2]string]bool{
+		"Tenanted": {{"root", "kube-system"}: true, {"alice", "a--web"}: true},
+		"a":        {{"root", "a--web"}: true, {"alice", "a--web"}: true, {"lost", "a--web"}: true},
+		"a, b":     {{"root", "a--web"}: true, {"root", "b--web"}: true, {"alice", "a--web"}: true, {"alice", "b--web"}: true, {"lost", "a--web"}: true, {"lost", "b--web"}: true},
+		"system":   {{"root", "kube-system"}: true, {"alice", "kube-system"}: true, {"lost", "kube-system"}: true},
+		"":         {}, "tenanted": {}, "*": {}, "all": {}, "a,": {}, "a,*": {}, "System": {},
+	} {
+		x := rbac.NewIndex()
+		x.Set(role("reader", "get"))
+		b := binding("limited", "reader", "root", "alice", "lost")
+		b.Annotations = map[string]string{tenant.ScopeAnnotation: annotation}
+		x.Set(b)
+		e := rbac.New(x, o)
+		for _, who := range []string{"root", "alice", "lost"} {
+			for _, namespace := range []string{"a--web", "b--web", "kube-system", "missing", "away", ""} {
+				if got := allows(t, e, ask(who, "get", namespace)); got != want[[2]string{who, namespace}] {
+					t.Errorf("%q: %s in %q: %t", annotation, who, namespace, got)
+				}
+			}
+			if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: who}, "a--web"); len(rules) > 0 || !incomplete || err != nil {
+				t.Errorf("%q: rules %v, incomplete %t, %v", annotation, rules, incomplete, err)
+			}
+		}
+		x.Set(binding("free", "reader", "root")) // an unlimited one next to it
+		if !allows(t, e, ask("root", "get", "b--web")) || !allows(t, e, ask("root", "get", "away")) {
+			t.Errorf("%q: limits a binding without it", annotation)
+		}
+	}
+}
+
+// TestFollow: the index is as the informers are, tombstones included.
+func TestFollow(t *testing.T) {
+	client := fake.NewClientset(role("reader", "get"), binding("one", "reader", "alice"))
+	factory := informers.NewSharedInformerFactory(client, 0)
+	x := rbac.NewIndex()
+	synced, err := x.Follow(factory.Rbac().V1())
+	if err != nil || synced() {
+		t.Fatal(synced(), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), synced) {
+		t.Fatal("not synced")
+	}
+	e := rbac.New(x, rbac.Options{})
+	if !allows(t, e, ask("alice", "get", "ns")) {
+		t.Error("not there after the start")
+	}
+	x.Delete(cache.DeletedFinalStateUnknown{Key: "one", Obj: binding("one", "reader", "somebody else by then")})
+	if allows(t, e, ask("alice", "get", "ns")) {
+		t.Error("a tombstone of an older version leaves the binding")
+	}
+	x.Delete(cache.DeletedFinalStateUnknown{Key: "x"})
+	x.Set("nothing")
+}
+
+// TestNobody: without a user, and from an empty index, nothing is allowed.
+func TestNobody(t *testing.T) {
+	e := rbac.New(rbac.NewIndex(), rbac.Options{})
+	if allows(t, e, authorizer.AttributesRecord{}) || allows(t, e, ask("alice", "get", "")) {
+		t.Error("allowed")
+	}
+	if rules, paths, incomplete, err := e.RulesFor(t.Context(), nil, "ns"); rules != nil || paths != nil || !incomplete || err != nil {
+		t.Error(rules, paths, incomplete, err)
+	}
+	if d := e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")); d.IsAllow() {
+		t.Error("allowed with conditions")
+	}
+	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")), nil); d != authorizer.DecisionDeny || err == nil {
+		t.Error(d, err)
+	}
+}

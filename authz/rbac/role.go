@@ -1,0 +1,178 @@
+package rbac
+
+import (
+	"hash/maphash"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// A mask says in 64 bits which verbs (16), API groups (16) and resources (32) there are, each by its
+// hash. What a rule can match has its bits among the rule's: where it has not, nothing else of the rule
+// needs to be looked at.
+type mask uint64
+
+const (
+	allVerbs     mask = 1<<16 - 1
+	allGroups    mask = (1<<16 - 1) << 16
+	allResources mask = (1<<32 - 1) << 32
+)
+
+// masks makes masks. Its seed is its own, so that nobody can choose names that meet.
+type masks struct{ seed maphash.Seed }
+
+func (m masks) verb(s string) mask  { return 1 << (maphash.String(m.seed, s) & 15) }
+func (m masks) group(s string) mask { return 1 << (16 + maphash.String(m.seed, s)&15) }
+
+// resource looks at what stands before the first slash, of a request's resource as of a rule's.
+func (m masks) resource(s string) mask {
+	base, _, _ := strings.Cut(s, "/")
+	return 1 << (32 + maphash.String(m.seed, base)&31)
+}
+
+func (m masks) request(r *request) mask {
+	return m.verb(r.verb) | m.group(r.group) | m.resource(r.resource)
+}
+
+func (m masks) rule(r *rbacv1.PolicyRule) mask {
+	var out mask
+	for _, verb := range r.Verbs {
+		if verb == rbacv1.VerbAll {
+			out |= allVerbs
+		}
+		out |= m.verb(verb)
+	}
+	for _, group := range r.APIGroups {
+		if group == rbacv1.APIGroupAll {
+			out |= allGroups
+		}
+		out |= m.group(group)
+	}
+	for _, resource := range r.Resources {
+		if strings.HasPrefix(resource, rbacv1.ResourceAll) {
+			out |= allResources
+		}
+		out |= m.resource(resource)
+	}
+	return out
+}
+
+// role is a Role or ClusterRole to which bindings refer. Its content is replaced as a whole.
+type role struct {
+	*content
+	bindings int // how many refer to it
+}
+
+// content is what a role says. Nil: the role does not exist.
+type content struct {
+	mask  mask // of all rules
+	rules []compiled
+}
+
+type compiled struct {
+	mask mask
+	*rbacv1.PolicyRule
+}
+
+func (m masks) compile(rules []rbacv1.PolicyRule) *content {
+	c := &content{rules: make([]compiled, len(rules))}
+	for i := range rules {
+		c.rules[i] = compiled{m.rule(&rules[i]), &rules[i]}
+		c.mask |= c.rules[i].mask
+	}
+	return c
+}
+
+// allows reports whether a rule allows the request (RuleAllows of upstream's package).
+func (c *content) allows(r *request) bool {
+	if c == nil {
+		return false
+	}
+	if !r.isResource {
+		for i := range c.rules {
+			if rule := c.rules[i].PolicyRule; verbMatches(rule, r.verb) && pathMatches(rule, r.path) {
+				return true
+			}
+		}
+		return false
+	}
+	if c.mask&r.mask != r.mask {
+		return false
+	}
+	for i := range c.rules {
+		if c.rules[i].mask&r.mask == r.mask && matches(c.rules[i].PolicyRule, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// The functions below are those of upstream's pkg/apis/rbac/v1 evaluation_helpers.go, v1.37.1.
+
+func matches(rule *rbacv1.PolicyRule, r *request) bool {
+	return verbMatches(rule, r.verb) && groupMatches(rule, r.group) && resourceMatches(rule, r) && nameMatches(rule, r.name)
+}
+
+func verbMatches(rule *rbacv1.PolicyRule, verb string) bool {
+	for _, v := range rule.Verbs {
+		if v == rbacv1.VerbAll || v == verb {
+			return true
+		}
+	}
+	return false
+}
+
+func groupMatches(rule *rbacv1.PolicyRule, group string) bool {
+	for _, g := range rule.APIGroups {
+		if g == rbacv1.APIGroupAll || g == group {
+			return true
+		}
+	}
+	return false
+}
+
+func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
+	for _, resource := range rule.Resources {
+		if resource == rbacv1.ResourceAll || isResource(resource, r) {
+			return true
+		}
+		// "*/scale" is that subresource of any resource.
+		if of, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" && of == r.subresource {
+			return true
+		}
+	}
+	return false
+}
+
+// isResource reports whether a rule's resource is the request's with its subresource.
+func isResource(resource string, r *request) bool {
+	if r.subresource == "" {
+		return resource == r.resource
+	}
+	rest, found := strings.CutPrefix(resource, r.resource)
+	return found && len(rest) == 1+len(r.subresource) && rest[0] == '/' && rest[1:] == r.subresource
+}
+
+func nameMatches(rule *rbacv1.PolicyRule, name string) bool {
+	if len(rule.ResourceNames) == 0 {
+		return true
+	}
+	for _, n := range rule.ResourceNames {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func pathMatches(rule *rbacv1.PolicyRule, path string) bool {
+	for _, p := range rule.NonResourceURLs {
+		if p == rbacv1.NonResourceAll || p == path {
+			return true
+		}
+		if strings.HasSuffix(p, "*") && strings.HasPrefix(path, strings.TrimRight(p, "*")) {
+			return true
+		}
+	}
+	return false
+}
