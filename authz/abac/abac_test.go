@@ -1,0 +1,126 @@
+package abac_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Lines and what they allow stand in testdata/scenarios/abac.yaml and invalid-abac.yaml; decisions equal to
+// upstream's are held by the differential test of the nested module.
+
+func id(t testing.TB, name string) tenant.ID {
+	t.Helper()
+	id, err := tenant.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
+
+// TestZeroPolicy allows nothing.
+func TestZeroPolicy(t *testing.T) {
+	for _, p := range []*abac.Policy{{}, parse(t, ""), parse(t, "# nothing\n\n")} {
+		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "x"}, Verb: "get", Path: "/"}
+		if p.Allows(id(t, "a"), authz.Space{ID: id(t, "a")}, a) || p.Allows(tenant.System(), authz.Space{All: true}, a) {
+			t.Error("allowed")
+		}
+		if resources, paths, _ := p.RulesFor(id(t, "a"), authz.Space{ID: id(t, "a")}, a.User, "ns"); len(resources)+len(paths) > 0 {
+			t.Error("rules")
+		}
+	}
+}
+
+func parse(t testing.TB, text string) *abac.Policy {
+	t.Helper()
+	p, err := abac.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestLongLines and lines without an end are told by their number.
+func TestLongLines(t *testing.T) {
+	long := v1beta1 + `{"user":"` + strings.Repeat("x", 70_000) + `","resource":"pods"}}`
+	if _, err := abac.Parse([]byte("\n# x\n" + long)); err == nil || !strings.HasPrefix(err.Error(), "line 3: longer") {
+		t.Errorf("error %.80v", err)
+	}
+	if _, err := abac.Parse([]byte(`{"user":"x"` + "\n")); err == nil || !strings.HasPrefix(err.Error(), "line 1: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestRulesFor lists nothing that is not so.
+func TestRulesFor(t *testing.T) {
+	p := parse(t, strings.Join([]string{
+		v1beta1 + `{"user":"alice","tenant":"a","space":"a","apiGroup":"apps","resource":"deployments","namespace":"a--web"}}`,
+		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true}}`,
+		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"secrets","namespace":"a--other"}}`,
+		v1beta1 + `{"user":"alice","tenant":"a","space":"b","resource":"configmaps","namespace":"*"}}`,
+		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"*","namespace":"*","readonly":true}}`,
+		v1beta1 + `{"user":"alice","group":"ops","tenant":"a","space":"a","resource":"services","namespace":"*"}}`,
+		v1beta1 + `{"user":"bob","tenant":"a","space":"a","resource":"events","namespace":"*"}}`,
+		v1beta1 + `{"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics","readonly":true}}`,
+	}, "\n"))
+	resources, paths, incomplete := p.RulesFor(id(t, "a"), authz.Space{ID: id(t, "a")}, &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "a--web")
+	var got []string
+	for _, r := range resources {
+		got = append(got, r.GetResources()[0]+":"+strings.Join(r.GetVerbs(), ","))
+	}
+	if want := "deployments:get,list,watch,create,update,patch,delete,deletecollection pods:get,list,watch"; strings.Join(got, " ") != want {
+		t.Errorf("rules %v, want %s", got, want)
+	}
+	if len(paths) != 1 || !incomplete {
+		t.Errorf("%d paths, incomplete %t", len(paths), incomplete)
+	}
+}
+
+// FuzzParse: whatever a file holds, an error comes without a policy, a policy never allows nobody,
+// impersonation, or what is in nobody's space, and a policy of lines without a tenant is the system's.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`, `{"user":"alice"}`, `{}`, `{"group":"*","readonly":true}`,
+		v1beta1 + `{"group":"dev","nonResourcePath":"/api*"}}`, "# x\n\n" + `{"namespace":"ns"}`, v1beta1 + `{"user":"*","tenant":"*","space":"*","resource":"*","namespace":"*"}}`,
+		"null", "[]", `{"kind":"Policy"}`, `{"user":"a","user":"b"}`, "{\"user\":\"alice\u00a0\"}",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := abac.Parse([]byte(text))
+		if (p == nil) == (err == nil) {
+			t.Fatalf("%v and %v", p, err)
+		}
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "line ") {
+				t.Fatalf("error %q names no line", err)
+			}
+			return
+		}
+		b := id(t, "b")
+		for _, a := range []authorizer.AttributesRecord{
+			{Verb: "get", Resource: "pods", Namespace: "ns", Name: "p", ResourceRequest: true}, {Verb: "get", Path: "/metrics"},
+			{Verb: "impersonate", Resource: "users", Name: "root", ResourceRequest: true}, {Verb: "impersonate-on:user-info:get", Resource: "pods", Namespace: "ns", ResourceRequest: true},
+		} {
+			a.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev", user.AllAuthenticated}}
+			impersonation := strings.HasPrefix(a.Verb, "impersonate")
+			if p.Allows(tenant.ID{}, authz.Space{ID: b}, a) || p.Allows(b, authz.Space{}, a) || impersonation && p.Allows(b, authz.Space{ID: b}, a) {
+				t.Fatalf("%q allows %+v", text, a)
+			}
+			if !strings.Contains(text, "tenant") && p.Allows(b, authz.Space{ID: b}, a) || !strings.Contains(text, "space") && p.Allows(tenant.System(), authz.Space{ID: b}, a) {
+				t.Fatalf("%q without a tenant or a space allows %+v", text, a)
+			}
+			if strings.Contains(text, `\u`) {
+				continue // a key may be spelt with escapes
+			}
+		}
+	})
+}

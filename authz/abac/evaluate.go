@@ -1,0 +1,134 @@
+package abac
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Allows reports whether a line allows a request of a caller of tenant id in a space. A caller without a
+// tenant is never allowed, nor a request in nobody's space. A request over the objects of several
+// tenants matches lines for any space only.
+//
+// Impersonation is never allowed, and a readonly line lets nobody connect: what a get of
+// pods/exec or nodes/proxy does is no reading.
+func (p *Policy) Allows(id tenant.ID, space authz.Space, a authorizer.Attributes) bool {
+	u := a.GetUser()
+	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
+		return false
+	}
+	r := request{Attributes: a, space: space, groups: u.GetGroups(), isResource: a.IsResourceRequest()}
+	if r.isResource {
+		r.group, r.resource, r.namespace = a.GetAPIGroup(), a.GetResource(), a.GetNamespace()
+	} else {
+		r.path = a.GetPath()
+	}
+	for _, whose := range [...]tenants{{id: id}, {any: true}} {
+		if whose.any && !p.anyBound {
+			continue
+		}
+		if p.matches(subject{whose, u.GetName(), false}, &r) {
+			return true
+		}
+		for _, group := range r.groups {
+			if p.matches(subject{whose, group, true}, &r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// request is what lines are held against.
+type request struct {
+	authorizer.Attributes
+	space                            authz.Space
+	groups                           []string
+	isResource                       bool
+	group, resource, namespace, path string
+}
+
+func (p *Policy) matches(key subject, r *request) bool {
+	lines := p.subjects[key]
+	if lines == nil {
+		return false
+	}
+	if r.isResource && r.namespace != anything && slices.ContainsFunc(lines[r.namespace], r.allowedBy) {
+		return true
+	}
+	return slices.ContainsFunc(lines[anything], r.allowedBy)
+}
+
+// allowedBy reports whether a line of the right user or group and namespace allows the request.
+func (r *request) allowedBy(l *line) bool {
+	switch {
+	case l.user != "" && l.group != "" && !slices.Contains(r.groups, l.group):
+		return false
+	case !l.space.any && !l.space.has(r.space.ID), l.space.any && r.space.ID.IsZero() && !r.space.All:
+		return false
+	case l.readonly && (!r.IsReadOnly() || connects(r.GetSubresource())):
+		return false
+	case !r.isResource:
+		return l.matchesPath(r.path)
+	}
+	return (l.resource == anything || l.resource == r.resource) && (l.apiGroup == anything || l.apiGroup == r.group) && l.resource != ""
+}
+
+// connects reports whether a subresource reaches something behind the server.
+func connects(subresource string) bool {
+	switch subresource {
+	case "proxy", "exec", "attach", "portforward":
+		return true
+	}
+	return false
+}
+
+// RulesFor returns what the lines allow u, a caller of tenant id, in a namespace and its space. What a
+// rule cannot say is left out, and incomplete is true: that reading everything is not connecting, and
+// that a line for another tenant's space is not about cluster-scoped resources.
+func (p *Policy) RulesFor(id tenant.ID, space authz.Space, u user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
+	if u == nil || id.IsZero() {
+		return nil, nil, true
+	}
+	r := request{groups: u.GetGroups(), space: space}
+	for _, whose := range [...]tenants{{id: id}, {any: true}} {
+		keys := []subject{{whose, u.GetName(), false}}
+		for _, group := range r.groups {
+			keys = append(keys, subject{whose, group, true})
+		}
+		for _, key := range keys {
+			for _, l := range slices.Concat(p.subjects[key][namespace], p.subjects[key][anything]) {
+				if l.user != "" && l.group != "" && !slices.Contains(r.groups, l.group) {
+					continue
+				}
+				resources, incomplete = l.resourceRules(id, space, resources, incomplete)
+				if l.path != "" && (l.space.any || l.space.id.IsSystem()) {
+					paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: l.verbs(), NonResourceURLs: []string{l.path}})
+				}
+			}
+		}
+	}
+	return resources, paths, incomplete
+}
+
+func (l *line) resourceRules(id tenant.ID, space authz.Space, rules []authorizer.ResourceRuleInfo, incomplete bool) ([]authorizer.ResourceRuleInfo, bool) {
+	switch {
+	case l.resource == "" || !l.space.has(space.ID):
+		return rules, incomplete
+	case l.resource == anything && l.readonly, !l.space.has(id):
+		return rules, true
+	}
+	return append(rules, &authorizer.DefaultResourceRuleInfo{Verbs: l.verbs(), APIGroups: []string{l.apiGroup}, Resources: []string{l.resource}}), incomplete
+}
+
+func (l *line) verbs() []string {
+	if l.readonly {
+		return []string{"get", "list", "watch"}
+	}
+	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+}

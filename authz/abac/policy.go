@@ -1,0 +1,254 @@
+// Package abac reads policies of attribute-based access control, one JSON object a line, with a tenant
+// on both sides: whose callers a line is about, and in whose space. A line whose two sides differ lets
+// callers cross the line between tenants; nobody but the cluster's admin, who writes the file, can say
+// so.
+//
+// The format is kube-apiserver's (k8s.io/kubernetes pkg/auth/authorizer/abac, v1.37.1), read strictly.
+package abac
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/json"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
+	kind       = "Policy"
+	anything   = "*"
+
+	// maxLine is the longest line, in bytes: upstream's (bufio.Scanner's).
+	maxLine = 64 * 1024
+)
+
+var (
+	errNotObject  = errors.New("not a JSON object")
+	errTooLong    = errors.New("longer than 64 KiB")
+	errKind       = errors.New("apiVersion must be " + apiVersion + " and kind " + kind + ", or both must be absent for the old form")
+	errNoSubject  = errors.New("spec: neither user nor group")
+	errHalfAny    = errors.New("\"*\" as user or group stands alone: next to a name it would mean everybody")
+	errNothing    = errors.New("spec: neither resource nor nonResourcePath")
+	errNoSpace    = errors.New("space must be given where a tenant is: without it the line would be about the system's")
+	errOldFields  = errors.New("the old form has no apiGroup and no nonResourcePath")
+	errOldAndSpec = errors.New("the old form has no spec")
+)
+
+// tenants is one side of a line: one tenant or any. The zero value is nobody.
+type tenants struct {
+	id  tenant.ID
+	any bool
+}
+
+func (t tenants) has(id tenant.ID) bool { return !id.IsZero() && (t.any || t.id == id) }
+
+// line is one policy. Indexed, it is about resources or about paths, not both.
+type line struct {
+	user, group                         string
+	tenant, space                       tenants
+	readonly                            bool
+	apiGroup, resource, namespace, path string
+}
+
+// Policy is a file of policies, indexed by subject. The zero value allows nothing. It does not change
+// and is safe for concurrent use.
+type Policy struct {
+	subjects map[subject]map[string][]*line // then by namespace, or anything
+	anyBound bool                           // some line is about any tenant's callers
+}
+
+// subject is a user or a group of one tenant, or of any.
+type subject struct {
+	tenants
+	name    string
+	isGroup bool
+}
+
+// fields are those of a policy, in the old form the whole object. Pointers tell what is left out.
+type fields struct {
+	User            string  `json:"user"`
+	Group           string  `json:"group"`
+	Tenant          *string `json:"tenant"`
+	Space           *string `json:"space"`
+	Readonly        bool    `json:"readonly"`
+	APIGroup        *string `json:"apiGroup"`
+	Resource        string  `json:"resource"`
+	Namespace       string  `json:"namespace"`
+	NonResourcePath *string `json:"nonResourcePath"`
+}
+
+// Parse reads a file of policies. The error names the first line that is not understood, never its
+// content.
+func Parse(data []byte) (*Policy, error) {
+	p := &Policy{subjects: map[subject]map[string][]*line{}}
+	number := 0
+	for text := range bytes.Lines(data) {
+		number++
+		text = bytes.TrimSpace(text)
+		if len(text) == 0 || text[0] == '#' {
+			continue
+		}
+		l, err := parseLine(text)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		p.add(l)
+	}
+	return p, nil
+}
+
+func parseLine(text []byte) (*line, error) {
+	switch {
+	case len(text) > maxLine:
+		return nil, errTooLong
+	case text[0] != '{':
+		return nil, errNotObject
+	}
+	// Which form it is: a version or kind that is not known must not be read as the old form.
+	var form map[string]any
+	if _, err := json.UnmarshalStrict(text, &form); err != nil {
+		return nil, err
+	}
+	_, hasVersion := form["apiVersion"]
+	_, hasKind := form["kind"]
+	if _, hasSpec := form["spec"]; !hasVersion && !hasKind {
+		if hasSpec {
+			return nil, errOldAndSpec
+		}
+		return parseOld(text)
+	}
+	var policy struct {
+		APIVersion string  `json:"apiVersion"`
+		Kind       string  `json:"kind"`
+		Spec       *fields `json:"spec"`
+	}
+	if err := decode(text, &policy); err != nil {
+		return nil, err
+	}
+	if policy.APIVersion != apiVersion || policy.Kind != kind {
+		return nil, errKind
+	}
+	if policy.Spec == nil {
+		return nil, errNoSubject
+	}
+	return policy.Spec.line()
+}
+
+// decode is strict: unknown and duplicate keys, and keys in another case, are errors.
+func decode(text []byte, into any) error {
+	problems, err := json.UnmarshalStrict(text, into)
+	return errors.Join(append(problems, err)...)
+}
+
+func (f *fields) line() (*line, error) {
+	l := &line{user: f.User, group: f.Group, readonly: f.Readonly, resource: f.Resource, namespace: f.Namespace}
+	if f.APIGroup != nil {
+		l.apiGroup = *f.APIGroup
+	}
+	if f.NonResourcePath != nil {
+		l.path = *f.NonResourcePath
+	}
+	switch {
+	case f.User == "" && f.Group == "":
+		return nil, errNoSubject
+	case l.resource == "" && l.path == "":
+		return nil, errNothing
+	}
+	return l, l.complete(f)
+}
+
+// parseOld reads the unversioned form: what it leaves out matches everything.
+func parseOld(text []byte) (*line, error) {
+	var f fields
+	if err := decode(text, &f); err != nil {
+		return nil, err
+	}
+	if f.APIGroup != nil || f.NonResourcePath != nil {
+		return nil, errOldFields
+	}
+	l := &line{user: f.User, group: f.Group, readonly: f.Readonly, apiGroup: anything, resource: f.Resource, namespace: f.Namespace}
+	if l.user == "" && l.group == "" {
+		l.group = anything
+	}
+	if l.resource == "" && l.namespace == "" {
+		l.path = anything
+	}
+	if l.namespace == "" {
+		l.namespace = anything
+	}
+	if l.resource == "" {
+		l.resource = anything
+	}
+	return l, l.complete(&f)
+}
+
+// complete reads the tenants, and puts the group of all callers in the place of "*" as upstream does.
+func (l *line) complete(f *fields) error {
+	if (l.user == anything || l.group == anything) && l.user != "" && l.group != "" && l.user != l.group {
+		return errHalfAny
+	}
+	if l.user == anything || l.group == anything {
+		l.user, l.group = "", user.AllAuthenticated
+	}
+	var err error
+	if l.tenant, err = parseTenants("tenant", f.Tenant); err != nil {
+		return err
+	}
+	if f.Space == nil && !l.tenant.id.IsSystem() {
+		return errNoSpace
+	}
+	l.space, err = parseTenants("space", f.Space)
+	return err
+}
+
+func parseTenants(key string, text *string) (tenants, error) {
+	if text == nil {
+		return tenants{id: tenant.System()}, nil
+	}
+	if *text == anything {
+		return tenants{any: true}, nil
+	}
+	id, err := tenant.Parse(*text)
+	if err != nil {
+		return tenants{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return tenants{id: id}, nil
+}
+
+// add indexes what a line says about resources under its namespace, and what it says about paths
+// under anything: no path is in a namespace.
+func (p *Policy) add(l *line) {
+	if l.path != "" {
+		paths := *l
+		paths.resource = ""
+		p.index(anything, &paths)
+	}
+	if l.resource != "" {
+		resources := *l
+		resources.path = ""
+		p.index(l.namespace, &resources)
+	}
+	p.anyBound = p.anyBound || l.tenant.any
+}
+
+func (p *Policy) index(namespace string, l *line) {
+	key := subject{l.tenant, l.user, false}
+	if l.user == "" {
+		key = subject{l.tenant, l.group, true}
+	}
+	if p.subjects[key] == nil {
+		p.subjects[key] = map[string][]*line{}
+	}
+	p.subjects[key][namespace] = append(p.subjects[key][namespace], l)
+}
+
+// matchesPath is upstream's nonResourceMatches.
+func (l *line) matchesPath(path string) bool {
+	return l.path == anything || l.path != "" && l.path == path ||
+		strings.HasSuffix(l.path, anything) && strings.HasPrefix(path, strings.TrimRight(l.path, anything))
+}
