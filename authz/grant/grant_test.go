@@ -1,0 +1,150 @@
+package grant_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func id(tb testing.TB, name string) tenant.ID {
+	tb.Helper()
+	id, err := tenant.Parse(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return id
+}
+
+func pods(tb testing.TB) *grant.Grant {
+	return &grant.Grant{Namespace: "b--web", Name: "pods", Owner: id(tb, "b"), Tenant: id(tb, "a"), Users: []string{"alice"},
+		Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}
+}
+
+// crossing is alice of a, getting a pod in b's namespace.
+func crossing(tb testing.TB) *authz.Crossing {
+	u := &user.DefaultInfo{Name: "alice"}
+	return &authz.Crossing{Caller: id(tb, "a"), User: u, Space: authz.Space{ID: id(tb, "b")},
+		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true}}
+}
+
+func allowed(t *testing.T, g *grant.Grants, c *authz.Crossing) bool {
+	t.Helper()
+	ok, _ := g.Allows(t.Context(), c)
+	return ok
+}
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// grants are indexed ones, and what is read of them live.
+func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
+	index := grant.NewIndex()
+	index.Set(indexed)
+	return &grant.Grants{Index: index, Now: func() time.Time { return now },
+		Live: func(context.Context, string, string) (*grant.Grant, error) { return live() }}
+}
+
+// TestWhatIsStoredNowCounts: the index only says which grant to read again.
+func TestWhatIsStoredNowCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		live func(*grant.Grant) (*grant.Grant, error)
+		want bool
+	}{
+		"unchanged": {func(g *grant.Grant) (*grant.Grant, error) { return g, nil }, true},
+		"removed":   {func(*grant.Grant) (*grant.Grant, error) { return nil, nil }, false},
+		"away":      {func(g *grant.Grant) (*grant.Grant, error) { return g, errors.New("away") }, false},
+		"of another tenant": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Tenant = id(t, "c")
+			return g, nil
+		}, false},
+		"of another namespace": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Namespace = "b--other"
+			return g, nil
+		}, false},
+		"made by a former owner": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Owner = id(t, "c")
+			return g, nil
+		}, false},
+		"made by nobody": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Owner = tenant.ID{}
+			return g, nil
+		}, false},
+		"for another user": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Users = []string{"bob"}
+			return g, nil
+		}, false},
+		"for another verb": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Rules[0].Verbs = []string{"list"}
+			return g, nil
+		}, false},
+		"ends this moment": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Expires = now
+			return g, nil
+		}, false},
+		"ends later": {func(g *grant.Grant) (*grant.Grant, error) {
+			g.Expires = now.Add(time.Nanosecond)
+			return g, nil
+		}, true},
+	} {
+		g := grants(pods(t), func() (*grant.Grant, error) { return c.live(pods(t)) })
+		if got, _ := g.Allows(t.Context(), crossing(t)); got != c.want {
+			t.Errorf("a grant that is %s: %t", name, got)
+		}
+	}
+}
+
+// TestTheZeroGrantAllowsNothing, nor does one of an index that was emptied.
+func TestTheZeroGrantAllowsNothing(t *testing.T) {
+	g := grants(&grant.Grant{}, func() (*grant.Grant, error) { return &grant.Grant{}, nil })
+	for _, c := range []*authz.Crossing{crossing(t), {Attributes: authorizer.AttributesRecord{}, User: &user.DefaultInfo{}}} {
+		if allowed(t, g, c) {
+			t.Error("allowed")
+		}
+	}
+	g = grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
+	if !allowed(t, g, crossing(t)) {
+		t.Fatal("denied")
+	}
+	g.Index.Delete("b--web", "pods")
+	if allowed(t, g, crossing(t)) {
+		t.Error("allowed by a grant that was deleted")
+	}
+}
+
+// TestAnotherGrantOfTheName: an update that names another tenant leaves nothing behind for the first.
+func TestAnotherGrantOfTheName(t *testing.T) {
+	g := grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
+	other := pods(t)
+	other.Tenant = id(t, "c")
+	g.Index.Set(other)
+	if allowed(t, g, crossing(t)) {
+		t.Error("allowed by what the grant said before")
+	}
+}
+
+// BenchmarkGrants: 100,000 of them, none of which matches.
+func BenchmarkGrants(b *testing.B) {
+	g := grants(pods(b), func() (*grant.Grant, error) { return nil, nil })
+	for i := range 100_000 {
+		one := pods(b)
+		one.Namespace, one.Name = fmt.Sprintf("b--%05d", i/10), fmt.Sprintf("grant-%d", i)
+		one.Tenant = id(b, fmt.Sprintf("tenant-%d", i%1000))
+		g.Index.Set(one)
+	}
+	c := crossing(b)
+	c.Caller = id(b, "tenant-7")
+	b.ReportAllocs()
+	for b.Loop() {
+		if allowed, _ := g.Allows(b.Context(), c); allowed {
+			b.Fatal("allowed")
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package grant
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// liveTimeout bounds the read of a grant that matches; the request waits for it.
+const liveTimeout = 2 * time.Second
+
+// Index finds grants by who may use them where. The zero value is not usable; see [NewIndex]. Safe for
+// concurrent use.
+type Index struct {
+	mu     sync.RWMutex
+	grants map[key][]*Grant
+	byName map[name]*Grant
+}
+
+type key struct {
+	tenant    tenant.ID
+	namespace string
+}
+
+type name struct{ namespace, name string }
+
+// NewIndex returns an empty index.
+func NewIndex() *Index { return &Index{grants: map[key][]*Grant{}, byName: map[name]*Grant{}} }
+
+// Set puts g in place of the grant of its name.
+func (x *Index) Set(g *Grant) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(name{g.Namespace, g.Name})
+	k := key{g.Tenant, g.Namespace}
+	x.byName[name{g.Namespace, g.Name}] = g
+	x.grants[k] = append(x.grants[k], g)
+}
+
+// Delete removes a grant.
+func (x *Index) Delete(namespace, grant string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.remove(name{namespace, grant})
+}
+
+func (x *Index) remove(n name) {
+	g, known := x.byName[n]
+	if !known {
+		return
+	}
+	delete(x.byName, n)
+	k := key{g.Tenant, g.Namespace}
+	left := slices.DeleteFunc(slices.Clone(x.grants[k]), func(other *Grant) bool { return other == g })
+	if len(left) == 0 {
+		delete(x.grants, k)
+		return
+	}
+	x.grants[k] = left
+}
+
+// of returns the grants for a tenant in a namespace, which are not changed any more.
+func (x *Index) of(id tenant.ID, namespace string) []*Grant {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clip(x.grants[key{id, namespace}])
+}
+
+// Grants decide by an index. All fields are required but Used.
+type Grants struct {
+	Index *Index
+	// Live reads a grant as it is now. An error, or nil for one that does not count any more, denies.
+	Live func(ctx context.Context, namespace, name string) (*Grant, error)
+	// Now is the clock.
+	Now func() time.Time
+	// Used is told of each grant that allowed a request. It must not block.
+	Used func(*Grant)
+}
+
+// Allows reports whether a grant allows a crossing: of an object in a namespace, by another tenant's
+// caller; and until when, zero for no end. Impersonation is never granted, nor anything about Namespaces
+// themselves.
+func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, until time.Time) {
+	namespace := c.GetNamespace()
+	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Space.All || c.Space.ID.IsZero() {
+		return false, time.Time{}
+	}
+	candidates := g.Index.of(c.Caller, namespace)
+	if len(candidates) == 0 || c.GetResource() == "namespaces" && c.GetAPIGroup() == "" || strings.HasPrefix(c.GetVerb(), "impersonate") {
+		return false, time.Time{}
+	}
+	for _, candidate := range candidates {
+		if !candidate.allows(c.User, c.Space.ID, c, g.Now()) {
+			continue
+		}
+		if live := g.stillAllows(ctx, candidate, c); live != nil {
+			return true, live.Expires
+		}
+	}
+	return false, time.Time{}
+}
+
+// stillAllows reads the grant again: what it says now counts. It returns nil where that allows nothing.
+func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Crossing) *Grant {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
+	defer cancel()
+	live, err := g.Live(ctx, candidate.Namespace, candidate.Name)
+	if err != nil {
+		klog.FromContext(ctx).Info("A grant that matches could not be read: denied", "namespace", candidate.Namespace, "grant", candidate.Name, "err", err)
+		return nil
+	}
+	if live == nil || live.Tenant != c.Caller || live.Namespace != c.GetNamespace() || !live.allows(c.User, c.Space.ID, c, g.Now()) {
+		return nil
+	}
+	if g.Used != nil {
+		g.Used(live)
+	}
+	return live
+}
