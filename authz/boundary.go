@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,15 +33,23 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared are the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
+	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
+	// label, so that a list over all namespaces may be limited to it. Nil knows of none.
+	Labelled func(schema.GroupResource, tenant.ID) bool
+	// Selectable are namespaced resources of aggregated servers that honour label selectors and
+	// whose objects carry the tenant's label.
+	Selectable []schema.GroupResource
+	// Exceptions are asked, in this order, before the boundary decides.
+	Exceptions []Exception
 }
 
 // Boundary denies what would cross from one tenant's space into another's, and leaves everything
 // else to its delegate. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
 // [authorizer.RuleResolver]. The zero value is not usable; a Boundary is safe for concurrent use.
 //
-// It never allows of its own and never answers NoOpinion of its own, so that a union of authorizers
-// around it cannot turn its denial into anything else. A denial carries a [Reason] and no error:
-// kube-apiserver would print the error in a 500. What went wrong goes to the log.
+// It never allows of its own, but for its [Exception]s, and never answers NoOpinion of its own, so that
+// a union of authorizers around it cannot turn its denial into anything else. A denial carries a
+// [Reason] and no error: kube-apiserver would print the error in a 500. What went wrong goes to the log.
 type Boundary struct {
 	Options
 	delegate authorizer.Authorizer
@@ -65,9 +74,9 @@ func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolve
 
 // Authorize implements [authorizer.Authorizer].
 func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	through, reason := b.check(ctx, a)
+	through, decision, reason := b.check(ctx, a)
 	if through == nil {
-		return authorizer.DecisionDeny, string(reason), nil
+		return decision, string(reason), nil
 	}
 	return b.delegate.Authorize(ctx, through)
 }
@@ -75,9 +84,9 @@ func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (auth
 // ConditionsAwareAuthorize implements [authorizer.Authorizer]: the delegate's answer after the
 // same check.
 func (b *Boundary) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
-	through, reason := b.check(ctx, a)
+	through, decision, reason := b.check(ctx, a)
 	if through == nil {
-		return authorizer.ConditionsAwareDecisionFromParts(authorizer.DecisionDeny, string(reason), nil)
+		return authorizer.ConditionsAwareDecisionFromParts(decision, string(reason), nil)
 	}
 	return b.delegate.ConditionsAwareAuthorize(ctx, through)
 }
@@ -101,15 +110,19 @@ type verdict struct {
 	err      error               // what went wrong, for the log
 	owner    tenant.ID           // whose object it is, where that was looked up and is somebody's
 	pin      labels.Requirements // the selector that the request must go on with
+	excepted bool                // an exception allows it, for the reason
+	until    time.Time           // when the exception ends; zero for never
 }
 
-// check returns the attributes for the delegate, or nil and the reason of the denial.
-func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, Reason) {
+// check returns the attributes for the delegate, or nil, the decision and its reason.
+func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, authorizer.Decision, Reason) {
 	c := callFrom(ctx)
 	q := questionOf(a)
 	id, u, v := b.caller(ctx, c, &q)
 	if v.delegate {
-		v = b.decide(ctx, c, id, &q)
+		if v = b.except(ctx, c, id, u, &q); !v.excepted {
+			v = b.decide(ctx, c, id, &q)
+		}
 	}
 	if v.err != nil {
 		klog.FromContext(ctx).Info("Denied by the tenant boundary", "reason", v.reason, "err", v.err, "user", nameOf(q.user),
@@ -118,15 +131,20 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	// Only the request's own question is annotated: the event has one place for each key.
 	if own := c != nil && !q.isImpersonation(); own {
 		annotate(ctx, c.path, id, v)
-		c.bound, c.pin = u, v.pin
+		c.bound, c.pin, c.session = u, v.pin, session{}
+		if !id.IsSystem() {
+			c.session = session{owner: v.owner, excepted: v.excepted, until: v.until}
+		}
 	}
 	switch {
+	case v.excepted:
+		return nil, authorizer.DecisionAllow, v.reason
 	case !v.delegate:
-		return nil, v.reason
+		return nil, authorizer.DecisionDeny, v.reason
 	case u == q.user && v.pin == nil:
-		return a, ""
+		return a, authorizer.DecisionNoOpinion, ""
 	}
-	return &attributes{Attributes: a, user: u, pin: v.pin}, ""
+	return &attributes{Attributes: a, user: u, pin: v.pin}, authorizer.DecisionNoOpinion, ""
 }
 
 // caller returns whose the request is, and the user to go on with. Whether somebody may be
@@ -215,11 +233,14 @@ func (b *Boundary) isClusterRead(q *question) bool {
 func annotate(ctx context.Context, path tenantPath, id tenant.ID, v verdict) {
 	const domain = "authorization.kubetenant.dev/"
 	decision := "delegate"
-	if !v.delegate {
+	switch {
+	case v.excepted:
+		decision = "allow"
+	case !v.delegate:
 		decision = "deny"
 	}
 	kv := []string{domain + "decision", decision}
-	if !v.delegate {
+	if v.reason != "" {
 		kv = append(kv, domain+"reason", string(v.reason))
 	}
 	if !id.IsZero() {

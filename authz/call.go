@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -23,6 +24,9 @@ type call struct {
 
 	bound user.Info           // the user to go on with: an impersonated one with its tenant
 	pin   labels.Requirements // the selector that the answer must be limited to, to go on with
+
+	session session   // a tenant's caller's; the zero value for system callers
+	began   time.Time // before the request was authorized
 }
 
 type callKey struct{}
@@ -32,16 +36,17 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// WithCall is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., refuses
-// a malformed one with 400, and puts into the context what the boundary notes.
-func WithCall(next http.Handler) http.Handler {
+// WithCall is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., and off one
+// in the older form where that is read, refuses a malformed one with 400, and puts into the context
+// what the boundary notes.
+func WithCall(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path, stripped, err := cutTenantPath(r.URL)
+		path, stripped, err := cutTenantPath(r.URL, older)
 		if err != nil {
 			answerBadRequest(w, err)
 			return
 		}
-		c := &call{path: path, query: r.URL.RawQuery}
+		c := &call{path: path, query: r.URL.RawQuery, began: time.Now()}
 		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 		if stripped != nil {
 			r.URL, r.RequestURI = stripped, stripped.RequestURI()
@@ -72,9 +77,9 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 }
 
 // WithTenant is the innermost filter, around the API handler. It carries out what the boundary
-// noted: an impersonated user goes on bound to its tenant, and a list goes on limited to the
-// tenant, in the query and in RequestInfo alike.
-func WithTenant(next http.Handler) http.Handler {
+// noted: an impersonated user goes on bound to its tenant, a list goes on limited to the tenant, in the
+// query and in RequestInfo alike, and what stays open in a namespace ends with the namespace's owner.
+func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := callFrom(r.Context())
 		if c == nil {
@@ -91,6 +96,11 @@ func WithTenant(next http.Handler) http.Handler {
 				http.Error(w, "internal error", http.StatusInternalServerError)
 				return
 			}
+		}
+		if info, ok := request.RequestInfoFrom(ctx); ok && (c.session.excepted || !c.session.owner.IsZero() && info.Namespace != "") {
+			var done func()
+			ctx, done = sessions.begin(ctx, info.Namespace, c.session, c.began)
+			defer done()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

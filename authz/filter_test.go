@@ -45,7 +45,7 @@ func send(t *testing.T, u, impersonated user.Info, method, target string) (*serv
 		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
 		got.user, _ = request.UserFrom(r.Context())
 		got.info, _ = request.RequestInfoFrom(r.Context())
-	}))
+	}), &authz.Sessions{})
 	handler = filters.WithAuthorization(handler, boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := authz.NoteCaller(r.Context(), u)
@@ -57,7 +57,7 @@ func send(t *testing.T, u, impersonated user.Info, method, target string) (*serv
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	answer := httptest.NewRecorder()
-	authz.WithCall(chain).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+	authz.WithCall(chain, nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
 	return got, answer.Code
 }
 
@@ -178,7 +178,7 @@ func TestTenantPaths(t *testing.T) {
 // TestAMalformedTenantPathIsAStatus: clients show the message of a Status, not of a bare text.
 func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	answer := httptest.NewRecorder()
-	authz.WithCall(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
+	authz.WithCall(http.NotFoundHandler(), nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
 	var status metav1.Status
 	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusBadRequest || status.Kind != "Status" ||
 		status.Message != "malformed tenant part in the path" || strings.Contains(answer.Body.String(), "ALL") {
@@ -218,7 +218,7 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	var got user.Info
 	handler := filters.WithAuthorization(authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		got, _ = request.UserFrom(r.Context())
-	})), boundary, scheme.Codecs)
+	}), &authz.Sessions{}), boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		authz.NoteCaller(r.Context(), agent)
 		for _, verb := range []string{"impersonate:associated-node", "impersonate-on:associated-node:get"} {
@@ -230,7 +230,7 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), node)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
-	authz.WithCall(chain).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
+	authz.WithCall(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
 	if got == nil || got.GetName() != "somebody" {
 		t.Errorf("the handler sees %+v", got)
 	}
@@ -246,12 +246,12 @@ func TestHandlersFindNoNote(t *testing.T) {
 		if d, reason, _ := boundary.Authorize(r.Context(), pods(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
 			t.Errorf("a question about b in a handler of a's request: %v, %q", d, reason)
 		}
-	}))
+	}), &authz.Sessions{})
 	chain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		authz.NoteCaller(r.Context(), callerOf("a"))
 		handler.ServeHTTP(w, r)
 	})
-	authz.WithCall(chain).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
+	authz.WithCall(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
 	if !asked {
 		t.Error("the handler was not reached")
 	}

@@ -69,9 +69,29 @@ func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.of(ctx, tenant.ID{}, namespace)
 }
 
+// Certain is [Owners.Of] without a limit to the questions, for who acts on the answer: too many of
+// them must not make a namespace nobody's. Callers MUST NOT ask for names that anybody makes up.
+func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, error) {
+	return o.ofBudget(ctx, tenant.ID{}, namespace, nil)
+}
+
 // of is Of for a question of the tenant asker.
 func (o *Owners) of(ctx context.Context, asker tenant.ID, namespace string) (tenant.ID, error) {
-	label, labelled, exists, err := o.label(ctx, asker, namespace)
+	return o.ofBudget(ctx, asker, namespace, o.budget)
+}
+
+// budgetOf returns the limiter of a tenant that asks. Nil: there is no limit.
+type budgetOf func(asker tenant.ID) flowcontrol.RateLimiter
+
+func budgetFor(budget budgetOf, asker tenant.ID) flowcontrol.RateLimiter {
+	if budget == nil {
+		return nil
+	}
+	return budget(asker)
+}
+
+func (o *Owners) ofBudget(ctx context.Context, asker tenant.ID, namespace string, budget budgetOf) (tenant.ID, error) {
+	label, labelled, exists, err := o.label(ctx, asker, namespace, budget)
 	switch {
 	case errors.Is(err, errThrottled):
 		return tenant.ID{}, nil
@@ -85,10 +105,14 @@ func (o *Owners) of(ctx context.Context, asker tenant.ID, namespace string) (ten
 }
 
 // label returns the tenant label of a namespace as it stands.
-func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string) (label string, labelled, exists bool, err error) {
+func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string, budget budgetOf) (label string, labelled, exists bool, err error) {
 	ns, err := o.cached(namespace)
-	if err != nil && apierrors.IsNotFound(err) { // IsNotFound allocates, and most are found
-		ns, err = o.read(ctx, asker, namespace)
+	switch {
+	case err == nil && ns.DeletionTimestamp != nil && o.live != nil:
+		// It may be gone by now, and another's in its place.
+		ns, err = o.read(ctx, asker.String(), namespace, budgetFor(budget, asker))
+	case err != nil && apierrors.IsNotFound(err): // IsNotFound allocates, and most are found
+		ns, err = o.read(ctx, asker.String(), namespace, budgetFor(budget, asker))
 	}
 	if err != nil {
 		if apierrors.IsNotFound(err) {
@@ -100,14 +124,14 @@ func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string) (
 	return label, labelled, true, nil
 }
 
-// read asks the server itself, once for all of a tenant who ask for the same name at the same time:
-// a tenant that has used up its budget must not answer for another.
-func (o *Owners) read(ctx context.Context, asker tenant.ID, namespace string) (*corev1.Namespace, error) {
+// read asks the server itself, once for all of an asker who ask for the same name at the same time: a
+// tenant that has used up its budget must not answer for another. A nil budget has no end.
+func (o *Owners) read(ctx context.Context, asker, namespace string, budget flowcontrol.RateLimiter) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	flight := o.flights.DoChan(asker.String()+"/"+namespace, func() (any, error) {
-		if !o.budget(asker).TryAccept() {
+	flight := o.flights.DoChan(fmt.Sprintf("%t/%s/%s", budget != nil, asker, namespace), func() (any, error) {
+		if budget != nil && !budget.TryAccept() {
 			return nil, errThrottled
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)

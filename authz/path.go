@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -24,15 +26,21 @@ func (p tenantPath) String() string {
 	return p.id.String()
 }
 
-// cutTenantPath takes /tenants/<id> off a URL whose path goes on after it. It returns a nil URL
+const tenantsSegment = "/tenants/"
+
+// OlderPaths reports whether a path /api/<version>/tenants/<id>/... or
+// /apis/<group>/<version>/tenants/<id>/... that goes on with the resource has a tenant part. It MUST
+// say no for a group that serves a resource "tenants" itself. Nil says no always.
+type OlderPaths func(schema.GroupResource) bool
+
+// cutTenantPath takes the tenant part off a URL whose path goes on after it. It returns a nil URL
 // where there is nothing to take off: such a path means what it always meant.
-func cutTenantPath(u *url.URL) (tenantPath, *url.URL, error) {
-	escaped, found := strings.CutPrefix(u.EscapedPath(), "/tenants/")
-	if !found {
-		return tenantPath{}, nil, nil
-	}
-	name, rest, found := strings.Cut(escaped, "/")
-	if !found || rest == "" {
+func cutTenantPath(u *url.URL, older OlderPaths) (tenantPath, *url.URL, error) {
+	escaped := u.EscapedPath()
+	before, isOlder := beforeOlderPart(escaped, older)
+	after, found := strings.CutPrefix(escaped[len(before):], tenantsSegment)
+	name, rest, more := strings.Cut(after, "/")
+	if !found || !more || rest == "" {
 		return tenantPath{}, nil, nil
 	}
 	path := tenantPath{all: name == "all"}
@@ -47,8 +55,42 @@ func cutTenantPath(u *url.URL) (tenantPath, *url.URL, error) {
 		return tenantPath{}, nil, errTenantPath
 	}
 	stripped := *u
-	prefix := "/tenants/" + name
-	stripped.Path = strings.TrimPrefix(u.Path, prefix)
-	stripped.RawPath = strings.TrimPrefix(u.RawPath, prefix)
+	part := len(tenantsSegment) + len(name) // the name has no escapes
+	stripped.Path = before + u.Path[len(before)+part:]
+	if u.RawPath != "" {
+		stripped.RawPath = before + u.RawPath[len(before)+part:]
+	}
+	if _, nested := beforeOlderPart(stripped.EscapedPath(), older); nested && !isOlder {
+		return tenantPath{}, nil, errTenantPath
+	}
 	return path, &stripped, nil
+}
+
+// beforeOlderPart returns what stands before the tenant part of a path in the older form, or false
+// if it is in no such form.
+func beforeOlderPart(escaped string, older OlderPaths) (string, bool) {
+	if older == nil {
+		return "", false
+	}
+	segments := strings.Split(escaped, "/") // the first is empty
+	var group string
+	at := 3 // of "tenants"
+	if len(segments) > 2 && segments[1] == "apis" {
+		group, at = segments[2], 4
+	}
+	if len(segments) < at+3 || segments[at] != "tenants" || segments[1] != "api" && segments[1] != "apis" {
+		return "", false
+	}
+	rest := segments[at+2:]
+	resource := rest[0]
+	if resource == "namespaces" && len(rest) > 2 && rest[2] != "" {
+		if resource = rest[2]; group == "" && len(rest) == 3 && (resource == "status" || resource == "finalize") {
+			resource = "namespaces" // of the Namespace itself
+		}
+	}
+	before := strings.Join(segments[:at], "/")
+	if strings.Contains(before, "%") || !older(schema.GroupResource{Group: group, Resource: resource}) {
+		return "", false
+	}
+	return before, true
 }

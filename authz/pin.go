@@ -22,15 +22,40 @@ var errSelectorTwice = errors.New("label selector given twice or in another case
 // isPinned reports whether a selector matches objects of tenant id only: it holds a requirement on
 // just the tenant label with just the one value.
 func isPinned(selector labels.Requirements, id tenant.ID) bool {
-	for _, r := range selector {
-		switch r.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			if values := r.ValuesUnsorted(); r.Key() == tenant.Label && len(values) == 1 && values[0] == id.String() {
-				return true
-			}
+	for i := range selector {
+		if value, pins := pinValue(&selector[i]); pins && value == id.String() {
+			return true
 		}
 	}
 	return false
+}
+
+// pinnedID returns the one tenant that a selector is pinned to; false where it is to none, or to two,
+// which match nothing.
+func pinnedID(selector labels.Requirements) (tenant.ID, bool) {
+	found := ""
+	for i := range selector {
+		switch value, pins := pinValue(&selector[i]); {
+		case !pins:
+		case found != "" && found != value:
+			return tenant.ID{}, false
+		default:
+			found = value
+		}
+	}
+	id, err := tenant.Parse(found)
+	return id, err == nil
+}
+
+// pinValue returns the one value of the tenant label that the requirement lets through.
+func pinValue(r *labels.Requirement) (string, bool) {
+	switch r.Operator() {
+	case selection.Equals, selection.DoubleEquals, selection.In:
+		if values := r.ValuesUnsorted(); r.Key() == tenant.Label && len(values) == 1 {
+			return values[0], true
+		}
+	}
+	return "", false
 }
 
 // pinnedTo returns the requirements of selector and the one on the tenant label.

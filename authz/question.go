@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // question is what the authorizer is asked: the attributes, each read once.
@@ -18,6 +20,15 @@ type question struct {
 	// The rest is about a resource.
 	resource                              schema.GroupResource
 	version, namespace, name, subresource string
+
+	looked *lookup // up the owner of a namespace
+}
+
+// lookup is what one came to: a question for one namespace is asked once.
+type lookup struct {
+	namespace string
+	owner     tenant.ID
+	err       error
 }
 
 func questionOf(a authorizer.Attributes) question {

@@ -1,6 +1,6 @@
 package authz
 
-// A Reason says why the boundary denied. It stands in the body of a 403 and in audit events, so it
+// A Reason says why the boundary denied, or what excepted a request from it. It stands in the body of a 403 and in audit events, so it
 // is a constant: no user input, no name of an object or of another tenant. docs/reasons.md lists
 // them for operators.
 type Reason string
@@ -13,6 +13,7 @@ const (
 	ReasonImpersonation Reason = "tenant boundary: impersonation would leave the caller's tenant"
 	ReasonNotOwned      Reason = "tenant boundary: not in a namespace of the caller's tenant"
 	ReasonNotPinned     Reason = "tenant boundary: not limited to the caller's tenant"
+	ReasonNotLabelled   Reason = "tenant boundary: older objects of this resource carry no tenant label yet"
 	ReasonCluster       Reason = "tenant boundary: cluster-scoped or unknown resource"
 	ReasonNamespaceVerb Reason = "tenant boundary: not open to tenants on a namespace"
 	ReasonWildcard      Reason = "tenant boundary: wildcards are not open to tenants"
@@ -21,14 +22,16 @@ const (
 	ReasonTenantPath    Reason = "tenant path: names another tenant"
 	ReasonTenantPathAll Reason = "tenant path: all tenants are open to reads of the system tenant only"
 	ReasonOwnerUnknown  Reason = "tenant owner: the namespace could not be looked up"
+	ReasonGrant         Reason = "tenant grant: an access grant of the namespace allows it"
+	ReasonABAC          Reason = "tenant abac: a line of the policy file allows it"
 )
 
 // Reasons returns all reasons, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonImpersonation, ReasonNotOwned,
-		ReasonNotPinned, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
+		ReasonNotPinned, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown, ReasonGrant, ReasonABAC,
 	}
 }

@@ -29,7 +29,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)
 	}
-	switch owned := b.ownedBy(ctx, id, namespace); {
+	switch owned := b.ownedBy(ctx, id, &question{}, namespace); {
 	case owned.err != nil:
 		return nil, nil, true, errors.New(string(ReasonOwnerUnknown))
 	case !owned.delegate:

@@ -85,7 +85,7 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 // unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
 // wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
-	label, labelled, exists, err := s.Owners.label(ctx, tenant.ID{}, namespace)
+	label, labelled, exists, err := s.Owners.label(ctx, tenant.ID{}, namespace, s.Owners.budget)
 	switch {
 	case err != nil:
 		return tenant.ID{}, err

@@ -23,18 +23,47 @@ func (b *Boundary) decideTenant(ctx context.Context, c *call, id tenant.ID, q *q
 		return b.decideImpersonation(ctx, id, q)
 	case !q.isResource:
 		return b.decidePath(q.path)
-	case verb == "" || verb == "*" || q.resource.Group == "*" || q.resource.Resource == "*" || q.resource.Resource == "":
-		return verdict{reason: ReasonWildcard}
-	case q.hasDotSegment():
-		return verdict{reason: ReasonPath}
-	case q.isReview():
-		return verdict{reason: ReasonReview}
+	}
+	if reason := b.unfit(verb, q); reason != "" {
+		return verdict{reason: reason}
+	}
+	switch {
 	case q.resource == namespaces:
 		return b.decideNamespace(ctx, c, id, verb, q)
 	case q.namespace != "":
 		return b.decideNamespaced(ctx, id, verb, q)
 	}
-	return b.decideCluster(verb, q)
+	return b.decideCluster(ctx, c, id, verb, q)
+}
+
+// unfit returns why a question about a resource is none that a tenant's caller may have answered,
+// wherever it is about.
+func (b *Boundary) unfit(verb string, q *question) Reason {
+	switch {
+	case !q.isResource:
+		return ""
+	case verb == "" || verb == "*" || q.resource.Group == "*" || q.resource.Resource == "*" || q.resource.Resource == "":
+		return ReasonWildcard
+	case q.hasDotSegment():
+		return ReasonPath
+	case q.isReview():
+		return ReasonReview
+	case q.namespace != "" && q.resource != namespaces && b.Scopes.Of(q.resource) == ScopeCluster:
+		return ReasonCluster
+	}
+	return ""
+}
+
+// ownerFor returns the owner of a namespace that q is about, looked up once.
+func (b *Boundary) ownerFor(ctx context.Context, asker tenant.ID, q *question, namespace string) (tenant.ID, error) {
+	if q.looked == nil || q.looked.namespace != namespace {
+		owner, err := b.Owners.of(ctx, asker, namespace)
+		if len(b.Exceptions) == 0 { // nobody asks again
+			return owner, err
+		}
+		q.looked = &lookup{namespace, owner, err}
+	}
+	return q.looked.owner, q.looked.err
 }
 
 // underlyingVerb returns the verb that is asked for "on" an impersonation: of
@@ -81,7 +110,7 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, v
 	}
 	switch verb {
 	case "get", "update", "patch", "delete":
-		return b.ownedBy(ctx, id, name)
+		return b.ownedBy(ctx, id, q, name)
 	case "create": // admission gives it its owner
 		return verdict{delegate: true}
 	case "list", "watch":
@@ -95,19 +124,16 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, v
 
 // decideNamespaced is about objects in a namespace.
 func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb string, q *question) verdict {
-	if b.Scopes.Of(q.resource) == ScopeCluster {
-		return verdict{reason: ReasonCluster}
-	}
 	if verb == "finalize" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
-	return b.ownedBy(ctx, id, q.namespace)
+	return b.ownedBy(ctx, id, q, q.namespace)
 }
 
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
 // not exist get the same answer.
-func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, namespace string) verdict {
-	owner, err := b.Owners.of(ctx, id, namespace)
+func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, q *question, namespace string) verdict {
+	owner, err := b.ownerFor(ctx, id, q, namespace)
 	switch {
 	case err != nil:
 		return verdict{reason: ReasonOwnerUnknown, err: err}
@@ -117,19 +143,37 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, namespace string) 
 	return verdict{delegate: true, owner: owner}
 }
 
-// decideCluster is about what is asked for outside any namespace. Lists over all namespaces are
-// denied even where a selector is given, since not every object carries the tenant's label.
-func (b *Boundary) decideCluster(verb string, q *question) verdict {
+// decideCluster is about what is asked for outside any namespace.
+func (b *Boundary) decideCluster(ctx context.Context, c *call, id tenant.ID, verb string, q *question) verdict {
 	resource := q.resource
-	switch {
+	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && q.subresource == "":
 		return verdict{delegate: true}
 	case isRead(verb) && q.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true}
-	case b.Scopes.Of(resource) == ScopeNamespaced:
-		return verdict{reason: ReasonNotPinned}
+	case scope == ScopeNamespaced:
+		return b.decideAcross(ctx, c, id, verb, q)
+	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
+		return b.decideAcross(ctx, c, id, verb, q)
 	}
 	return verdict{reason: ReasonCluster}
+}
+
+// decideAcross is about the objects of all namespaces: those of the own ones, which carry the
+// tenant's label.
+func (b *Boundary) decideAcross(ctx context.Context, c *call, id tenant.ID, verb string, q *question) verdict {
+	if !isCollection(verb) || q.subresource != "" {
+		return verdict{reason: ReasonNotPinned}
+	}
+	v := b.pin(ctx, c, id, q)
+	if v.delegate && !b.isPinnable(q.resource, id) {
+		return verdict{reason: ReasonNotLabelled}
+	}
+	return v
+}
+
+func isCollection(verb string) bool {
+	return verb == "list" || verb == "watch" || verb == "deletecollection"
 }
 
 // isShared reports whether every tenant may read the resource: never a namespaced one.
@@ -145,7 +189,7 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, q *que
 	switch group := q.resource.Group; {
 	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(q.verb, "-node"):
 	case q.resource.Resource == "serviceaccounts" && name != "" && name != "*" && q.namespace != "":
-		return b.ownedBy(ctx, id, q.namespace)
+		return b.ownedBy(ctx, id, q, q.namespace)
 	case q.namespace != "": // nobody but a service account is in one
 	case q.resource.Resource == "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name)

@@ -1,0 +1,64 @@
+package authz
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Crossing is a request by a caller of one tenant in the space of another. Its attributes are the
+// request's own, with an impersonated user in the user's place.
+type Crossing struct {
+	authorizer.Attributes
+	Caller tenant.ID
+	User   user.Info
+	Space  Space
+}
+
+// GetUser returns the user that the boundary decides about.
+func (c *Crossing) GetUser() user.Info { return c.User }
+
+// Exception allows a crossing that somebody who may do so has opened. Its reason is a constant. It is
+// never asked about impersonation, nor for a request on a tenant's path, nor for callers of the system
+// tenant, whom nothing keeps in: so the server's own look at a namespace asks for no other.
+//
+// What stays open ends when the exception does, but for streams that were taken over from HTTP: at the time that Allows returns, zero for none, and
+// whenever somebody says that exceptions have changed ([Sessions.EndExcepted]).
+type Exception struct {
+	Reason Reason
+	Allows func(context.Context, *Crossing) (allowed bool, until time.Time)
+}
+
+// except returns the verdict of the exception that allows q, or one that is not excepted. A lookup that
+// fails opens nothing, nor does a question that no tenant may have answered.
+func (b *Boundary) except(ctx context.Context, c *call, id tenant.ID, u user.Info, q *question) verdict {
+	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || q.isImpersonation() || c != nil && c.path != (tenantPath{}) || b.unfit(q.verb, q) != "" {
+		return verdict{}
+	}
+	space, err := b.spaceOf(ctx, id, q)
+	if err != nil || space == (Space{ID: id}) || c != nil && !space.All && !b.keepsTo(c, space.ID, q) {
+		return verdict{}
+	}
+	crossing := &Crossing{Attributes: q.Attributes, Caller: id, User: u, Space: space}
+	for _, e := range b.Exceptions {
+		if allowed, until := e.Allows(ctx, crossing); allowed {
+			return verdict{excepted: true, reason: e.Reason, owner: space.ID, until: until}
+		}
+	}
+	return verdict{}
+}
+
+// keepsTo reports whether a list over all namespaces, if q is one, is pinned to id by the request itself
+// too: RequestInfo looks only at the first of several selectors.
+func (b *Boundary) keepsTo(c *call, id tenant.ID, q *question) bool {
+	if !isCollection(q.verb) || q.namespace != "" || b.Scopes.Of(q.resource) == ScopeCluster && (q.resource != namespaces || q.name != "") {
+		return true
+	}
+	selector, err := soleSelector(c.query)
+	pinned, ok := pinnedID(selector)
+	return err == nil && ok && pinned == id
+}

@@ -1,0 +1,435 @@
+package authz_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// labelled are options of a cluster whose objects are all labelled.
+func labelled() authz.Options {
+	o := options(cluster)
+	o.Labelled = func(schema.GroupResource, tenant.ID) bool { return true }
+	return o
+}
+
+// server is a server's filters around a handler that keeps what reaches it.
+type server struct {
+	boundary *authz.Boundary
+	older    authz.OlderPaths
+	sessions authz.Sessions
+	handle   func(*http.Request)
+}
+
+func (s *server) send(t *testing.T, u user.Info, method, target string) (*served, int) {
+	t.Helper()
+	var got *served
+	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
+		got.info, _ = request.RequestInfoFrom(r.Context())
+		if s.handle != nil {
+			s.handle(r)
+		}
+	}), &s.sessions)
+	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
+	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), authz.NoteCaller(r.Context(), u))))
+	}))
+	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	answer := httptest.NewRecorder()
+	authz.WithCall(chain, s.older).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+	return got, answer.Code
+}
+
+func allowing(o authz.Options) *server {
+	return &server{boundary: authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil)}
+}
+
+var everyList = []struct{ method, path string }{
+	{http.MethodGet, "/api/v1/pods"}, {http.MethodGet, "/api/v1/watch/pods"}, {http.MethodDelete, "/api/v1/pods"},
+	{http.MethodGet, "/apis/apps/v1/deployments"}, {http.MethodGet, "/apis/apps/v1/watch/deployments"}, {http.MethodDelete, "/apis/apps/v1/deployments"},
+	{http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/rolebindings"},
+}
+
+// TestListsAreFiltered: every way to go over all namespaces reaches the handler limited to the tenant,
+// in the query and in RequestInfo, or not at all.
+func TestListsAreFiltered(t *testing.T) {
+	for query, want := range map[string]bool{
+		"": true, "?watch=true": true, "?limit=1&continue=abc": true, "?labelSelector=": true, "?labelSelector=env%3Dprod": true,
+		"?fieldSelector=metadata.namespace%3Db--web": true, "?fieldSelector=metadata.name%3Dx": true, "?resourceVersion=0": true,
+		"?labelSelector=kubetenant.dev%2Ftenant%3Db": true, "?labelSelector=kubetenant.dev%2Ftenant+in+(a,b)": true,
+		"?sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&watch=true": true,
+		"?labelSelector=a&labelSelector=b": false, "?LabelSelector=a": false, "?labelselector=a": false, "?labelSelector=%3D%3D": false,
+		"?labelSelector=a;labelSelector=b": false, "?a=%zz": false,
+	} {
+		for _, l := range everyList {
+			got, code := allowing(labelled()).send(t, callerOf("a"), l.method, l.path+query)
+			if (got != nil) != want {
+				t.Errorf("%s %s%s: %d, served %t", l.method, l.path, query, code, got != nil)
+			}
+			if got == nil {
+				continue
+			}
+			for _, text := range []string{got.selector, got.info.LabelSelector} {
+				selector, err := labels.Parse(text)
+				if err != nil || selector.Matches(labels.Set{tenant.Label: "b", "env": "prod"}) || selector.Matches(labels.Set{"env": "prod"}) {
+					t.Errorf("%s %s%s goes on with %q", l.method, l.path, query, text)
+				}
+			}
+		}
+	}
+}
+
+// TestListsWaitForLabels: what is not known to be labelled stays closed, as it does without the sweep.
+func TestListsWaitForLabels(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	o := options(cluster)
+	o.Labelled = func(r schema.GroupResource, _ tenant.ID) bool { return r == pods }
+	for path, want := range map[string]int{"/api/v1/pods": 200, "/api/v1/secrets": 403, "/apis/metrics.k8s.io/v1beta1/pods": 403, "/api/v1/nodes": 403, "/apis/x.example.com/v1/things": 403} {
+		if _, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want {
+			t.Errorf("%s = %d, want %d", path, code, want)
+		}
+		if _, code := allowing(options(cluster)).send(t, callerOf("a"), http.MethodGet, path); code != 403 {
+			t.Errorf("%s without a sweep = %d", path, code)
+		}
+	}
+	o.Selectable = []schema.GroupResource{{Group: "metrics.k8s.io", Resource: "pods"}, {Resource: "nodes"}}
+	for path, want := range map[string]int{"/apis/metrics.k8s.io/v1beta1/pods": 200, "/api/v1/nodes": 403} {
+		if got, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want || got != nil && got.selector != "kubetenant.dev/tenant=a" {
+			t.Errorf("%s = %d %+v, want %d", path, code, got, want)
+		}
+	}
+}
+
+// FuzzSelector: whatever selector a tenant sends, no object of another tenant and none without a label
+// is selected by what goes on.
+func FuzzSelector(f *testing.F) {
+	for _, s := range []string{"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db", "watch=1&labelSelector=x+notin+(y)", "labelSelector=a&labelSelector=b",
+		"%6cabelSelector=a", "labelSelector=kubetenant.dev/tenant+in+(a,b),x", "labelSelector[]=a", "LABELSELECTOR=a"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		if _, err := url.ParseRequestURI("/x?" + query); err != nil || strings.ContainsAny(query, " \n\r\t\x00#") {
+			return
+		}
+		got, _ := allowing(labelled()).send(t, callerOf("a"), http.MethodGet, "http://x/api/v1/secrets?"+query)
+		if got == nil {
+			return
+		}
+		for _, text := range []string{got.selector, got.info.LabelSelector} {
+			selector, err := labels.Parse(text)
+			if err != nil {
+				t.Fatalf("%q goes on with %q: %v", query, text, err)
+			}
+			for _, set := range []labels.Set{{}, {tenant.Label: "b"}, {tenant.Label: ""}, {tenant.Label: "A"}, {"a": "b", "x": "z"}} {
+				if selector.Matches(set) {
+					t.Fatalf("%q goes on with %q, which selects %v", query, text, set)
+				}
+			}
+		}
+	})
+}
+
+// older reads the older form where pods, deployments or namespaces follow.
+func older(r schema.GroupResource) bool {
+	return r.Resource == "pods" || r.Resource == "namespaces" && r.Group == "" || r.Group == "apps" && r.Resource == "deployments"
+}
+
+// TestOlderTenantPaths: the tenant stands behind the version, where a known resource follows.
+func TestOlderTenantPaths(t *testing.T) {
+	for _, c := range []struct {
+		tenant, target, path string
+		code                 int
+	}{
+		{"a", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
+		{"a", "/api/v1/tenants/a/namespaces/a--web/pods/p/log", "/api/v1/namespaces/a--web/pods/p/log", 200},
+		{"a", "/api/v1/tenants/a/namespaces/a--web", "/api/v1/namespaces/a--web", 200},
+		{"a", "/api/v1/tenants/a/namespaces", "/api/v1/namespaces", 200},
+		{"a", "/api/v1/tenants/a/pods", "/api/v1/pods", 200},
+		{"a", "/apis/apps/v1/tenants/a/namespaces/a--web/deployments", "/apis/apps/v1/namespaces/a--web/deployments", 200},
+		{"a", "/api/v1/tenants/a/namespaces/a--web/status", "", 403},
+		{"a", "/api/v1/tenants/b/namespaces/a--web/pods", "", 403},
+		{"a", "/api/v1/tenants/all/pods", "", 403},
+		{"a", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
+		{"a", "/apis/apps/v1/tenants/b/deployments", "", 403},
+		{"a", "/api/v1/tenants//pods", "", 400},
+		{"a", "/api/v1/tenants/%61/pods", "", 400},
+		{"a", "/api/v1/tenants/a%2fb/pods", "", 400},
+		{"a", "/api/v1/tenants/./pods", "", 400},
+		{"a", "/api/v1/tenants/System/pods", "", 400},
+		{"a", "/tenants/a/api/v1/tenants/a/pods", "", 400},
+		{"a", "/tenants/a/api/v1/tenants/b/pods", "", 400},
+		// Not in the form: they mean what they always meant, which is nothing to a tenant.
+		{"a", "/api/v1/tenants/a", "", 403},
+		{"a", "/api/v1/tenants/a/", "", 403},
+		{"a", "/api/v1/tenants/a/tenants/b/pods", "", 403},
+		{"a", "/apis/own.example.com/v1/tenants/a/status", "", 403},
+		{"a", "/apis/own.example.com/v1/tenants/b/things", "", 403},
+		{"a", "/apis/apps/v1%2f/tenants/a/deployments", "", 403},
+		{"system", "/apis/own.example.com/v1/tenants/a/status", "/apis/own.example.com/v1/tenants/a/status", 200},
+		{"system", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
+		{"system", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
+	} {
+		s := allowing(labelled())
+		s.older = older
+		got, code := s.send(t, callerOf(c.tenant), http.MethodGet, c.target)
+		switch {
+		case code != c.code:
+			t.Errorf("%s of tenant %s: %d, want %d", c.target, c.tenant, code, c.code)
+		case got != nil && got.path != c.path:
+			t.Errorf("%s of tenant %s: the handler sees %s, want %s", c.target, c.tenant, got.path, c.path)
+		}
+		if !strings.HasPrefix(c.target, "/tenants/") {
+			if got, _ := allowing(labelled()).send(t, callerOf("a"), http.MethodGet, c.target); got != nil {
+				t.Errorf("%s is served where the form is off: %s", c.target, got.path)
+			}
+		}
+	}
+}
+
+// FuzzOlderTenantPath: with both forms read, a tenant's caller is served nothing of another's.
+func FuzzOlderTenantPath(f *testing.F) {
+	for _, s := range []string{"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods", "/apis/apps/v1/tenants/a/deployments",
+		"/api/v1/tenants/a/tenants/b/pods", "/api/v1/tenants/a/namespaces/a--web/pods/../../b--web", "/api//tenants/a/pods", "/api/v1/tenants/a/watch/namespaces/b--web/pods"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		if u, err := url.ParseRequestURI(target); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" || strings.ContainsAny(target, " \n\r\t\x00") {
+			return
+		}
+		s := allowing(labelled())
+		s.older = older
+		got, _ := s.send(t, callerOf("a"), http.MethodGet, "http://x"+target)
+		if got == nil || !got.info.IsResourceRequest || got.info.Namespace == "a--web" {
+			return
+		}
+		if strings.Contains(got.selector, "kubetenant.dev/tenant=a") && got.selector == got.info.LabelSelector {
+			return
+		}
+		if got.info.Namespace == "" && (strings.HasPrefix(got.info.Resource, "selfsubject") || got.info.Resource == "storageclasses") {
+			return
+		}
+		t.Fatalf("%q is served: %+v", target, got.info)
+	})
+}
+
+// asked counts how often an exception is asked, and what about.
+type asked struct {
+	crossings []*authz.Crossing
+	allow     bool
+	until     time.Time
+}
+
+func (a *asked) exception() authz.Exception {
+	return authz.Exception{Reason: authz.ReasonGrant, Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+		a.crossings = append(a.crossings, c)
+		return a.allow, a.until
+	}}
+}
+
+// TestExceptions are asked about crossings and nothing else, and allow for their reason.
+func TestExceptions(t *testing.T) {
+	system := &user.DefaultInfo{Name: "root", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
+	inSystemGroup := &user.DefaultInfo{Name: "eve", Groups: []string{"system:nodes"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+	pod := func(verb, namespace string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, Resource: "pods", Namespace: namespace, Name: "p", ResourceRequest: true}
+	}
+	for name, c := range map[string]struct {
+		user  user.Info
+		a     authorizer.AttributesRecord
+		asked bool
+		space authz.Space
+	}{
+		"another tenant's namespace":  {callerOf("a"), pod("get", "b--web"), true, authz.Space{ID: id(t, "b")}},
+		"the system's namespace":      {callerOf("a"), pod("get", "kube-system"), true, authz.Space{ID: tenant.System()}},
+		"nobody's namespace":          {callerOf("a"), pod("get", "bad"), true, authz.Space{}},
+		"a missing namespace":         {callerOf("a"), pod("get", "missing"), true, authz.Space{}},
+		"over all namespaces":         {callerOf("a"), pod("list", ""), true, authz.Space{All: true}},
+		"cluster scope":               {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true}, true, authz.Space{ID: tenant.System()}},
+		"a path":                      {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.Space{ID: tenant.System()}},
+		"the own namespace":           {callerOf("a"), pod("get", "a--web"), false, authz.Space{}},
+		"a lookup that fails":         {callerOf("a"), pod("get", "away"), false, authz.Space{}},
+		"the system's caller":         {system, pod("get", "b--web"), false, authz.Space{}},
+		"no tenant":                   {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.Space{}},
+		"a system group":              {inSystemGroup, pod("get", "b--web"), false, authz.Space{}},
+		"a dot segment":               {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "b--web", Name: "..", ResourceRequest: true}, false, authz.Space{}},
+		"a wildcard":                  {callerOf("a"), authorizer.AttributesRecord{Verb: "*", Resource: "pods", Namespace: "b--web", ResourceRequest: true}, false, authz.Space{}},
+		"a review of others":          {callerOf("a"), authorizer.AttributesRecord{Verb: "create", APIGroup: "authorization.k8s.io", Resource: "localsubjectaccessreviews", Namespace: "b--web", ResourceRequest: true}, false, authz.Space{}},
+		"a node in a namespace":       {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", Namespace: "b--web", Name: "n", ResourceRequest: true}, false, authz.Space{}},
+		"impersonation":               {callerOf("a"), authorizer.AttributesRecord{Verb: "impersonate", Resource: "serviceaccounts", Namespace: "b--web", Name: "x", ResourceRequest: true}, false, authz.Space{}},
+		"impersonation for a request": {callerOf("a"), pod("impersonate-on:user-info:get", "b--web"), false, authz.Space{}},
+	} {
+		for _, allow := range []bool{true, false} {
+			e := &asked{allow: allow}
+			o := labelled()
+			o.Exceptions = []authz.Exception{e.exception()}
+			c.a.User = c.user
+			d, reason, err := authz.New(o, nil, nil).Authorize(t.Context(), c.a)
+			if (len(e.crossings) == 1) != c.asked {
+				t.Errorf("%s: asked %d times", name, len(e.crossings))
+			}
+			if c.asked && (e.crossings[0].Space != c.space || e.crossings[0].Caller != id(t, "a")) {
+				t.Errorf("%s: asked about %+v", name, e.crossings[0])
+			}
+			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want || (reason == string(authz.ReasonGrant)) != want || err != nil {
+				t.Errorf("%s: %v, %q, %v", name, d, reason, err)
+			}
+		}
+	}
+}
+
+// TestExceptionsOnTheWay: a request on a tenant's path is not asked about, and one whose selector is
+// given twice is about no single tenant.
+func TestExceptionsOnTheWay(t *testing.T) {
+	e := &asked{allow: true}
+	o := labelled()
+	o.Exceptions = []authz.Exception{e.exception()}
+	for target, want := range map[string]int{
+		"/api/v1/namespaces/b--web/pods":                                                                    200,
+		"/tenants/a/api/v1/namespaces/b--web/pods":                                                          403,
+		"/tenants/b/api/v1/namespaces/b--web/pods":                                                          403,
+		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db":                                              200,
+		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3Dc":      403,
+		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&LabelSelector=x":                              403,
+		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200, // about all: the exception of this test allows anything
+		"/api/v1/namespaces?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3D": 403,
+	} {
+		if _, code := allowing(o).send(t, callerOf("a"), http.MethodGet, target); code != want {
+			t.Errorf("%s = %d, want %d", target, code, want)
+		}
+	}
+}
+
+// TestSessionsEnd: what is open in a namespace ends when that is another's, and not before.
+func TestSessionsEnd(t *testing.T) {
+	ns := func(uid, owner string) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", UID: types.UID(uid), Labels: map[string]string{tenant.Label: owner}}}
+		if owner == "" {
+			n.Labels = nil
+		}
+		return n
+	}
+	for name, c := range map[string]struct {
+		event func(*authz.Sessions)
+		ends  bool
+	}{
+		"an update":          {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "a")) }, false},
+		"another's":          {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "b")) }, true},
+		"the label is gone":  {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "")) }, true},
+		"nobody's":           {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "System")) }, true},
+		"made anew for a":    {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("2", "a")) }, true},
+		"made anew for b":    {func(s *authz.Sessions) { s.Follow().OnAdd(ns("2", "b"), false) }, true},
+		"deleted":            {func(s *authz.Sessions) { s.Follow().OnDelete(ns("1", "a")) }, true},
+		"known at the start": {func(s *authz.Sessions) { s.Follow().OnAdd(ns("1", "a"), true) }, false},
+	} {
+		s := allowing(labelled())
+		s.handle = func(r *http.Request) {
+			c.event(&s.sessions)
+			if ended := r.Context().Err() != nil; ended != c.ends {
+				t.Errorf("%s: ended %t", name, ended)
+			}
+		}
+		if got, code := s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true"); got == nil {
+			t.Fatal(code)
+		}
+		// Neither the system's requests nor those of other namespaces end.
+		s.handle = func(r *http.Request) {
+			s.sessions.Follow().OnDelete(ns("1", "a"))
+			if r.Context().Err() != nil {
+				t.Errorf("%s: a request of somebody else ended", r.URL.Path)
+			}
+		}
+		s.send(t, callerOf("system"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
+		s.send(t, callerOf("b"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
+		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
+	}
+}
+
+func id(t *testing.T, name string) tenant.ID {
+	t.Helper()
+	id, err := tenant.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestExceptedSessionsEnd: what an exception let in ends with it, at its time or when it changes.
+func TestExceptedSessionsEnd(t *testing.T) {
+	e := &asked{allow: true}
+	o := labelled()
+	o.Exceptions = []authz.Exception{e.exception()}
+	for name, c := range map[string]struct {
+		target string
+		until  time.Time
+		during func(*authz.Sessions)
+		ends   bool
+	}{
+		"nothing changes":              {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(*authz.Sessions) {}, false},
+		"exceptions of the namespace":  {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("b--web") }, true},
+		"exceptions of another":        {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("c--web") }, false},
+		"all exceptions":               {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true},
+		"all, of a list over all":      {"/api/v1/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true},
+		"its time has come":            {"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(-time.Second), func(*authz.Sessions) {}, true},
+		"its time has not come":        {"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(time.Hour), func(*authz.Sessions) {}, false},
+		"what is the caller's goes on": {"/api/v1/namespaces/a--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, false},
+	} {
+		e.until = c.until
+		s := allowing(o)
+		s.handle = func(r *http.Request) {
+			c.during(&s.sessions)
+			if ended := r.Context().Err() != nil; ended != c.ends {
+				t.Errorf("%s: ended %t", name, ended)
+			}
+		}
+		if got, code := s.send(t, callerOf("a"), http.MethodGet, c.target); got == nil {
+			t.Errorf("%s: %d", name, code)
+		}
+	}
+	e.until = time.Time{}
+	// A change before the request was begun is no matter of it.
+	before := allowing(o)
+	before.sessions.EndExcepted("b--web")
+	before.handle = func(r *http.Request) {
+		if r.Context().Err() != nil {
+			t.Error("a session ended by what was before it")
+		}
+	}
+	before.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
+	// A change while the request is being authorized counts too.
+	s := allowing(o)
+	s.boundary = authz.New(withException(o, authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.Crossing) (bool, time.Time) {
+		s.sessions.EndExcepted("b--web")
+		return true, time.Time{}
+	}}), nil, nil)
+	ended := false
+	s.handle = func(r *http.Request) { ended = r.Context().Err() != nil }
+	if s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true"); !ended {
+		t.Error("a session that changed while it was authorized goes on")
+	}
+}
+
+func withException(o authz.Options, e authz.Exception) authz.Options {
+	o.Exceptions = []authz.Exception{e}
+	return o
+}

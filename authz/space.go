@@ -1,0 +1,64 @@
+package authz
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Space is whose objects a request is about. The zero value is nobody's.
+type Space struct {
+	// ID is the one tenant that the request stays with; the system tenant for all that no tenant owns.
+	ID tenant.ID
+	// All: the request goes over the objects of several tenants.
+	All bool
+}
+
+// SpaceOf returns whose objects a request is about: the owner of its namespace; of a list over all
+// namespaces the tenant that its label selector is pinned to, else all; the system tenant for paths and
+// cluster-scoped resources. The error says that the owner could not be looked up.
+func (b *Boundary) SpaceOf(ctx context.Context, a authorizer.Attributes) (Space, error) {
+	q := questionOf(a)
+	return b.spaceOf(ctx, tenant.ID{}, &q)
+}
+
+// spaceOf is SpaceOf for a question of the tenant asker.
+func (b *Boundary) spaceOf(ctx context.Context, asker tenant.ID, q *question) (Space, error) {
+	switch {
+	case !q.isResource:
+		return Space{ID: tenant.System()}, nil
+	case q.resource == namespaces && q.name != "" && (q.namespace == "" || q.namespace == q.name):
+		return b.ownersSpace(ctx, asker, q, q.name)
+	case q.resource == namespaces && q.verb == "create":
+		return Space{ID: tenant.System()}, nil
+	case q.namespace != "":
+		return b.ownersSpace(ctx, asker, q, q.namespace)
+	case q.resource != namespaces && b.Scopes.Of(q.resource) == ScopeCluster:
+		return Space{ID: tenant.System()}, nil
+	}
+	selector, err := q.GetLabelSelector()
+	if id, pinned := pinnedID(selector); err == nil && pinned && isCollection(q.verb) && q.subresource == "" && b.isPinnable(q.resource, id) {
+		return Space{ID: id}, nil
+	}
+	return Space{All: true}, nil
+}
+
+// isPinnable reports whether a list that is limited to the label holds objects of that tenant only.
+func (b *Boundary) isPinnable(resource schema.GroupResource, id tenant.ID) bool {
+	switch b.Scopes.Of(resource) {
+	case ScopeNamespaced:
+		return b.Labelled != nil && b.Labelled(resource, id)
+	case ScopeUnknown:
+		return slices.Contains(b.Selectable, resource)
+	}
+	return resource == namespaces
+}
+
+func (b *Boundary) ownersSpace(ctx context.Context, asker tenant.ID, q *question, namespace string) (Space, error) {
+	id, err := b.ownerFor(ctx, asker, q, namespace)
+	return Space{ID: id}, err
+}
