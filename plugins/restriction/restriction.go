@@ -5,6 +5,7 @@ package restriction
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -69,7 +70,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 }
 
 // isUpkeep reports whether an update leaves alone what the object asks for: it writes the status,
-// or nothing but finalizers.
+// or nothing but finalizers and the label that TenantLabel holds.
 func isUpkeep(a admission.Attributes) bool {
 	if a.GetOperation() != admission.Update {
 		return false
@@ -92,6 +93,9 @@ func withoutFinalizers(obj runtime.Object) (runtime.Object, error) {
 		return nil, err
 	}
 	m.SetFinalizers(nil)
+	labels := maps.Clone(m.GetLabels())
+	delete(labels, tenant.Label)
+	m.SetLabels(labels)
 	m.SetManagedFields(nil)
 	m.SetResourceVersion("")
 	return obj, nil

@@ -1,0 +1,218 @@
+// Package grant holds what may stand in an AccessGrant: nobody grants what it may not do itself, and who
+// granted is what the server saw.
+package grant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantGrant"
+
+// Resource is what the plugin governs.
+var accessGrants = schema.GroupResource{Group: tenant.Domain, Resource: "accessgrants"}
+
+var (
+	errUnknownCaller = errors.New("the caller's tenant is not known")
+	errStatus        = errors.New("only the system tenant writes the status of a grant")
+	errOwnTenant     = errors.New("spec.from.tenant: the namespace's own tenant needs no grant")
+	errForeign       = errors.New("only the namespace's own tenant and the system tenant grant: a grant would be its own reason otherwise")
+	errNobodys       = errors.New("the namespace is nobody's")
+	errNoObject      = errors.New("no AccessGrant")
+	errGrantor       = errors.New("spec.grantor is the server's")
+)
+
+// Request is what a grant asks for.
+type Request struct {
+	// From is the tenant whose callers may use it.
+	From tenant.ID
+	// Actions are all that it names, in its namespace, without a user.
+	Actions []authorizer.AttributesRecord
+}
+
+// Options configure the plugin. All are required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	Owner   plugins.OwnerFunc
+	// Read reads and validates an AccessGrant. Its error names the field.
+	Read func(runtime.Object) (*Request, error)
+	// Authorizer is the server's: what the grantor may do itself.
+	Authorizer authorizer.Authorizer
+}
+
+// Interface is both halves of the plugin.
+type Interface interface {
+	admission.MutationInterface
+	admission.ValidationInterface
+}
+
+// New returns the plugin. Whoever writes the spec of a grant becomes its grantor, with the tenant that
+// owns the namespace then, and must be allowed all that it grants.
+func New(o Options) Interface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+func governs(a admission.Attributes) bool { return a.GetResource().GroupResource() == accessGrants }
+
+// Admit implements [admission.MutationInterface]: it records the grantor.
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !governs(a) || a.GetSubresource() != "" {
+		return nil
+	}
+	is, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		return admission.NewForbidden(a, errNoObject)
+	}
+	grantor, err := p.grantor(ctx, a, is)
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if grantor == nil {
+		unstructured.RemoveNestedField(is.Object, "spec", "grantor")
+		return nil
+	}
+	if err := unstructured.SetNestedMap(is.Object, grantor, "spec", "grantor"); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// grantor returns what must stand in the grant: the one before while the spec is the same, else the
+// caller.
+func (p *plugin) grantor(ctx context.Context, a admission.Attributes, is *unstructured.Unstructured) (map[string]any, error) {
+	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
+		before, _, err := unstructured.NestedMap(was.Object, "spec", "grantor")
+		return before, err
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return nil, errUnknownCaller
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	if owner.IsZero() {
+		return nil, errNobodys
+	}
+	u := a.GetUserInfo()
+	grantor := map[string]any{"owner": owner.String(), "tenant": caller.String(), "user": u.GetName()}
+	if uid := u.GetUID(); uid != "" {
+		grantor["uid"] = uid
+	}
+	if len(u.GetGroups()) > 0 {
+		groups := make([]any, 0, len(u.GetGroups()))
+		for _, group := range u.GetGroups() {
+			groups = append(groups, group)
+		}
+		grantor["groups"] = groups
+	}
+	return grantor, nil
+}
+
+// sameSpec compares what clients write.
+func sameSpec(was, is *unstructured.Unstructured) bool {
+	spec := func(u *unstructured.Unstructured) map[string]any {
+		content, _, _ := unstructured.NestedMap(u.Object, "spec")
+		delete(content, "grantor")
+		return content
+	}
+	return equality.Semantic.DeepEqual(spec(was), spec(is))
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !governs(a) {
+		return nil
+	}
+	if err := p.check(ctx, a); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
+	if a.GetSubresource() != "" {
+		if !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+			return errStatus
+		}
+		return nil
+	}
+	is, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		return errNoObject
+	}
+	want, err := p.grantor(ctx, a, is)
+	if err != nil {
+		return err
+	}
+	if have, _, _ := unstructured.NestedMap(is.Object, "spec", "grantor"); !equality.Semantic.DeepEqual(have, want) {
+		return errGrantor
+	}
+	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
+		return nil
+	}
+	request, err := p.Read(is)
+	if err != nil {
+		return err
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return errUnknownCaller
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	switch {
+	case err != nil:
+		return err
+	case caller != owner && !caller.IsSystem():
+		return errForeign
+	case request.From == owner:
+		return errOwnTenant
+	}
+	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
+}
+
+// ErrUnsure says that it cannot be told now whether a grantor may do what it grants.
+var ErrUnsure = errors.New("the grantor's rights cannot be told now")
+
+// Check returns an error that names the first action of a grant that u may not do itself, or wraps
+// [ErrUnsure].
+func Check(ctx context.Context, may authorizer.Authorizer, u user.Info, request *Request) error {
+	for i := range request.Actions {
+		action := request.Actions[i]
+		action.User = u
+		decision, _, err := may.Authorize(ctx, &action)
+		if err != nil {
+			return fmt.Errorf("%w: %v", ErrUnsure, err) //nolint:errorlint // the authorizer's errors are nobody's API
+		}
+		if decision != authorizer.DecisionAllow {
+			resource := schema.GroupResource{Group: action.APIGroup, Resource: action.Resource}.String()
+			if action.Subresource != "" {
+				resource += "/" + action.Subresource
+			}
+			if action.Name != "" {
+				resource += " " + action.Name
+			}
+			return fmt.Errorf("the grantor itself may not %s %s in this namespace", action.Verb, resource)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package grant_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins/grant"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errAway = errors.New("away")
+
+// subject takes the tenant from the first group.
+func subject(_ context.Context, u user.Info) (tenant.ID, error) {
+	if u.GetName() == "nobody" {
+		return tenant.System(), errAway
+	}
+	return tenant.Parse(u.GetGroups()[0])
+}
+
+func owner(_ context.Context, namespace string) (tenant.ID, error) {
+	switch namespace {
+	case "away":
+		return tenant.System(), errAway
+	case "bad":
+		return tenant.ID{}, nil
+	}
+	return tenant.Parse(namespace)
+}
+
+// read takes the tenant from spec.from, and asks for one action.
+func read(obj runtime.Object) (*grant.Request, error) {
+	u := obj.(*unstructured.Unstructured)
+	from, _, _ := unstructured.NestedString(u.Object, "spec", "from")
+	id, err := tenant.Parse(from)
+	return &grant.Request{From: id, Actions: []authorizer.AttributesRecord{{Verb: "get", Resource: "pods", Namespace: u.GetNamespace(), ResourceRequest: true}}}, err
+}
+
+func object(namespace, from string, grantor map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"from": from}}}
+	u.SetNamespace(namespace)
+	if grantor != nil {
+		u.Object["spec"].(map[string]any)["grantor"] = grantor
+	}
+	return u
+}
+
+func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) admission.Attributes {
+	op, namespace := admission.Create, is.GetNamespace()
+	var old runtime.Object
+	if was != nil {
+		op, old = admission.Update, was
+	}
+	return admission.NewAttributesRecord(is, old, schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "AccessGrant"}, namespace, "g",
+		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}, sub, op, nil, false, u)
+}
+
+// plugin is one whose authorizer allows those named, and fails for "away".
+func plugin(allowed ...string) grant.Interface {
+	return grant.New(grant.Options{Subject: subject, Owner: owner, Read: read,
+		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			for _, name := range allowed {
+				if a.GetUser().GetName() == name {
+					return authorizer.DecisionAllow, "", nil
+				}
+			}
+			if a.GetUser().GetName() == "away" {
+				return authorizer.DecisionAllow, "", errAway
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})})
+}
+
+func caller(name, id string) user.Info { return &user.DefaultInfo{Name: name, Groups: []string{id}} }
+
+// TestWhoMayGrant: only who may do it itself, and is the owner's or the system's: a grantee that grants
+// would justify its own grant.
+func TestWhoMayGrant(t *testing.T) {
+	for name, c := range map[string]struct {
+		user            user.Info
+		namespace, from string
+		want            bool
+	}{
+		"who may itself":                          {caller("admin", "b"), "b", "a", true},
+		"the system tenant":                       {caller("admin", "system"), "b", "a", true},
+		"who may not itself":                      {caller("bob", "b"), "b", "a", false},
+		"a grantee, though it may itself":         {caller("admin", "a"), "b", "a", false},
+		"a grantee for a third":                   {caller("admin", "a"), "b", "c", false},
+		"to the own tenant":                       {caller("admin", "b"), "b", "b", false},
+		"a caller whose tenant is not known":      {&user.DefaultInfo{Name: "nobody", Groups: []string{"b"}}, "b", "a", false},
+		"a namespace whose owner is not known":    {caller("admin", "system"), "away", "a", false},
+		"a namespace of nobody":                   {caller("admin", "system"), "bad", "a", false},
+		"an authorizer that allows with an error": {caller("away", "b"), "b", "a", false},
+		"to nobody":                               {caller("admin", "b"), "b", "", false},
+	} {
+		a := attributes(object(c.namespace, c.from, nil), nil, "", c.user)
+		p := plugin("admin")
+		err := p.Admit(t.Context(), a, nil)
+		if err == nil {
+			err = p.Validate(t.Context(), a, nil)
+		}
+		if (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTheGrantorIsTheServers: whoever writes the spec is recorded, and nothing changes the record after
+// the server has made it.
+func TestTheGrantorIsTheServers(t *testing.T) {
+	p := plugin("admin")
+	was := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "somebody"})
+	same := object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
+	if err := p.Admit(t.Context(), attributes(same, was, "", caller("bob", "b")), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ := unstructured.NestedString(same.Object, "spec", "grantor", "user"); got != "somebody" {
+		t.Errorf("an update that leaves the spec makes %q the grantor", got)
+	}
+	// Who may not grant may still write metadata.
+	if err := p.Validate(t.Context(), attributes(same, was, "", caller("bob", "b")), nil); err != nil {
+		t.Errorf("an update that leaves the spec: %v", err)
+	}
+	forged := object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
+	if err := p.Validate(t.Context(), attributes(forged, was, "", caller("admin", "b")), nil); err == nil {
+		t.Error("a grantor that a later webhook forged was admitted")
+	}
+	if err := p.Validate(t.Context(), attributes(forged, nil, "", caller("admin", "b")), nil); err == nil {
+		t.Error("a grantor that a later webhook forged was admitted on create")
+	}
+	// One that nobody recorded stays so until its spec is written again.
+	bare, none := object("b", "a", nil), object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
+	if err := p.Admit(t.Context(), attributes(none, bare, "", caller("admin", "b")), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, has, _ := unstructured.NestedMap(none.Object, "spec", "grantor"); has {
+		t.Error("a grantor was recorded for a spec that nobody wrote")
+	}
+}
+
+// TestStatus is the system tenant's.
+func TestStatus(t *testing.T) {
+	p := plugin("admin")
+	o := object("b", "a", nil)
+	for who, want := range map[string]bool{"b": false, "a": false, "system": true} {
+		for _, sub := range []string{"status", "scale"} {
+			if err := p.Validate(t.Context(), attributes(o, o, sub, caller("admin", who)), nil); (err == nil) != want {
+				t.Errorf("%s of tenant %s: %v", sub, who, err)
+			}
+		}
+	}
+}

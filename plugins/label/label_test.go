@@ -1,0 +1,190 @@
+package label_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errAway = errors.New("away")
+
+// owner knows the namespaces a--web (a's), bad (nobody's) and kube-system; "away" cannot be looked up.
+func owner(_ context.Context, namespace string) (tenant.ID, error) {
+	switch namespace {
+	case "a--web":
+		return tenant.Parse("a")
+	case "b--web":
+		return tenant.Parse("b")
+	case "bad", "missing":
+		return tenant.ID{}, nil
+	case "away":
+		return tenant.ID{}, errAway
+	}
+	return tenant.System(), nil
+}
+
+func configMap(namespace string, labels ...string) *corev1.ConfigMap {
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: namespace}}
+	if len(labels) > 0 {
+		o.Labels = map[string]string{tenant.Label: labels[0], "other": "kept"}
+	}
+	return o
+}
+
+var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
+
+func attributes(is, was runtime.Object, namespace, subresource string) admission.Attributes {
+	op := admission.Create
+	if was != nil {
+		op = admission.Update
+	}
+	return admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x", configMaps, subresource, op, nil, false, nil)
+}
+
+// run admits and validates. The label is that which would be stored.
+func run(t *testing.T, a admission.Attributes) (string, bool, error) {
+	t.Helper()
+	p := label.New(owner)
+	if err := p.Admit(t.Context(), a, nil); err != nil {
+		return "", false, err
+	}
+	if err := p.Validate(t.Context(), a, nil); err != nil {
+		return "", false, err
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, has := m.GetLabels()[tenant.Label]
+	return value, has, nil
+}
+
+// TestOldLabels: what was wrong before the plugin is mended by the next write that leaves it alone, and a
+// write of a new value is refused. Scenarios hold what a server can be brought to.
+func TestOldLabels(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespace string
+		was, is   []string
+		want      string // "-" for none, "!" for refused
+	}{
+		"unlabelled before, in tenant space":       {"a--web", nil, nil, "a"},
+		"a lie, left alone":                        {"a--web", []string{"b"}, []string{"b"}, "a"},
+		"a lie, mended":                            {"a--web", []string{"b"}, []string{"a"}, "a"},
+		"a lie, taken away":                        {"a--web", []string{"b"}, nil, "a"},
+		"a lie for another":                        {"a--web", []string{"b"}, []string{"c"}, "!"},
+		"a lie outside tenant space, left alone":   {"kube-system", []string{"a"}, []string{"a"}, "-"},
+		"a lie outside tenant space, another":      {"kube-system", []string{"a"}, []string{"b"}, "!"},
+		"a new lie outside tenant space":           {"kube-system", nil, []string{"b"}, "!"},
+		"a lie in a namespace of nobody":           {"bad", []string{"a"}, []string{"a"}, "-"},
+		"a lie about what is in no namespace":      {"", []string{"a"}, []string{"a"}, "-"},
+		"a new lie about what is in no namespace":  {"", nil, []string{"a"}, "!"},
+		"an empty label":                           {"a--web", []string{"a"}, []string{""}, "!"},
+		"an empty label outside, left alone":       {"kube-system", []string{""}, []string{""}, "-"},
+		"an empty label in tenant space, as it is": {"a--web", []string{""}, []string{""}, "a"},
+		"a namespace whose owner is not known":     {"away", []string{"a"}, []string{"a"}, "!"},
+	} {
+		is := configMap(c.namespace, c.is...)
+		value, has, err := run(t, attributes(is, configMap(c.namespace, c.was...), c.namespace, ""))
+		got := value
+		switch {
+		case err != nil:
+			got = "!"
+		case !has:
+			got = "-"
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q (%v)", name, got, c.want, err)
+		}
+		if err == nil && len(c.is) > 0 && is.Labels["other"] != "kept" {
+			t.Errorf("%s: other labels %v", name, is.Labels)
+		}
+	}
+}
+
+// TestStoredMetadata: a subresource that takes the metadata from what is stored, after Admit, is let
+// through where that has no label yet; one that changes the label is not.
+func TestStoredMetadata(t *testing.T) {
+	p := label.New(owner)
+	for name, c := range map[string]struct {
+		was, is []string
+		ok      bool
+	}{
+		"as stored, unlabelled": {nil, nil, true}, "as stored, a lie": {[]string{"b"}, []string{"b"}, true},
+		"as stored": {[]string{"a"}, []string{"a"}, true}, "another": {[]string{"a"}, []string{"b"}, false}, "taken away": {[]string{"a"}, nil, false},
+	} {
+		err := p.Validate(t.Context(), attributes(configMap("a--web", c.is...), configMap("a--web", c.was...), "a--web", "status"), nil)
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTheObjectsMapIsItsOwn: labels may be shared with a cache.
+func TestTheObjectsMapIsItsOwn(t *testing.T) {
+	shared := map[string]string{"x": "y"}
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Labels: shared}}
+	if _, _, err := run(t, attributes(o, nil, "a--web", "")); err != nil || len(shared) != 1 || o.Labels[tenant.Label] != "a" {
+		t.Errorf("%v, shared %v, object %v", err, shared, o.Labels)
+	}
+}
+
+// TestWhatHasNoMetadata is refused, and what is virtual is left alone.
+func TestWhatHasNoMetadata(t *testing.T) {
+	p := label.New(owner)
+	for name, a := range map[string]admission.Attributes{
+		"nothing": attributes(nil, nil, "a--web", ""),
+		"a list":  admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{Kind: "X"}, "a--web", "x", configMaps, "", admission.Create, nil, false, nil),
+	} {
+		if err := p.Admit(t.Context(), a, nil); err == nil {
+			t.Errorf("%s was mutated", name)
+		}
+		if err := p.Validate(t.Context(), a, nil); err == nil {
+			t.Errorf("%s was admitted", name)
+		}
+	}
+	for _, kind := range []schema.GroupVersionKind{{Group: "autoscaling", Version: "v1", Kind: "Scale"}, {Group: "policy", Version: "v1", Kind: "Eviction"},
+		{Group: "authorization.k8s.io", Version: "v1", Kind: "LocalSubjectAccessReview"}} {
+		o := configMap("a--web")
+		a := admission.NewAttributesRecord(o, nil, kind, "a--web", "x", configMaps, "sub", admission.Create, nil, false, nil)
+		if err := p.Admit(t.Context(), a, nil); err != nil || len(o.Labels) != 0 || p.Validate(t.Context(), a, nil) != nil {
+			t.Errorf("%s: %v %v", kind, err, o.Labels)
+		}
+	}
+}
+
+// TestTokenRequests: nothing but a Pod or a Secret may be bound to in tenant space, in any spelling.
+func TestTokenRequests(t *testing.T) {
+	p := label.New(owner)
+	for ref, want := range map[authenticationv1.BoundObjectReference]bool{
+		{APIVersion: "v1", Kind: "Pod"}: true, {APIVersion: "v1", Kind: "Secret"}: true, {APIVersion: "v1", Kind: "Node"}: false,
+		{APIVersion: "v1", Kind: "pod"}: false, {Kind: "Pod"}: true, {APIVersion: "apps/v1", Kind: "Pod"}: false, {}: false,
+		{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"}: false,
+	} {
+		for namespace, always := range map[string]bool{"a--web": false, "bad": false, "kube-system": true} {
+			o := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &ref}}
+			a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), namespace, "robot",
+				corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
+			if err := p.Validate(t.Context(), a, nil); (err == nil) != (want || always) {
+				t.Errorf("%v in %s: %v", ref, namespace, err)
+			}
+		}
+	}
+	o := &authenticationv1.TokenRequest{}
+	a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), "away", "robot",
+		corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
+	if err := p.Validate(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "away") {
+		t.Errorf("a namespace whose owner is not known: %v", err)
+	}
+}

@@ -1,0 +1,357 @@
+package label
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// pageSize is how many objects are asked for at a time; client-go's pager asks for as many
+	// (tools/pager, v0.37.1).
+	pageSize = 500
+	// writers bounds the writes that run at the same time, so that a sweep leaves room for others.
+	writers = 8
+	// retryAfter is the time until what failed is tried again; it doubles up to lookAfter, the time until
+	// resources that nobody told of are found. restBetween is the least time between two rounds.
+	retryAfter  = time.Second
+	lookAfter   = 30 * time.Second
+	restBetween = 500 * time.Millisecond
+	// askedAgain is how often at most asking for one resource makes Run look.
+	askedAgain = 2 * time.Second
+	// againAfter is when a namespace that changed hands is swept once more: a write that was admitted
+	// before may be stored until then (--request-timeout of kube-apiserver, 60 s by default).
+	againAfter = 90 * time.Second
+	// knownNamespaces bounds of how many names the last owner is remembered.
+	knownNamespaces = 1 << 17
+)
+
+// Sweep brings the objects that were stored without the plugin in line with it: those in tenant space
+// get their owner's label, others lose one that they should not have. It needs no memory of its own:
+// the labels are its progress, so a sweep that was cut off goes on by finding less to write. What is
+// in line already is only read. An object that cannot be written keeps the lists of its own tenant
+// closed, and of the one whose label it bears, and nobody else's.
+//
+// It MUST run while every server that writes runs the plugin: what is stored behind it without the
+// label would never be seen. Safe for concurrent use.
+type Sweep struct {
+	objects   metadata.Interface
+	resources func() ([]schema.GroupVersionResource, error)
+	owner     plugins.OwnerFunc
+	wake      chan struct{}
+
+	mu      sync.RWMutex
+	swept   map[schema.GroupResource]tenants // those whose objects are not all in line
+	retryAt time.Time                        // when what is left is tried again
+	asked   map[schema.GroupResource]time.Time
+	owners  *lru.Cache           // of a namespace's name to the label it had last
+	changed map[string]time.Time // namespaces that changed hands, and when they are due
+}
+
+// errOwner says that whose a namespace is could not be looked up: nobody's objects are known to be in line.
+var errOwner = errors.New("look up the owner of namespace")
+
+// maxProblems bounds how many pages' errors are told of one resource.
+const maxProblems = 10
+
+// tenants are a set of them.
+type tenants map[tenant.ID]bool
+
+// NewSweep returns a sweep of the resources, all the namespaced ones that can be listed and patched
+// here and whose writes pass the plugin. The error of resources may come with some of them.
+func NewSweep(objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc) *Sweep {
+	return &Sweep{objects: objects, resources: resources, owner: owner, wake: make(chan struct{}, 1),
+		swept: map[schema.GroupResource]tenants{}, asked: map[schema.GroupResource]time.Time{}, owners: lru.New(knownNamespaces), changed: map[string]time.Time{}}
+}
+
+// Done reports whether of a resource all objects of a tenant, and no others, carry its label. Where it
+// says no, Run looks for the resource soon.
+func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
+	s.mu.RLock()
+	lacking, swept := s.swept[resource]
+	open := swept && !lacking[id]
+	s.mu.RUnlock()
+	if !swept && s.mayWake(resource) {
+		s.Wake()
+	}
+	return open
+}
+
+// mayWake reports whether asking for a resource makes Run look for it: now and then, since some can
+// never be listed.
+func (s *Sweep) mayWake(resource schema.GroupResource) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.asked[resource]) < askedAgain {
+		return false
+	}
+	s.asked[resource] = now
+	return true
+}
+
+// Wake makes Run look for new resources soon.
+func (s *Sweep) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Follow returns the handler of a Namespace informer: what is in a namespace that changes hands, by a
+// label given to it or by being made anew, is swept again.
+func (s *Sweep) Follow() cache.ResourceEventHandler {
+	note := func(obj any) {
+		ns, ok := obj.(*corev1.Namespace)
+		if !ok {
+			return // of a deletion: its owner is remembered
+		}
+		label := ns.Labels[tenant.Label]
+		s.mu.Lock()
+		before, known := s.owners.Get(ns.Name)
+		s.owners.Add(ns.Name, label)
+		moved := known && before != label
+		if moved {
+			s.changed[ns.Name] = time.Time{}
+		}
+		s.mu.Unlock()
+		if moved {
+			s.Wake()
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, is any) { note(is) }}
+}
+
+// Run sweeps until ctx ends. Once per Sweep.
+func (s *Sweep) Run(ctx context.Context) {
+	backoff := retryAfter
+	for ctx.Err() == nil {
+		after := lookAfter
+		switch err := s.Round(ctx); {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			klog.FromContext(ctx).Error(err, "Not all objects carry their tenant's label yet: lists over all namespaces stay closed to the tenants that lack some")
+			s.mu.Lock()
+			s.retryAt = time.Now().Add(backoff)
+			s.mu.Unlock()
+			after, backoff = backoff, min(2*backoff, lookAfter)
+		case s.lacks(): // somebody woke it before the time
+			after = min(backoff, lookAfter)
+		default:
+			backoff = retryAfter
+		}
+		pause(ctx, restBetween, nil) // whoever wakes it cannot make it spin
+		pause(ctx, after, s.wake)
+	}
+}
+
+// pause waits for a time, for somebody who wakes, or for the end.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+// Round sweeps each resource of which something is not in line, and the namespaces that changed hands.
+// The error says what is left.
+func (s *Sweep) Round(ctx context.Context) error {
+	resources, err := s.resources()
+	problems := []error{err}
+	// Services first: controllers copy their labels onto slices and would fight one that is missing.
+	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int {
+		return strings.Compare(order(a.GroupResource()), order(b.GroupResource()))
+	})
+	for _, r := range resources {
+		if !s.isDue(r.GroupResource()) {
+			continue
+		}
+		lacking, err := s.sweep(ctx, r, metav1.NamespaceAll)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("sweep %s: %w", r.GroupResource(), err))
+		}
+		if lacking != nil {
+			s.mu.Lock()
+			s.swept[r.GroupResource()] = lacking
+			s.mu.Unlock()
+		}
+	}
+	for _, namespace := range s.due(time.Now()) {
+		for _, r := range resources {
+			lacking, err := s.sweep(ctx, r, namespace)
+			if err == nil {
+				continue
+			}
+			problems = append(problems, fmt.Errorf("sweep %s of a namespace that changed hands: %w", r.GroupResource(), err))
+			s.mu.Lock()
+			s.changed[namespace] = time.Time{}
+			if swept := s.swept[r.GroupResource()]; swept != nil {
+				maps.Copy(swept, lacking)
+			}
+			s.mu.Unlock()
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func order(r schema.GroupResource) string {
+	if r == corev1.Resource("services") {
+		return ""
+	}
+	return r.String()
+}
+
+// isDue reports whether a resource is to be swept: it never was, or something was left of it and it is
+// time to try that again.
+func (s *Sweep) isDue(r schema.GroupResource) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	lacking, swept := s.swept[r]
+	return !swept || len(lacking) > 0 && !time.Now().Before(s.retryAt)
+}
+
+// lacks reports whether something is left of some resource.
+func (s *Sweep) lacks() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, lacking := range s.swept {
+		if len(lacking) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// due returns the namespaces that are to be swept now. Each comes twice.
+func (s *Sweep) due(now time.Time) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for name, at := range s.changed {
+		switch {
+		case at.IsZero():
+			s.changed[name] = now.Add(againAfter)
+		case at.After(now):
+			continue
+		default:
+			delete(s.changed, name)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// sweep brings the objects of a resource in line, page by page. It returns the tenants of whose objects
+// some could not be written, with the errors; nil where not all objects were looked at.
+func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenants, error) {
+	lacking, problems := tenants{}, []error(nil)
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := s.objects.Resource(r).Namespace(namespace).List(ctx, options)
+		if err != nil {
+			return nil, errors.Join(append(problems, err)...)
+		}
+		err = s.mend(ctx, r, page.Items, lacking)
+		if errors.Is(err, errOwner) {
+			return nil, errors.Join(append(problems, err)...)
+		}
+		if err != nil && len(problems) < maxProblems {
+			problems = append(problems, err)
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return lacking, errors.Join(problems...)
+		}
+	}
+}
+
+// mend writes the label of those objects whose label is wrong, and notes whose could not be written.
+func (s *Sweep) mend(ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants) error {
+	owners := map[string]tenant.ID{} // each looked up once
+	for i := range objects {
+		namespace := objects[i].Namespace
+		if _, known := owners[namespace]; known {
+			continue
+		}
+		var err error
+		if owners[namespace], err = s.owner(ctx, namespace); err != nil {
+			return fmt.Errorf("%w %s: %v", errOwner, namespace, err) //nolint:errorlint // the client's errors are nobody's API
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(writers)
+	var mu sync.Mutex
+	for i := range objects {
+		m := &objects[i].ObjectMeta
+		owner := owners[m.Namespace]
+		label, has := m.Labels[tenant.Label]
+		want := owner.String()
+		if owner.IsSystem() {
+			want = ""
+		}
+		if has == (want != "") && label == want {
+			continue
+		}
+		group.Go(func() error {
+			err := s.write(ctx, r, m, want)
+			if err == nil {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			lacking[owner] = true
+			if claimed, invalid := tenant.Parse(label); invalid == nil {
+				lacking[claimed] = true
+			}
+			return fmt.Errorf("%s/%s: %w", m.Namespace, m.Name, err)
+		})
+	}
+	return group.Wait()
+}
+
+// write patches the label alone, of this very object. The plugin has the last word on the value.
+func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta, want string) error {
+	var label any // null removes it
+	if want != "" {
+		label = want
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": m.UID, "labels": map[string]any{tenant.Label: label}}})
+	if err != nil {
+		return err
+	}
+	_, err = s.objects.Resource(r).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && s.isGone(ctx, r, m) {
+		return nil
+	}
+	return err
+}
+
+// isGone reports whether the object is not there any more, though another of its name may be.
+func (s *Sweep) isGone(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta) bool {
+	now, err := s.objects.Resource(r).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && now.UID != m.UID
+}

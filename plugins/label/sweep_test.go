@@ -1,0 +1,248 @@
+package label_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var (
+	services = corev1.SchemeGroupVersion.WithResource("services")
+	secrets  = corev1.SchemeGroupVersion.WithResource("secrets")
+)
+
+func stored(kind, namespace, name string, labels ...string) runtime.Object {
+	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+	if len(labels) > 0 {
+		o.Labels = map[string]string{tenant.Label: labels[0]}
+	}
+	return o
+}
+
+func client(t *testing.T, objects ...runtime.Object) *fake.FakeMetadataClient {
+	t.Helper()
+	scheme := fake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewSimpleMetadataClient(scheme, objects...)
+}
+
+func resources(of ...schema.GroupVersionResource) func() ([]schema.GroupVersionResource, error) {
+	return func() ([]schema.GroupVersionResource, error) {
+		return append([]schema.GroupVersionResource{}, of...), nil
+	}
+}
+
+func tenantOf(t *testing.T, name string) tenant.ID {
+	t.Helper()
+	id, err := tenant.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// writes returns the patches that were sent, as resource, namespace and name.
+func writes(c *fake.FakeMetadataClient) []string {
+	var all []string
+	for _, a := range c.Actions() {
+		if p, ok := a.(clienttesting.PatchAction); ok {
+			all = append(all, fmt.Sprintf("%s %s/%s", p.GetResource().Resource, p.GetNamespace(), p.GetName()))
+		}
+	}
+	return all
+}
+
+func labelOf(t *testing.T, c *fake.FakeMetadataClient, r schema.GroupVersionResource, namespace, name string) string {
+	t.Helper()
+	o, err := c.Resource(r).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, has := o.Labels[tenant.Label]; has {
+		return value
+	}
+	return "-"
+}
+
+// TestSweep brings objects in line, services first, writes none that is, and opens lists only then.
+func TestSweep(t *testing.T) {
+	c := client(t, stored("Service", "a--web", "plain"), stored("Secret", "a--web", "plain"), stored("Secret", "a--web", "lie", "b"),
+		stored("Secret", "a--web", "right", "a"), stored("Secret", "kube-system", "lie", "a"), stored("Secret", "kube-system", "plain"), stored("Secret", "bad", "lie", "a"))
+	s := label.NewSweep(c, resources(secrets, services), owner)
+	if s.Done(secrets.GroupResource(), tenantOf(t, "a")) {
+		t.Error("done before it began")
+	}
+	if err := s.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[[2]string]string{{"a--web", "plain"}: "a", {"a--web", "lie"}: "a", {"a--web", "right"}: "a", {"kube-system", "lie"}: "-", {"kube-system", "plain"}: "-", {"bad", "lie"}: "-"} {
+		if got := labelOf(t, c, secrets, key[0], key[1]); got != want {
+			t.Errorf("%v: %q, want %q", key, got, want)
+		}
+	}
+	all := writes(c)
+	if len(all) != 5 || all[0] != "services a--web/plain" {
+		t.Errorf("writes %v", all)
+	}
+	if !s.Done(secrets.GroupResource(), tenantOf(t, "a")) || !s.Done(services.GroupResource(), tenantOf(t, "a")) || s.Done(configMaps.GroupResource(), tenantOf(t, "a")) {
+		t.Error("done is not what was swept")
+	}
+	// Another sweep, as of a server that starts again, finds nothing to write.
+	c.ClearActions()
+	if err := label.NewSweep(c, resources(secrets, services), owner).Round(t.Context()); err != nil || len(writes(c)) != 0 {
+		t.Errorf("again: %v, %v", err, writes(c))
+	}
+}
+
+// TestSweepFailures: what cannot be written closes the lists of those whom it is about, not of others,
+// and what cannot be looked up closes all.
+func TestSweepFailures(t *testing.T) {
+	a, b, d := tenantOf(t, "a"), tenantOf(t, "b"), tenantOf(t, "d")
+	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"), stored("Secret", "b--web", "fine"))
+	refuse := true
+	c.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return refuse && action.(clienttesting.PatchAction).GetName() == "stuck", nil, errors.New("refused by a webhook")
+	})
+	s := label.NewSweep(c, resources(secrets), owner)
+	if err := s.Round(t.Context()); err == nil || !strings.Contains(err.Error(), "a--web/stuck") {
+		t.Errorf("error %v", err)
+	}
+	if s.Done(secrets.GroupResource(), a) || s.Done(secrets.GroupResource(), b) || !s.Done(secrets.GroupResource(), d) {
+		t.Error("the object of a that claims to be b's closes the lists of these two")
+	}
+	if got := labelOf(t, c, secrets, "a--web", "later"); got != "a" {
+		t.Errorf("what stands behind it: %q", got)
+	}
+	refuse = false
+	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
+		t.Errorf("again: %v", err)
+	}
+
+	// Also where something else could not be written first.
+	c = client(t, stored("Secret", "a--web", "stuck"), stored("Secret", "away", "x", "b"))
+	refuse = true
+	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
+	s = label.NewSweep(c, resources(secrets), owner)
+	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), b) {
+		t.Errorf("an owner that cannot be looked up behind another failure: %v", err)
+	}
+
+	c = client(t, stored("Secret", "away", "x"), stored("Secret", "a--web", "x"))
+	s = label.NewSweep(c, resources(secrets), owner)
+	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), d) {
+		t.Errorf("an owner that cannot be looked up: %v", err)
+	}
+	c.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errAway })
+	if err := label.NewSweep(c, resources(secrets), owner).Round(t.Context()); !errors.Is(err, errAway) {
+		t.Errorf("a list that fails: %v", err)
+	}
+}
+
+// TestANamespaceThatChangesHands is swept again, and those that only change otherwise are not.
+func TestANamespaceThatChangesHands(t *testing.T) {
+	c := client(t, stored("Secret", "a--web", "x", "a"))
+	s := label.NewSweep(c, resources(secrets), owner)
+	if err := s.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns := func(labels map[string]string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
+	}
+	lists := func() int {
+		n := 0
+		for _, a := range c.Actions() {
+			if a.GetVerb() == "list" {
+				n++
+			}
+		}
+		return n
+	}
+	before := lists()
+	s.Follow().OnAdd(ns(nil), true)
+	s.Follow().OnUpdate(ns(nil), ns(nil))
+	if err := s.Round(t.Context()); err != nil || lists() != before {
+		t.Errorf("%d lists for nothing: %v", lists()-before, err)
+	}
+	for _, change := range []func(){
+		func() { s.Follow().OnUpdate(ns(nil), ns(map[string]string{tenant.Label: "a"})) },
+		func() {
+			s.Follow().OnDelete(ns(nil))
+			s.Follow().OnAdd(ns(map[string]string{tenant.Label: "b"}), false)
+		},
+	} {
+		before := lists()
+		change()
+		if err := s.Round(t.Context()); err != nil || lists() != before+1 {
+			t.Errorf("%d lists, want 1: %v", lists()-before, err)
+		}
+	}
+}
+
+// TestRun sweeps until it ends, and when somebody asks for a resource that it does not know.
+func TestRun(t *testing.T) {
+	known := make(chan struct{})
+	of := func() ([]schema.GroupVersionResource, error) {
+		select {
+		case <-known:
+			return []schema.GroupVersionResource{secrets}, nil
+		default:
+			return nil, nil
+		}
+	}
+	s := label.NewSweep(client(t, stored("Secret", "a--web", "x")), of, owner)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.Run(ctx); close(ended) }()
+	close(known)
+	for deadline := time.Now().Add(20 * time.Second); !s.Done(secrets.GroupResource(), tenantOf(t, "a")); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a resource that is asked for is not swept")
+		}
+	}
+	cancel()
+	<-ended
+}
+
+// TestANamespaceThatChangesHandsInPart: what is left of it closes the lists of those whom it is about.
+func TestANamespaceThatChangesHandsInPart(t *testing.T) {
+	c := client(t, stored("Secret", "b--web", "x", "b"))
+	s := label.NewSweep(c, resources(secrets), owner)
+	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), tenantOf(t, "b")) {
+		t.Fatal(err)
+	}
+	late := stored("Secret", "b--web", "late", "a").(*metav1.PartialObjectMetadata)
+	if err := c.Tracker().Create(secrets, late, "b--web"); err != nil {
+		t.Fatal(err)
+	}
+	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
+	ns := func(owner string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b--web", Labels: map[string]string{tenant.Label: owner}}}
+	}
+	s.Follow().OnAdd(ns("a"), true)
+	s.Follow().OnUpdate(ns("a"), ns("b"))
+	if err := s.Round(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	for name, want := range map[string]bool{"a": false, "b": false, "d": true} {
+		if got := s.Done(secrets.GroupResource(), tenantOf(t, name)); got != want {
+			t.Errorf("the lists of %s: %t", name, got)
+		}
+	}
+}
