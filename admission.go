@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/kubetenant/kubetenant/plugins/grant"
+	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 )
@@ -28,6 +30,8 @@ func (s *Stack) plugins() []Plugin {
 	return []Plugin{
 		{namespace.Name, namespacePlugin{s}},
 		{restriction.Name, restrictionPlugin{s}},
+		{grant.Name, grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: s.Authorizer})},
+		{label.Name, label.New(s.NamespaceOwner)}, // last, so that it sees what the others changed
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,7 @@ import (
 type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
+	olderPaths    bool // /api/v1/tenants/<id>/... is read
 	restriction   admission.ValidationInterface
 	namespace     namespace.Interface
 	clientCAs     []func() []byte // of the x509 sources
@@ -45,6 +47,8 @@ type builder struct {
 	counters *authn.Metrics
 	cas      *clientCAs
 	compiler func() authenticationcel.Compiler
+	grants   *Grants
+	sessions *authz.Sessions
 }
 
 func newBuilder(c Cluster) (*builder, error) {
@@ -52,7 +56,7 @@ func newBuilder(c Cluster) (*builder, error) {
 		return nil, errors.New("no cache of namespaces")
 	}
 	b := &builder{Cluster: c, metrics: newReloadMetrics(), counters: authn.NewMetrics(), cas: &clientCAs{},
-		compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler)}
+		compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}}
 	var live func(context.Context, string) (*corev1.Namespace, error)
 	if c.Client != nil {
 		live = func(ctx context.Context, name string) (*corev1.Namespace, error) {
@@ -60,6 +64,9 @@ func newBuilder(c Cluster) (*builder, error) {
 		}
 	}
 	b.owners = authz.NewOwners(c.Namespaces.Get, live)
+	if c.Grants != nil {
+		b.grants = newGrants(c.Grants, b.now, b.sessions)
+	}
 	if c.ClientCA != nil {
 		if err := frontproxy.CheckAuthorities(c.RequestHeader, c.ClientCA.CurrentCABundleContent()); err != nil {
 			return nil, err
@@ -73,6 +80,13 @@ func newBuilder(c Cluster) (*builder, error) {
 		}
 	}
 	return b, nil
+}
+
+func (b *builder) now() time.Time {
+	if b.Now != nil {
+		return b.Now()
+	}
+	return time.Now()
 }
 
 // report logs and counts what became of a new version of a file.
@@ -98,7 +112,10 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	}()
 	g := &generation{stop: stop, compiler: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(b.compiler()) })}
 	names := systemNames(config)
-	g.boundary = b.boundary(&config.Authorization, names)
+	g.olderPaths = config.Authorization.OlderTenantPaths
+	if g.boundary, err = b.boundary(ctx, &config.Authorization, names); err != nil {
+		return nil, err
+	}
 	subject := g.boundary.Subjects.Of
 	chain := authn.Chain{Audiences: b.APIAudiences, BuiltIn: b.Authenticator, Subject: subject, Metrics: b.counters, Now: b.Now}
 	if r := config.Authentication.Revocation; r != nil {
@@ -144,22 +161,6 @@ func systemNames(config *v1alpha1.Settings) *tenant.SystemNames {
 		}
 	}
 	return names
-}
-
-func (b *builder) boundary(config *v1alpha1.Authorization, names *tenant.SystemNames) *authz.Boundary {
-	o := authz.Options{
-		Subjects: &authz.Subjects{Names: names, SystemNamespaces: config.SystemNamespaces,
-			FromGroups: config.Subject.FromGroups, Owners: b.owners},
-		Owners:       b.owners,
-		Scopes:       authz.Scopes{Custom: b.CustomScope},
-		UnboundPaths: config.UnboundAllow.Paths,
-		Shared:       groupResources(config.SharedClusterResources),
-	}
-	for _, r := range config.UnboundAllow.Resources {
-		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
-			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
-	}
-	return authz.New(o, b.Authorizer, b.RuleResolver)
 }
 
 func groupResources(list []v1alpha1.GroupResource) []schema.GroupResource {

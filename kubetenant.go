@@ -4,7 +4,7 @@
 //
 // A server uses the [Stack] so: its handler chain becomes
 //
-//	authz.WithCall(buildHandlerChain(authz.WithTenant(apiHandler)))
+//	stack.WithCall(buildHandlerChain(stack.WithTenant(apiHandler)))
 //
 // with the Stack's Authenticator, Authorizer and RuleResolver in place of its own, and the plugins
 // of Admission in its admission chain before the mutating webhooks. All of it follows the
@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -49,10 +50,15 @@ type Cluster struct {
 	// ClientCA are the server's own client authorities. Nil for none.
 	ClientCA dynamiccertificates.CAContentProvider
 
-	// Authorizer is the server's own, behind the boundary. Nil has no opinion.
+	// Authorizer is the server's own, behind the boundary, without RBAC where that is lent. Nil has no
+	// opinion.
 	Authorizer authorizer.Authorizer
-	// RuleResolver is the server's own. Nil lists no rules.
+	// RuleResolver is the server's own, without RBAC where that is lent. Nil lists no rules.
 	RuleResolver authorizer.RuleResolver
+	// RBAC is the server's, to be asked before Authorizer. Nil where Authorizer holds it.
+	RBAC *RBAC
+	// Grants reads and writes AccessGrants, and defines their kind. Nil: none count.
+	Grants dynamic.Interface
 
 	// ServiceAccountIssuers are the server's own, which no other source may claim.
 	ServiceAccountIssuers []string
@@ -66,6 +72,10 @@ type Cluster struct {
 	Client kubernetes.Interface
 	// CustomScope answers for custom resources, as [CustomScopes.Of] does. Nil knows none.
 	CustomScope func(schema.GroupResource) authz.Scope
+
+	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label, as
+	// [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
+	Labelled func(schema.GroupResource, tenant.ID) bool
 
 	// Register registers metrics, as legacyregistry.Register does. Nil for none.
 	Register func(metrics.Registerable) error
@@ -82,9 +92,13 @@ type Stack struct {
 	Admission []Plugin
 	// ClientCA are the authorities of the x509 sources, to be advertised in TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
+	// Grants are followed while they run. Nil where the cluster lends none.
+	Grants *Grants
 
 	current atomic.Pointer[generation]
 	cas     *clientCAs // ClientCA
+
+	sessions *authz.Sessions
 }
 
 // New returns the stack of a configuration, which it defaults and validates. The files that it names
@@ -167,10 +181,13 @@ func noProxy() *authenticatorfactory.RequestHeaderConfig {
 }
 
 func (b *builder) stack(g *generation) *Stack {
-	s := &Stack{ClientCA: b.cas, cas: b.cas}
+	s := &Stack{ClientCA: b.cas, cas: b.cas, Grants: b.grants, sessions: b.sessions}
 	s.swap(g)
 	s.Authenticator = authenticator.RequestFunc(s.authenticate)
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
+	if s.Grants != nil {
+		s.Grants.may = s.Authorizer
+	}
 	s.Admission = s.plugins()
 	return s
 }
@@ -182,12 +199,43 @@ func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (ten
 	return s.current.Load().boundary.Subjects.OfServiceAccounts(ctx, namespace)
 }
 
+// subject returns the tenant of a user that admission sees.
+func (s *Stack) subject(ctx context.Context, u user.Info) (tenant.ID, error) {
+	return s.current.Load().boundary.Subjects.Of(ctx, u)
+}
+
+// NamespaceOwner returns the tenant that owns a namespace: the system tenant where it has no label, the
+// zero ID where it is nobody's or does not exist. An error means that it is not known. It is for
+// admission and controllers, who ask for namespaces that are named by requests already authorized.
+func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
+	return s.current.Load().boundary.Owners.Certain(ctx, namespace)
+}
+
+// WithCall is the outermost filter, see [authz.WithCall].
+func (s *Stack) WithCall(next http.Handler) http.Handler {
+	return authz.WithCall(next, func(r schema.GroupResource) bool {
+		g := s.current.Load()
+		return g.olderPaths && g.boundary.Scopes.Of(r) != authz.ScopeUnknown &&
+			g.boundary.Scopes.Of(schema.GroupResource{Group: r.Group, Resource: "tenants"}) == authz.ScopeUnknown
+	})
+}
+
+// WithTenant is the innermost filter, see [authz.WithTenant].
+func (s *Stack) WithTenant(next http.Handler) http.Handler {
+	return authz.WithTenant(next, s.sessions)
+}
+
+// FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have
+// open in a namespace ends with its owner.
+func (s *Stack) FollowNamespaces() cache.ResourceEventHandler { return s.sessions.Follow() }
+
 // swap puts g in place of the generation before it, which then stops following its files.
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.cas.set(g.clientCAs)
 	if before != nil {
 		before.stop()
+		s.sessions.EndExcepted("") // the new generation may know other exceptions
 	}
 }
 

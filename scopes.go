@@ -2,9 +2,11 @@ package kubetenant
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -28,6 +30,13 @@ func NewCustomScopes(client dynamic.Interface) (*CustomScopes, error) {
 
 // Run follows the definitions until ctx ends. Once per CustomScopes.
 func (c *CustomScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
+
+// OnChange calls f after every change of a definition. Before Run.
+func (c *CustomScopes) OnChange(f func()) error {
+	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f() }, UpdateFunc: func(any, any) { f() }})
+	return err
+}
 
 // HasSynced reports whether all definitions of the start are known.
 func (c *CustomScopes) HasSynced() bool { return c.informer.HasSynced() }
@@ -69,4 +78,26 @@ func scopeOf(obj any) authz.Scope {
 		return authz.ScopeCluster
 	}
 	return authz.ScopeUnknown
+}
+
+// LabelledResources returns the namespaced resources that a server stores itself and that can be
+// listed and patched there, for [label.Sweep]: built-in ones and those that custom knows, never an
+// aggregated server's. The error may come with some of them.
+func LabelledResources(d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope) func() ([]schema.GroupVersionResource, error) {
+	scopes := authz.Scopes{Custom: custom}
+	return func() ([]schema.GroupVersionResource, error) {
+		lists, err := discovery.ServerPreferredNamespacedResources(d)
+		if discovery.IsGroupDiscoveryFailedError(err) {
+			err = nil // aggregated servers that are down: nothing of theirs is labelled
+		}
+		stored := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
+		all, parseErr := discovery.GroupVersionResources(stored)
+		var out []schema.GroupVersionResource
+		for r := range all {
+			if scopes.Of(r.GroupResource()) == authz.ScopeNamespaced {
+				out = append(out, r)
+			}
+		}
+		return out, errors.Join(err, parseErr)
+	}
 }

@@ -1,0 +1,170 @@
+package kubetenant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// RBAC is a server's RBAC in both evaluators: the configuration chooses.
+type RBAC struct {
+	// Index follows the server's roles and bindings.
+	Index *rbac.Index
+	// Upstream and UpstreamRules are the server's own evaluator. Nil: the index decides, whatever the
+	// configuration says.
+	Upstream      authorizer.Authorizer
+	UpstreamRules authorizer.RuleResolver
+}
+
+// boundary returns the boundary with its exceptions, grants before lines of the policy file, and with
+// what stands behind it: the policy's lines for the own space, RBAC, and what else the server had.
+func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, names *tenant.SystemNames) (*authz.Boundary, error) {
+	o := authz.Options{
+		Subjects: &authz.Subjects{Names: names, SystemNamespaces: config.SystemNamespaces,
+			FromGroups: config.Subject.FromGroups, Owners: b.owners},
+		Owners:       b.owners,
+		Scopes:       authz.Scopes{Custom: b.CustomScope},
+		UnboundPaths: config.UnboundAllow.Paths,
+		Shared:       groupResources(config.SharedClusterResources),
+		Labelled:     b.Labelled,
+		Selectable:   groupResources(config.SelectableResources),
+	}
+	for _, r := range config.UnboundAllow.Resources {
+		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
+			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
+	}
+	if b.grants != nil && *config.Grants.Enabled {
+		grants := &grant.Grants{Index: b.grants.index, Live: b.grants.live, Now: b.now, Used: b.grants.noteUse}
+		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: grants.Allows})
+	}
+	behind := &behind{}
+	if config.ABAC != nil {
+		report := b.report(ctx)
+		file, err := reload.Open(config.ABAC.Path, abac.Parse, func(path string, err error) {
+			report(path, err)
+			if err == nil {
+				b.sessions.EndExcepted("")
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("authorization.abac: %w", err)
+		}
+		go file.Run(ctx)
+		lines := &policyFile{file, behind}
+		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: lines.except})
+		behind.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
+	}
+	if r := b.RBAC; r != nil {
+		if config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil {
+			klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
+			behind.add("rbac", r.Upstream, r.UpstreamRules)
+		} else {
+			evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space})
+			behind.add("rbac", evaluator, evaluator)
+		}
+	}
+	behind.add("server", b.Authorizer, b.RuleResolver)
+	delegate, err := behind.delegate()
+	if err != nil {
+		return nil, err
+	}
+	behind.boundary = authz.New(o, delegate, union.NewRuleResolvers(behind.rules...))
+	return behind.boundary, nil
+}
+
+// behind is what stands behind a boundary, and asks it where requests belong.
+type behind struct {
+	boundary    *authz.Boundary
+	authorizers []union.NamedAuthorizer
+	rules       []authorizer.RuleResolver
+}
+
+// delegate is all authorizers in their order; one alone needs no union, which would put its name
+// before its reasons.
+func (b *behind) delegate() (authorizer.Authorizer, error) {
+	switch len(b.authorizers) {
+	case 0:
+		return nil, nil
+	case 1:
+		return b.authorizers[0].Authorizer, nil
+	}
+	return union.New(b.authorizers...)
+}
+
+func (b *behind) add(name string, a authorizer.Authorizer, r authorizer.RuleResolver) {
+	if a != nil {
+		b.authorizers = append(b.authorizers, union.NamedAuthorizer{AuthorizerName: name, Authorizer: a})
+	}
+	if r != nil {
+		b.rules = append(b.rules, r)
+	}
+}
+
+// space returns the one tenant in whose space a request is, or the zero ID.
+func (b *behind) space(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
+	if isPrivileged(a.GetUser()) {
+		return tenant.ID{}, nil
+	}
+	space, err := b.boundary.SpaceOf(ctx, a)
+	return space.ID, err
+}
+
+// policyFile is the file of policies. What a line allows a tenant's caller across the line between
+// tenants excepts from the boundary; the rest stands behind it.
+type policyFile struct {
+	file   *reload.File[*abac.Policy]
+	behind *behind
+}
+
+func (p *policyFile) except(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+	return (*p.file.Load()).Allows(c.Caller, c.Space, c), time.Time{}
+}
+
+func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	boundary := p.behind.boundary
+	id, err := boundary.Subjects.Of(ctx, a.GetUser())
+	if err != nil || isPrivileged(a.GetUser()) {
+		return authorizer.DecisionNoOpinion, "", nil // nobody's: no line is about it
+	}
+	space, err := boundary.SpaceOf(ctx, a)
+	if err != nil || space.ID != id && !id.IsSystem() || !(*p.file.Load()).Allows(id, space, a) {
+		return authorizer.DecisionNoOpinion, "", nil // an owner that is not known is nobody's space
+	}
+	return authorizer.DecisionAllow, string(authz.ReasonABAC), nil
+}
+
+// isPrivileged reports whether u may do everything anyway. The server's own client is, whose look at a
+// namespace must not ask for another.
+func isPrivileged(u user.Info) bool {
+	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+}
+
+// RulesFor implements [authorizer.RuleResolver].
+func (p *policyFile) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	boundary := p.behind.boundary
+	id, err := boundary.Subjects.Of(ctx, u)
+	if err != nil {
+		return nil, nil, true, nil
+	}
+	space, err := boundary.SpaceOf(ctx, authorizer.AttributesRecord{Namespace: namespace, ResourceRequest: true})
+	if err != nil {
+		return nil, nil, true, nil
+	}
+	resources, paths, incomplete := (*p.file.Load()).RulesFor(id, space, u, namespace)
+	return resources, paths, incomplete, nil
+}
