@@ -44,6 +44,8 @@ func WriteOf(a *v1alpha1.Admit) (Write, error) {
 	w.GVR = w.GVK.GroupVersion().WithResource(a.Resource)
 	if a.Resource == "" {
 		w.GVR, _ = meta.UnsafeGuessKindToResource(w.GVK)
+	} else if full, _ := schema.ParseResourceArg(a.Resource); full != nil {
+		w.GVR = *full
 	}
 	if w.Namespace == "" {
 		w.Namespace = u.GetNamespace()

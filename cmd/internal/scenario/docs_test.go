@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
 	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -16,7 +19,7 @@ func TestExamplesOfTheDocs(t *testing.T) {
 	if err != nil || len(pages) < 5 {
 		t.Fatal(pages, err)
 	}
-	configurations, revocations, cases := 0, 0, 0
+	configurations, revocations, grants, cases := 0, 0, 0, 0
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -34,13 +37,21 @@ func TestExamplesOfTheDocs(t *testing.T) {
 				if _, err := v1alpha1.DecodeRevocation([]byte(block)); err != nil {
 					t.Errorf("%s: %v", page, err)
 				}
+			case strings.Contains(block, "kind: AccessGrant"):
+				grants++
+				u := &unstructured.Unstructured{}
+				if err := yaml.Unmarshal([]byte(block), &u.Object); err != nil {
+					t.Errorf("%s: %v", page, err)
+				} else if _, err := v1alpha1.AccessGrantOf(u); err != nil {
+					t.Errorf("%s: %v", page, err)
+				}
 			case strings.Contains(block, "kind: Scenario"):
 				cases += runBlock(t, page, block)
 			}
 		}
 	}
-	if configurations < 2 || revocations < 1 || cases < 10 {
-		t.Errorf("the documentation holds %d configurations, %d revocations and %d cases", configurations, revocations, cases)
+	if configurations < 2 || revocations < 1 || grants < 1 || cases < 10 {
+		t.Errorf("the documentation holds %d configurations, %d revocations, %d grants and %d cases", configurations, revocations, grants, cases)
 	}
 }
 

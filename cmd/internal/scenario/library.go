@@ -33,19 +33,15 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Library runs scenarios in process, through kubetenant.Open and upstream's own filters.
 type Library struct{}
 
-// Skip implements [Shape]: there is no evaluator of RBAC in process.
-func (Library) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
-	if c != nil && c.Request != nil && s.Delegate == v1alpha1.DelegateRBAC {
-		return "decisions behind RBAC need a server"
-	}
-	return ""
-}
+// Skip implements [Shape].
+func (Library) Skip(*v1alpha1.Scenario, *v1alpha1.Case) string { return "" }
 
 // Open implements [Shape].
 func (Library) Open(ctx context.Context, w *World) (Session, error) {
@@ -79,11 +75,22 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		Namespaces:    namespaces,
 		TokenObjects:  bindings,
 		CustomScope:   scopes,
+		Labelled:      func(schema.GroupResource, tenant.ID) bool { return true },
 		Authorizer:    authorizer.AuthorizerFunc(s.delegate),
 		Now:           w.Now(),
 	}
-	s.stack, err = kubetenant.Open(ctx, w.ConfigFile, cluster)
-	return s, err
+	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
+		if cluster.RBAC, err = rbacOf(w.Scenario); err != nil {
+			return s, err
+		}
+	}
+	if cluster.Grants, err = grantsOf(w.Scenario); err != nil {
+		return s, err
+	}
+	if s.stack, err = kubetenant.Open(ctx, w.ConfigFile, cluster); err != nil {
+		return s, err
+	}
+	return s, s.stack.Grants.Sync(ctx)
 }
 
 type session struct {
@@ -118,7 +125,7 @@ func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Identity
 	}
 	var got Identity
 	var seen user.Info
-	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	handler := s.stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		seen, _ = request.UserFrom(r.Context())
 	}))
 	if c.Impersonate != nil {
@@ -140,7 +147,7 @@ func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Identity
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	answer := httptest.NewRecorder()
-	authz.WithCall(chain).ServeHTTP(answer, r)
+	s.stack.WithCall(chain).ServeHTTP(answer, r)
 	if seen != nil {
 		got.User = &User{seen.GetName(), seen.GetUID(), seen.GetGroups(), seen.GetExtra()}
 		return got, "", nil
