@@ -11,7 +11,8 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-tenant",
 		Short: "Tenants of a Kubernetes cluster",
-		Long: `Checks tenant configurations and runs scenario files.
+		Long: `Checks tenant configurations, runs scenario files and tries out the isolation of a
+live server.
 
 Exit codes: 0 all is well; 1 something was found wrong; 2 it could not be
 looked at (a file is missing or malformed, or the command line is wrong).`,
@@ -19,7 +20,7 @@ looked at (a file is missing or malformed, or the command line is wrong).`,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
 	}
-	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVersionCommand())
+	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newVersionCommand())
 	return cmd
 }
 

@@ -1,0 +1,227 @@
+package isolation
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// forms are the encodings in which lists are asked for.
+var forms = []string{
+	"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor",
+	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+	"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+}
+
+// tryDelivery looks for the canaries of both tenants in lists and watches, in every encoding: the own
+// one must be there, the other must not.
+func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
+	for _, c := range m.world.callers {
+		if c.own < 0 {
+			continue
+		}
+		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
+			for _, form := range forms {
+				if err := m.tryList(ctx, c, path, form); err != nil {
+					return err
+				}
+			}
+			if err := m.tryWatch(ctx, c, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tryList lists in pages of one.
+func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) error {
+	for _, pages := range []bool{false, true} {
+		if pages && !strings.HasPrefix(form, "application/json") {
+			continue // only there the token of the next page is read
+		}
+		var body []byte
+		next := ""
+		for {
+			p := path
+			if pages {
+				p = query(path, "limit", "1", "continue", next)
+			}
+			a, err := c.send(ctx, http.MethodGet, p, nil, http.Header{"Accept": {form}})
+			if err != nil {
+				return err
+			}
+			if a.code == http.StatusNotAcceptable {
+				return nil // the server does not speak it
+			}
+			if a.code != http.StatusOK {
+				m.note(c.name, spaceAll, Refused, fmt.Sprintf("list %s as %s: %d", path, form, a.code))
+				return nil
+			}
+			body = append(body, a.body...)
+			var list struct{ Metadata metav1.ListMeta }
+			if !pages || json.Unmarshal(a.body, &list) != nil || list.Metadata.Continue == "" {
+				break
+			}
+			next = list.Metadata.Continue
+		}
+		m.judge(c, fmt.Sprintf("list %s as %s, pages %t", path, form, pages), body, !pages)
+	}
+	return nil
+}
+
+// judge looks for the canaries.
+func (m *matrix) judge(c *caller, what string, body []byte, complete bool) {
+	w := m.world
+	switch {
+	case bytes.Contains(body, []byte(w.canary(1))):
+		m.note(c.name, spaceAll, Leaked, what+": an object of another tenant")
+	case complete && !bytes.Contains(body, []byte(w.canary(c.own))):
+		m.note(c.name, spaceAll, Refused, what+": an own object is missing")
+	default:
+		m.note(c.name, spaceAll, Limited, "")
+	}
+}
+
+// tryWatch watches while objects are made on both sides.
+func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
+	w := m.world
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	lines, err := c.watch(ctx, query(path, "watch", "true", "allowWatchBookmarks", "true", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan"))
+	if err != nil {
+		return err
+	}
+	stamp := fmt.Sprintf("-%d", time.Now().UnixNano())
+	for i := 1; i >= 0; i-- { // the own one last: its arrival is the end
+		if err := w.touch(ctx, path, w.namespace(i), w.canary(i)+stamp); err != nil {
+			return err
+		}
+	}
+	m.judge(c, "watch "+path, readUntil(lines, w.canary(0)+stamp, w.canary(1)), true)
+	return nil
+}
+
+// touch makes one more object.
+func (w *world) touch(ctx context.Context, path, namespace, name string) error {
+	meta := metav1.ObjectMeta{Name: name}
+	var err error
+	if path == "/api/v1/secrets" {
+		_, err = w.admin.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	} else {
+		_, err = w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+	}
+	return err
+}
+
+// watch opens a watch and returns its lines until ctx ends or the server ends it.
+func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
+	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("%s: watch %s: %d", c.name, path, resp.StatusCode), resp.Body.Close())
+	}
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		defer func() { _ = resp.Body.Close() }()
+		in := bufio.NewScanner(resp.Body)
+		in.Buffer(nil, maxBody)
+		for in.Scan() {
+			select {
+			case lines <- bytes.Clone(in.Bytes()):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return lines, nil
+}
+
+// tryRecreation opens watches in a namespace that is then deleted and made anew for the other tenant:
+// they must not go on in it.
+func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
+	w := m.world
+	namespace := w.tenants[0].String() + "--reborn"
+	if err := w.makeNamespace(ctx, namespace, w.tenants[0]); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx) // ends the watches
+	defer cancel()
+	type open struct {
+		*caller
+		what  string
+		lines <-chan []byte
+	}
+	var watches []open
+	for _, c := range w.callers {
+		if c.own < 0 {
+			continue
+		}
+		for _, path := range []string{"/api/v1/namespaces/" + namespace + "/configmaps", "/api/v1/configmaps"} {
+			var lines <-chan []byte
+			err := eventually(ctx, func(context.Context) error {
+				var err error
+				lines, err = c.watch(ctx, query(path, "watch", "true"))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			watches = append(watches, open{c, path, lines})
+		}
+	}
+	if err := w.deleteNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if err := w.makeNamespace(ctx, namespace, w.tenants[1]); err != nil {
+		return err
+	}
+	if err := w.touch(ctx, "", namespace, w.canary(1)+"-reborn"); err != nil {
+		return err
+	}
+	if err := w.touch(ctx, "", w.namespace(0), w.canary(0)+"-reborn"); err != nil {
+		return err
+	}
+	for _, o := range watches {
+		seen := readUntil(o.lines, w.canary(0)+"-reborn", w.canary(1)) // or until the server ends it
+		outcome := Limited
+		if bytes.Contains(seen, []byte(w.canary(1))) {
+			outcome = Leaked
+		}
+		m.note(o.name, spaceForeign, outcome, "a watch of "+o.what+" went on in a namespace that became another tenant's")
+	}
+	return nil
+}
+
+// readUntil reads a watch until one of the words arrives, the watch ends, or it has waited long enough.
+func readUntil(lines <-chan []byte, words ...string) []byte {
+	var seen []byte
+	enough := time.After(within)
+	for {
+		select {
+		case line, open := <-lines:
+			if !open {
+				return seen
+			}
+			seen = append(seen, line...)
+			if slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(line, []byte(word)) }) {
+				return seen
+			}
+		case <-enough:
+			return seen
+		}
+	}
+}
