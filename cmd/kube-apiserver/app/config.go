@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -19,8 +21,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	upstream "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
@@ -29,11 +34,14 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // errHandlerChain says that our filters would be dropped: with both gates the server replaces its
@@ -53,6 +61,7 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		}
 		opts.InformerName = name
 	}
+	ownRBAC := tenancyConfig != "" && takeRBAC(opts)
 	generic, versioned, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		controlplane.DefaultAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions, opts.InformerName)
@@ -60,7 +69,14 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		return nil, err
 	}
 	if tenancyConfig != "" {
-		stack, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned)
+		lent := &lentRBAC{}
+		if ownRBAC {
+			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it makes the roles that every cluster has
+			if lent, err = lendRBAC(versioned); err != nil {
+				return nil, err
+			}
+		}
+		stack, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned, lent)
 		if err != nil {
 			return nil, fmt.Errorf("tenancy: %w", err)
 		}
@@ -88,7 +104,7 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 }
 
 // addTenancy puts the stack in place of what the generic configuration has.
-func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory) (*kubetenant.Stack, error) {
+func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory, lent *lentRBAC) (*kubetenant.Stack, error) {
 	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.StorageVersionAPI) &&
 		utilfeature.DefaultFeatureGate.Enabled(genericfeatures.APIServerIdentity) {
 		return nil, errHandlerChain
@@ -109,7 +125,14 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
-	stack, err := kubetenant.Open(ctx, path, kubetenant.Cluster{
+	var stack *kubetenant.Stack
+	sweep, err := newSweep(generic.LoopbackClientConfig, client, scopes, func(ctx context.Context, namespace string) (tenant.ID, error) {
+		return stack.NamespaceOwner(ctx, namespace)
+	})
+	if err != nil {
+		return nil, err
+	}
+	stack, err = kubetenant.Open(ctx, path, kubetenant.Cluster{
 		Authenticator: generic.Authentication.Authenticator,
 		APIAudiences:  generic.Authentication.APIAudiences,
 		RequestHeader: generic.Authentication.RequestHeaderConfig,
@@ -120,13 +143,27 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 
 		Authorizer:   generic.Authorization.Authorizer,
 		RuleResolver: generic.RuleResolver,
+		RBAC:         lent.RBAC,
+		Grants:       unstructured,
 		Namespaces:   versioned.Core().V1().Namespaces().Lister(),
 		Client:       client,
 		CustomScope:  scopes.Of,
+		Labelled:     sweep.Done,
 		Register:     legacyregistry.Register,
 	})
 	if err != nil {
 		return nil, err
+	}
+	synced := []cache.InformerSynced{versioned.Core().V1().Namespaces().Informer().HasSynced}
+	if lent.RBAC == nil {
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation "+tenant.ScopeAnnotation, "modes", opts.Authorization.Modes)
+	} else {
+		synced = append(synced, lent.synced)
+	}
+	for _, handler := range []cache.ResourceEventHandler{sweep.Follow(), stack.FollowNamespaces()} {
+		if _, err := versioned.Core().V1().Namespaces().Informer().AddEventHandler(handler); err != nil {
+			return nil, err
+		}
 	}
 	generic.Authentication.Authenticator = stack.Authenticator
 	generic.Authorization.Authorizer = stack.Authorizer
@@ -135,11 +172,21 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return authz.WithCall(build(authz.WithTenant(api), c))
+		return stack.WithCall(build(stack.WithTenant(api), c))
 	}
 
+	if err := scopes.OnChange(sweep.Wake); err != nil {
+		return nil, err
+	}
 	if err := generic.AddPostStartHook("kubetenant-custom-scopes", func(h genericapiserver.PostStartHookContext) error {
 		go scopes.Run(h)
+		go func() {
+			// Both act on what the informers say: that must be all.
+			if cache.WaitForCacheSync(h.Done(), synced...) {
+				go sweep.Run(h)
+				runGrants(h, stack.Grants)
+			}
+		}()
 		return nil
 	}); err != nil {
 		return nil, err
@@ -163,6 +210,31 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	}
 	admission.RecommendedPluginOrder = slices.Concat(admission.RecommendedPluginOrder[:at], names, admission.RecommendedPluginOrder[at:])
 	return stack, nil
+}
+
+// runGrants defines the kind of AccessGrants, as soon as the server takes it, and follows them.
+func runGrants(ctx context.Context, grants *kubetenant.Grants) {
+	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		err := grants.Define(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Info("The definition of AccessGrant is not in place yet", "err", err)
+		}
+		return err == nil, nil
+	})
+	if err == nil {
+		grants.Run(ctx)
+	}
+}
+
+// newSweep returns the sweep over what this server stores itself.
+func newSweep(loopback *rest.Config, client kubernetes.Interface, scopes *kubetenant.CustomScopes, owner plugins.OwnerFunc) (*label.Sweep, error) {
+	config := rest.CopyConfig(loopback)
+	config.ContentType = "" // metadata of custom resources has no protobuf form
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return label.NewSweep(objects, kubetenant.LabelledResources(client.Discovery(), scopes.Of), owner), nil
 }
 
 // tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator

@@ -30,9 +30,10 @@ func main() {
 	bin := flag.String("bin", "", "directory of the built commands")
 	rounds := flag.Int("rounds", 12, "runs of each server")
 	requests := flag.Int("requests", 1500, "requests of each kind in a run")
+	lists := flag.Int("lists", 60, "lists over all namespaces of each server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *bin, *rounds, *requests)
+	err := run(ctx, os.Stdout, *bin, *rounds, *requests, *lists)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -43,7 +44,7 @@ func main() {
 // sample holds the measurements of one run, in seconds, by what was measured.
 type sample map[string]float64
 
-func run(ctx context.Context, out io.Writer, bin string, rounds, requests int) (err error) {
+func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists int) (err error) {
 	if bin == "" {
 		return errors.New("--bin is required")
 	}
@@ -59,11 +60,11 @@ func run(ctx context.Context, out io.Writer, bin string, rounds, requests int) (
 	defer func() { err = errors.Join(err, etcd.stop()) }()
 
 	servers := []server{
-		{"vanilla", filepath.Join(bin, "vanilla-kube-apiserver"), nil},
+		{vanilla, filepath.Join(bin, "vanilla-kube-apiserver"), nil},
 		{"kubetenant", filepath.Join(bin, "kube-apiserver"), []string{"--tenancy-config=" + filepath.Join(dir, "tenancy.yaml")}},
 	}
 	samples := map[string][]sample{}
-	for round := range rounds + 1 {
+	for round := range rounds + min(1, rounds) {
 		for i := range servers {
 			s := servers[(i+round)%2] // who begins changes
 			got, err := s.measure(ctx, dir, etcd, requests)
@@ -76,8 +77,16 @@ func run(ctx context.Context, out io.Writer, bin string, rounds, requests int) (
 		}
 		_, _ = fmt.Fprintf(os.Stderr, "round %d of %d\n", round, rounds)
 	}
-	return report(out, samples, requests)
+	if rounds > 0 {
+		if err := report(out, samples, requests); err != nil {
+			return err
+		}
+	}
+	return runLists(ctx, out, dir, etcd, servers, lists)
 }
+
+// vanilla is the name of upstream's server.
+const vanilla = "vanilla"
 
 // measure starts the server, times it, and stops it.
 func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requests int) (got sample, err error) {
@@ -140,17 +149,17 @@ func medianOf(n int, do func(int) error) (float64, error) {
 // median and 95% confidence interval of the ratio of the runs that stood side by side.
 func report(out io.Writer, samples map[string][]sample, requests int) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	runs := len(samples["vanilla"])
+	runs := len(samples[vanilla])
 	_, _ = fmt.Fprintf(table, "%d runs of each server, %d requests of a kind\tVANILLA\tKUBETENANT\tRATIO\t95%% INTERVAL\n", runs, requests)
 	for _, name := range []string{"get a ConfigMap", "list 4 Namespaces", "update a ConfigMap", "start to ready"} {
-		var vanilla, own, ratio []float64
+		var theirs, own, ratio []float64
 		for i := range runs {
-			vanilla = append(vanilla, samples["vanilla"][i][name])
+			theirs = append(theirs, samples[vanilla][i][name])
 			own = append(own, samples["kubetenant"][i][name])
-			ratio = append(ratio, own[i]/vanilla[i])
+			ratio = append(ratio, own[i]/theirs[i])
 		}
 		low, high := interval(ratio)
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%.3f\t%.3f to %.3f\n", name, show(middle(vanilla)), show(middle(own)), middle(ratio), low, high)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%.3f\t%.3f to %.3f\n", name, show(middle(theirs)), show(middle(own)), middle(ratio), low, high)
 	}
 	return table.Flush()
 }

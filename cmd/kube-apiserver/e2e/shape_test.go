@@ -11,14 +11,20 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
 	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -55,6 +61,9 @@ func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sessi
 			return nil, err
 		}
 		session, err := newSession(w, server)
+		if err == nil {
+			err = session.defineGrants(ctx, held)
+		}
 		for i := 0; err == nil && i < len(held); i++ {
 			err = session.seed(ctx, held[i].Raw)
 		}
@@ -80,7 +89,11 @@ func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sessi
 	if err != nil {
 		return nil, err
 	}
-	return newSession(w, server)
+	session, err := newSession(w, server)
+	if err == nil && holdsGrants(held) {
+		err = session.awaitGrants(ctx)
+	}
+	return session, err
 }
 
 // session answers for one scenario over HTTP.
@@ -193,6 +206,40 @@ func (s *session) asAdmin(ctx context.Context, method, path string, in, out any)
 	return err
 }
 
+// defineGrants makes the kind AccessGrant, if some object is one: a server without tenancy does not.
+func (s *session) defineGrants(ctx context.Context, held []runtime.RawExtension) error {
+	if !slices.ContainsFunc(held, func(o runtime.RawExtension) bool {
+		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindAccessGrant+`"`)
+	}) {
+		return nil
+	}
+	definition, err := yaml.YAMLToJSON([]byte(v1alpha1.AccessGrantDefinition()))
+	if err != nil {
+		return err
+	}
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.RawMessage(definition), nil); err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, nil) == nil, nil
+	})
+}
+
+func holdsGrants(held []runtime.RawExtension) bool {
+	return slices.ContainsFunc(held, func(o runtime.RawExtension) bool {
+		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindAccessGrant+`"`)
+	})
+}
+
+// awaitGrants waits until the server has looked at each grant that was seeded.
+func (s *session) awaitGrants(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		var list struct{ Items []v1alpha1.AccessGrant }
+		err := s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &list)
+		return err == nil && !slices.ContainsFunc(list.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }), nil
+	})
+}
+
 // seed creates an object.
 func (s *session) seed(ctx context.Context, raw []byte) error {
 	w, err := scenario.WriteOf(&v1alpha1.Admit{Object: rawExtension(raw)})
@@ -287,8 +334,14 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
 		}
 	}
-	if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
-		return scenario.Decision{}, err
+	// The server labels what was seeded as soon as it runs.
+	for swept := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
+			return scenario.Decision{}, err
+		}
+		if review.Status.Reason != string(authz.ReasonNotLabelled) || time.Now().After(swept) {
+			break
+		}
 	}
 	switch d := review.Status; {
 	case d.Allowed:

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,6 +43,11 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 	if err != nil {
 		return scenario.Admission{}, err
 	}
+	if method == http.MethodPut {
+		if body, err = s.withVersion(ctx, collection(w)+"/"+url.PathEscape(w.Name), body); err != nil {
+			return scenario.Admission{}, err
+		}
+	}
 	got, err := s.as(ctx, c, method, path, body, http.Header{"Content-Type": {contentType}})
 	if err != nil {
 		return scenario.Admission{}, err
@@ -49,6 +56,21 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 		return scenario.Admission{Denied: fmt.Sprintf("%d: %s", got.code, got.message())}, nil
 	}
 	return scenario.Admission{Object: got.body}, nil
+}
+
+// withVersion returns the object with the resourceVersion of what is stored, which custom resources
+// demand of an update.
+func (s *session) withVersion(ctx context.Context, path string, object []byte) ([]byte, error) {
+	var stored metav1.PartialObjectMetadata
+	if err := s.asAdmin(ctx, http.MethodGet, path, nil, &stored); err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(object, &u.Object); err != nil {
+		return nil, err
+	}
+	u.SetResourceVersion(stored.ResourceVersion)
+	return json.Marshal(u.Object)
 }
 
 // httpWrite returns the request that a write is.

@@ -1,0 +1,164 @@
+package differential
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+)
+
+func rules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments", "configmaps"}},
+		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
+}
+
+// meta is what an object's metadata looks like in an informer, which drops managed fields.
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("6f1c2f6e-6f3a-4a0e-9a35-" + fmt.Sprintf("%012d", len(name))),
+		ResourceVersion: "1234567", CreationTimestamp: metav1.Now(), Labels: map[string]string{"app.kubernetes.io/managed-by": "team"}}
+}
+
+func clusterBinding(i int) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta("", fmt.Sprintf("binding-%06d", i)),
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i%100)},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: fmt.Sprintf("user-%06d", i)}}}
+}
+
+func roleBinding(namespace, i int) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{ObjectMeta: meta(fmt.Sprintf("ns-%05d", namespace), fmt.Sprintf("binding-%d", i)),
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i)},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: fmt.Sprintf("team-%d-of-%05d", i, namespace)}}}
+}
+
+func withRoles() *world {
+	w := newWorld()
+	for i := range 100 {
+		w.set(&rbacv1.ClusterRole{ObjectMeta: meta("", fmt.Sprintf("role-%d", i)), Rules: rules()})
+	}
+	return w
+}
+
+func get(name, namespace string, groups ...string) *authorizer.AttributesRecord {
+	return &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}, Verb: "get",
+		APIVersion: "v1", Resource: "pods", Namespace: namespace, Name: "web-0", ResourceRequest: true}
+}
+
+// measure asks both evaluators the same, upstream's first.
+func measure(b *testing.B, w *world, a *authorizer.AttributesRecord, want authorizer.Decision) {
+	b.Helper()
+	for _, e := range []struct {
+		name string
+		authorizer.Authorizer
+	}{{"upstream", w.upstream}, {"indexed", w.ours}} {
+		b.Run(e.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if d, _, _ := e.Authorize(b.Context(), a); d != want {
+					b.Fatalf("decision %v", d)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkClusterRoleBindings: what others have costs nothing.
+func BenchmarkClusterRoleBindings(b *testing.B) {
+	for _, n := range []int{100, 10_000, 100_000} {
+		w := withRoles()
+		for i := range n {
+			w.set(clusterBinding(i))
+		}
+		b.Run(fmt.Sprintf("n=%d/allow", n), func(b *testing.B) {
+			measure(b, w, get(fmt.Sprintf("user-%06d", n-1), "ns-00001"), authorizer.DecisionAllow)
+		})
+		b.Run(fmt.Sprintf("n=%d/deny", n), func(b *testing.B) {
+			measure(b, w, get("somebody", "ns-00001", "team"), authorizer.DecisionNoOpinion)
+		})
+	}
+}
+
+// BenchmarkRoleBindings: 10 in each of 10,000 namespaces.
+func BenchmarkRoleBindings(b *testing.B) {
+	w := withRoles()
+	for ns := range 10_000 {
+		for i := range 10 {
+			w.set(roleBinding(ns, i))
+		}
+	}
+	b.Run("allow", func(b *testing.B) {
+		measure(b, w, get("alice", "ns-05000", "team-9-of-05000"), authorizer.DecisionAllow)
+	})
+	b.Run("deny", func(b *testing.B) { measure(b, w, get("alice", "ns-05000", "team"), authorizer.DecisionNoOpinion) })
+}
+
+// BenchmarkIndexUpdate: one binding is changed; alone, and of a group that has 10,000.
+func BenchmarkIndexUpdate(b *testing.B) {
+	w := withRoles()
+	for i := range 100_000 {
+		w.index.Set(clusterBinding(i))
+	}
+	b.Run("binding", func(b *testing.B) {
+		changed := clusterBinding(50_000)
+		for b.Loop() {
+			w.index.Set(changed)
+		}
+	})
+	var all []*rbacv1.ClusterRoleBinding
+	for i := range 10_000 {
+		one := clusterBinding(200_000 + i)
+		one.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "everybody"}}
+		all = append(all, one)
+		w.index.Set(one)
+	}
+	b.Run("binding of a group with 10000", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ { // each in its turn: the list has no favourite
+			w.index.Set(all[i*7919%len(all)])
+		}
+	})
+	b.Run("denial for the group with 10000", func(b *testing.B) {
+		a := get("somebody", "ns", "everybody")
+		a.Verb = "delete"
+		for b.Loop() {
+			if d, _, _ := w.ours.Authorize(b.Context(), a); d != authorizer.DecisionNoOpinion {
+				b.Fatal(d)
+			}
+		}
+	})
+}
+
+// BenchmarkIndexMemory reports what 100,000 objects take, and the index beside them.
+func BenchmarkIndexMemory(b *testing.B) {
+	for b.Loop() {
+		before := heap()
+		objects := make([]*rbacv1.ClusterRoleBinding, 0, 100_000)
+		for i := range cap(objects) {
+			objects = append(objects, clusterBinding(i))
+		}
+		held := heap()
+		index := rbac.NewIndex()
+		for _, o := range objects {
+			index.Set(o)
+		}
+		indexed := heap()
+		b.ReportMetric(float64(held-before)/1e5, "B/object")
+		b.ReportMetric(float64(indexed-held)/1e5, "B/indexed")
+		b.ReportMetric(float64(indexed-held)/float64(held-before), "ratio")
+		runtime.KeepAlive(objects)
+		runtime.KeepAlive(reflect.ValueOf(index))
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+)
+
+var accessGrants = schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "accessgrants"}
+
+// grantOf returns a grant of globex: acme's callers may read ConfigMaps.
+func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "kubetenant.dev/v1alpha1", "kind": "AccessGrant", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"from": map[string]any{"tenant": "acme", "groups": []any{"tenant:acme"}},
+			"to":   []any{map[string]any{"apiGroups": []any{""}, "resources": resources, "verbs": verbs}},
+		}}}
+}
+
+// world is what the tests of grants do with a server.
+type grantsWorld struct {
+	s             *localserver.Server
+	acme          *kubernetes.Clientset
+	globex, admin dynamic.Interface
+}
+
+func (w *grantsWorld) grants() dynamic.ResourceInterface {
+	return w.globex.Resource(accessGrants).Namespace("globex--shop")
+}
+
+// reads reports whether acme may read ConfigMaps of globex.
+func (w *grantsWorld) reads(t *testing.T) bool {
+	t.Helper()
+	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (w *grantsWorld) awaitReads(t *testing.T, want bool) {
+	t.Helper()
+	eventually(t, func() error {
+		if w.reads(t) != want {
+			return fmt.Errorf("reads: %t", !want)
+		}
+		return nil
+	})
+}
+
+const grantRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: granter, labels: { rbac.authorization.k8s.io/aggregate-to-admin: "true" } }
+rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/status], verbs: ["*"] } ]
+`
+
+// TestGrants is the life of a grant: it counts at once, ends at once, and never exceeds its grantor.
+func TestGrants(t *testing.T) {
+	s := start(t, t.TempDir())
+	prepare(t, s)
+	apply(t, s, grantRights)
+	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme"))}
+	for name, into := range map[string]*dynamic.Interface{"globex": &w.globex, "admin": &w.admin} {
+		c, err := dynamic.NewForConfig(config(t, s, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*into = c
+	}
+	if w.reads(t) {
+		t.Fatal("acme reads without a grant")
+	}
+	create := func(t *testing.T, g *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		t.Helper()
+		var made *unstructured.Unstructured
+		var err error
+		eventually(t, func() error { // the right to grant, and the kind, come a moment after the start
+			made, err = w.grants().Create(t.Context(), g, metav1.CreateOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !isAdmission(err) {
+				return err
+			}
+			return nil
+		})
+		return made, err
+	}
+	t.Run("removal", func(t *testing.T) {
+		for range 5 {
+			if _, err := create(t, grantOf("read", []any{"get", "list"}, "configmaps")); err != nil {
+				t.Fatal(err)
+			}
+			w.awaitReads(t, true)
+			if err := w.grants().Delete(t.Context(), "read", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if w.reads(t) {
+				t.Fatal("the next request after the removal was allowed")
+			}
+		}
+	})
+	t.Run("narrowing", func(t *testing.T) {
+		made, err := create(t, grantOf("narrow", []any{"get", "list"}, "configmaps"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.awaitReads(t, true)
+		fresh, err := w.grants().Get(t.Context(), made.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh.Object["spec"] = grantOf("", []any{"get"}, "configmaps").Object["spec"]
+		if _, err := w.grants().Update(t.Context(), fresh, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if w.reads(t) {
+			t.Error("the next request after the change was allowed")
+		}
+		_ = w.grants().Delete(t.Context(), "narrow", metav1.DeleteOptions{})
+	})
+	t.Run("expiry and status", func(t *testing.T) {
+		g := grantOf("short", []any{"get", "list"}, "configmaps")
+		expires := time.Now().Add(4 * time.Second).UTC().Truncate(time.Second)
+		_ = unstructured.SetNestedField(g.Object, expires.Format(time.RFC3339), "spec", "expires")
+		if _, err := create(t, g); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitReads(t, true)
+		time.Sleep(time.Until(expires)) // the server's clock is this one
+		if w.reads(t) {
+			t.Error("allowed after it expired")
+		}
+		eventually(t, func() error {
+			got, err := w.grants().Get(t.Context(), "short", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			conditions, _, _ := unstructured.NestedSlice(got.Object, "status", "conditions")
+			if len(conditions) != 1 || conditions[0].(map[string]any)["status"] != "True" {
+				return fmt.Errorf("status %v", got.Object["status"])
+			}
+			return nil
+		})
+		_ = w.grants().Delete(t.Context(), "short", metav1.DeleteOptions{})
+	})
+	t.Run("no more than the grantor may", func(t *testing.T) {
+		for _, g := range []*unstructured.Unstructured{grantOf("x", []any{"create"}, "nodes"), grantOf("x", []any{"escalate"}, "configmaps"), grantOf("x", []any{"create"}, "bindings")} {
+			if _, err := create(t, g); !isAdmission(err) {
+				t.Errorf("%v: %v", g.Object["spec"], err)
+			}
+		}
+	})
+	t.Run("the schema", func(t *testing.T) { theSchemaRefuses(t, w) })
+	t.Run("a grantor that may no longer", func(t *testing.T) { grantorLosesRight(t, w, create) })
+	t.Run("another owner", func(t *testing.T) { grantsEndWithTheOwner(t, w, create) })
+}
+
+func isAdmission(err error) bool {
+	return apierrors.IsForbidden(err) && !strings.Contains(err.Error(), " cannot ")
+}
+
+// theSchemaRefuses: the definition says no by itself, also where no plugin runs.
+func theSchemaRefuses(t *testing.T, w *grantsWorld) {
+	admin := w.admin.Resource(accessGrants).Namespace("globex--shop")
+	for name, change := range map[string][]any{
+		"a wildcard verb":     {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"*"}}}, "spec", "to"},
+		"impersonation":       {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"users"}, "verbs": []any{"Impersonate"}}}, "spec", "to"},
+		"a namespace":         {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"namespaces/status"}, "verbs": []any{"get"}}}, "spec", "to"},
+		"nobody":              {map[string]any{"tenant": "acme"}, "spec", "from"},
+		"the system tenant":   {map[string]any{"tenant": "SYSTEM", "users": []any{"x"}}, "spec", "from"},
+		"a tenant that is no": {map[string]any{"tenant": "a b", "users": []any{"x"}}, "spec", "from"},
+	} {
+		g := grantOf("bad", []any{"get"}, "configmaps")
+		path := []string{}
+		for _, p := range change[1:] {
+			path = append(path, p.(string))
+		}
+		if err := unstructured.SetNestedField(g.Object, change[0], path...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Create(t.Context(), g, metav1.CreateOptions{}); err == nil {
+			t.Errorf("%s was admitted", name)
+		}
+	}
+}
+
+// grantorLosesRight: the grant stops counting within the slow cycle, which a look at the grant starts.
+func grantorLosesRight(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+	if _, err := create(t, grantOf("lost", []any{"get", "list"}, "configmaps")); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitReads(t, true)
+	if out, err := kubectl(t, w.s, "admin", "delete", "clusterrolebinding", "tenant-admin"); err != nil {
+		t.Fatal(out)
+	}
+	if out, err := kubectl(t, w.s, "admin", "annotate", "-n", "globex--shop", "accessgrants/lost", "look=again"); err != nil {
+		t.Fatal(out)
+	}
+	w.awaitReads(t, false)
+	if out, err := kubectl(t, w.s, "admin", "get", "-n", "globex--shop", "accessgrants/lost"); err != nil || !strings.Contains(out, "False") || !strings.Contains(out, "LAST USED") {
+		t.Errorf("get = %v %s", err, out)
+	}
+	if out, err := kubectl(t, w.s, "admin", "apply", "-f", "../../../docs/examples/tenants.yaml"); err != nil {
+		t.Fatal(out)
+	}
+	if err := w.admin.Resource(accessGrants).Namespace("globex--shop").Delete(t.Context(), "lost", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// grantsEndWithTheOwner: neither a grant nor a binding of a namespace outlives it.
+func grantsEndWithTheOwner(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+	if _, err := create(t, grantOf("old", []any{"get", "list"}, "configmaps")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, w.s, "globex", "create", "rolebinding", "old", "-n", "globex--shop", "--clusterrole=view", "--user=stranger"); err != nil {
+		t.Fatal(out)
+	}
+	w.awaitReads(t, true)
+	if out, err := kubectl(t, w.s, "admin", "delete", "ns", "globex--shop"); err != nil {
+		t.Fatal(out)
+	}
+	admin := client(t, config(t, w.s, "admin"))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{"kubetenant.dev/tenant": "initech"}}}
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.reads(t) {
+		t.Error("a grant of the former owner counts")
+	}
+	if out, err := kubectl(t, w.s, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
+		t.Errorf("the former owner reads: %s", out)
+	}
+	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger", "--as-group=tenant:initech"); err == nil {
+		t.Errorf("a binding of the former owner counts: %s", out)
+	}
+}
