@@ -39,7 +39,7 @@ demo: build
 test: build
 	go test -race ./...
 	$(BIN)/kubectl-tenant test testdata/scenarios
-	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m ./issuer ./e2e/... ./demo/...
+	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m ./issuer ./differential ./e2e/... ./demo/...
 
 # The identity providers: Keystone of the distribution (Debian), an OpenID provider of npm.
 IDP := $(CURDIR)/.cache/idp
@@ -79,6 +79,8 @@ $(BIN)/golangci-lint:
 .PHONY: bench
 bench: build
 	go test -run '^$$' -bench . -benchmem ./authn ./authn/x509 ./authn/tokenfile ./authn/serviceaccount ./authn/oidc ./authn/keystone ./authz | awk -f .ci/ratios.awk
+	go test -run '^$$' -bench . -benchmem ./authz/grant
+	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./differential
 	cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	cd $(SERVER) && go run ./bench --bin $(BIN)
 
@@ -93,6 +95,7 @@ fuzz:
 .PHONY: golden
 golden:
 	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/...
+	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./differential
 
 .PHONY: clean
 clean:
