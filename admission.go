@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/plugins/label"
@@ -26,11 +27,11 @@ func Register(all []Plugin, into *admission.Plugins) {
 }
 
 // plugins returns the plugins, which follow the stack's generations.
-func (s *Stack) plugins() []Plugin {
+func (s *Stack) plugins(grantors authorizer.Authorizer) []Plugin {
 	return []Plugin{
 		{namespace.Name, namespacePlugin{s}},
 		{restriction.Name, restrictionPlugin{s}},
-		{grant.Name, grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: s.Authorizer})},
+		{grant.Name, grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: grantors})},
 		{label.Name, label.New(s.NamespaceOwner)}, // last, so that it sees what the others changed
 	}
 }

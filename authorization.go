@@ -29,6 +29,9 @@ type RBAC struct {
 	// configuration says.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
+	// AskedAgain says that the server asks its own evaluator where the index allows nothing. What only
+	// a binding limited by its annotation would allow is denied then: the server does not know limits.
+	AskedAgain bool
 }
 
 // boundary returns the boundary with its exceptions, grants before lines of the policy file, and with
@@ -43,6 +46,9 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 		Shared:       groupResources(config.SharedClusterResources),
 		Labelled:     b.Labelled,
 		Selectable:   groupResources(config.SelectableResources),
+		Stale:        b.Stale,
+		Shadow:       config.Mode == v1alpha1.ModeShadow,
+		Observe:      b.decisions.observe,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
@@ -74,7 +80,8 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 			klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
 			behind.add("rbac", r.Upstream, r.UpstreamRules)
 		} else {
-			evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space})
+			evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space,
+				DenyLimited: r.AskedAgain && !o.Shadow})
 			behind.add("rbac", evaluator, evaluator)
 		}
 	}

@@ -3,6 +3,7 @@ package kubetenant
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
@@ -42,20 +44,21 @@ type generation struct {
 // builder builds generations for one cluster.
 type builder struct {
 	Cluster
-	owners   *authz.Owners
-	metrics  *reloadMetrics
-	counters *authn.Metrics
-	cas      *clientCAs
-	compiler func() authenticationcel.Compiler
-	grants   *Grants
-	sessions *authz.Sessions
+	owners    *authz.Owners
+	metrics   *reloadMetrics
+	counters  *authn.Metrics
+	decisions *decisionMetrics
+	cas       *clientCAs
+	compiler  func() authenticationcel.Compiler
+	grants    *Grants
+	sessions  *authz.Sessions
 }
 
 func newBuilder(c Cluster) (*builder, error) {
 	if c.Namespaces == nil {
 		return nil, errors.New("no cache of namespaces")
 	}
-	b := &builder{Cluster: c, metrics: newReloadMetrics(), counters: authn.NewMetrics(), cas: &clientCAs{},
+	b := &builder{Cluster: c, metrics: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(), cas: &clientCAs{},
 		compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}}
 	var live func(context.Context, string) (*corev1.Namespace, error)
 	if c.Client != nil {
@@ -73,7 +76,7 @@ func newBuilder(c Cluster) (*builder, error) {
 		}
 	}
 	if c.Register != nil {
-		for _, m := range append(b.counters.Registerables(), b.metrics.reloads) {
+		for _, m := range slices.Concat(b.counters.Registerables(), b.decisions.registerables(), []metrics.Registerable{b.metrics.reloads}) {
 			if err := c.Register(m); err != nil {
 				return nil, err
 			}
@@ -112,6 +115,7 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	}()
 	g := &generation{stop: stop, compiler: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(b.compiler()) })}
 	names := systemNames(config)
+	b.decisions.limit(*config.Service.TenantMetrics)
 	g.olderPaths = config.Authorization.OlderTenantPaths
 	if g.boundary, err = b.boundary(ctx, &config.Authorization, names); err != nil {
 		return nil, err
@@ -126,6 +130,9 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	var problems []error
 	for i := range config.Authentication.Sources {
 		src := &config.Authentication.Sources[i]
+		if b.TokensOnly && !isOfTokens(src) {
+			continue
+		}
 		built, err := b.source(ctx, config, src, names, g)
 		if err != nil {
 			problems = append(problems, sourceError(src.Name, err))
@@ -148,6 +155,11 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 		Subject: subject, PrefixRequired: n.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: n.PodSecurity,
 		AllowedLabels: n.AllowedLabels, AllowedAnnotations: n.AllowedAnnotations})
 	return g, nil
+}
+
+// isOfTokens reports whether a source is one of bearer tokens that a server does not take for its own.
+func isOfTokens(src *v1alpha1.Source) bool {
+	return src.TokenFile != nil || src.OIDC != nil || src.Keystone != nil || src.Webhook != nil
 }
 
 // systemNames are the names that only the system tenant's callers may bear, of the whole

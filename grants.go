@@ -47,7 +47,8 @@ type Grants struct {
 	now      func() time.Time
 	index    *grant.Index
 	sessions *authz.Sessions
-	may      authorizer.Authorizer // the whole stack
+	may      authorizer.Authorizer // what grantors may do
+	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
 	used    map[cache.ObjectName]time.Time // since the last look
@@ -56,7 +57,8 @@ type Grants struct {
 
 func newGrants(client dynamic.Interface, now func() time.Time, sessions *authz.Sessions) *Grants {
 	return &Grants{client: client, now: now, index: grant.NewIndex(), sessions: sessions,
-		used: map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
+		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants).Informer(),
+		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
 }
 
 // Define brings the CustomResourceDefinition of AccessGrant in the cluster up to date.
@@ -74,7 +76,7 @@ func (g *Grants) Define(ctx context.Context) error {
 func (g *Grants) Run(ctx context.Context) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
-	informer := dynamicinformer.NewDynamicSharedInformerFactory(g.client, 0).ForResource(accessGrants).Informer()
+	informer := g.informer
 	add := func(obj any) {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
@@ -133,6 +135,9 @@ func (g *Grants) Run(ctx context.Context) {
 		queue.Done(name)
 	}
 }
+
+// HasSynced reports whether the grants that there were when Run began are known.
+func (g *Grants) HasSynced() bool { return g.informer.HasSynced() }
 
 // Sync takes over the grants as they are now, once: for a cluster that does not change.
 func (g *Grants) Sync(ctx context.Context) error {

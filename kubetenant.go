@@ -49,6 +49,9 @@ type Cluster struct {
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// ClientCA are the server's own client authorities. Nil for none.
 	ClientCA dynamiccertificates.CAContentProvider
+	// TokensOnly says that nothing but bearer tokens is presented, and none that the server takes for its
+	// own service accounts', as to a TokenReview service. Sources of anything else are not built.
+	TokensOnly bool
 
 	// Authorizer is the server's own, behind the boundary, without RBAC where that is lent. Nil has no
 	// opinion.
@@ -59,6 +62,9 @@ type Cluster struct {
 	RBAC *RBAC
 	// Grants reads and writes AccessGrants, and defines their kind. Nil: none count.
 	Grants dynamic.Interface
+	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
+	// where all of the server's authorizers are lent.
+	Grantors authorizer.Authorizer
 
 	// ServiceAccountIssuers are the server's own, which no other source may claim.
 	ServiceAccountIssuers []string
@@ -73,6 +79,9 @@ type Cluster struct {
 	// CustomScope answers for custom resources, as [CustomScopes.Of] does. Nil knows none.
 	CustomScope func(schema.GroupResource) authz.Scope
 
+	// Stale reports that Namespaces and CustomScope are not to be relied on, see [authz.Options]. Nil: they
+	// always are.
+	Stale func() bool
 	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label, as
 	// [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
 	Labelled func(schema.GroupResource, tenant.ID) bool
@@ -185,10 +194,14 @@ func (b *builder) stack(g *generation) *Stack {
 	s.swap(g)
 	s.Authenticator = authenticator.RequestFunc(s.authenticate)
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
-	if s.Grants != nil {
-		s.Grants.may = s.Authorizer
+	grantors := b.Grantors
+	if grantors == nil {
+		grantors = s.Authorizer
 	}
-	s.Admission = s.plugins()
+	if s.Grants != nil {
+		s.Grants.may = grantors
+	}
+	s.Admission = s.plugins(grantors)
 	return s
 }
 

@@ -1,6 +1,14 @@
 package kubetenant
 
-import "k8s.io/component-base/metrics"
+import (
+	"context"
+	"sync"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
 
 // reloadMetrics counts the new versions of files.
 type reloadMetrics struct {
@@ -8,11 +16,9 @@ type reloadMetrics struct {
 }
 
 func newReloadMetrics() *reloadMetrics {
-	return &reloadMetrics{reloads: metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "kubetenant", Subsystem: "config", Name: "reloads_total",
-		Help:           "New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"path", "result"})}
+	return &reloadMetrics{reloads: counters("config", "reloads_total",
+		"New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
+		"path", "result")}
 }
 
 func (m *reloadMetrics) count(path string, err error) {
@@ -21,4 +27,98 @@ func (m *reloadMetrics) count(path string, err error) {
 		result = "error"
 	}
 	m.reloads.WithLabelValues(path, result).Inc()
+}
+
+// decisionMetrics count what the boundary decides. Safe for concurrent use.
+type decisionMetrics struct {
+	decisions, requests, denials *metrics.CounterVec
+
+	byOutcome sync.Map // of outcome to metrics.CounterMetric
+	byTenant  sync.Map // of tenant.ID to *tenantCounters
+
+	mu    sync.Mutex
+	max   int // tenants counted by name
+	named int
+}
+
+type outcome struct {
+	verdict authz.Verdict
+	reason  authz.Reason
+}
+
+type tenantCounters struct{ requests, denials metrics.CounterMetric }
+
+// Labels of callers that are not counted by name. No tenant is named so: a name holds no blank.
+const (
+	otherTenants = "(others)"
+	noTenant     = "(none)"
+)
+
+func newDecisionMetrics() *decisionMetrics {
+	return &decisionMetrics{
+		decisions: counters("authorization", "decisions_total",
+			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; shadow-deny: would have been denied) and reason.",
+			"decision", "reason"),
+		requests: counters("tenant", "requests_total",
+			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, (others) beyond the limit of tenants.", "tenant"),
+		denials: counters("tenant", "denials_total",
+			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
+	}
+}
+
+func counters(subsystem, name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "kubetenant", Subsystem: subsystem, Name: name,
+		Help: help, StabilityLevel: metrics.ALPHA}, labels)
+}
+
+func (m *decisionMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.decisions, m.requests, m.denials}
+}
+
+// limit sets how many tenants are counted by name. Those that are already go on being.
+func (m *decisionMetrics) limit(tenants int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.max = tenants
+}
+
+// observe counts an outcome.
+func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
+	key := outcome{o.Verdict, o.Reason}
+	counter, ok := m.byOutcome.Load(key)
+	if !ok {
+		counter, _ = m.byOutcome.LoadOrStore(key, m.decisions.WithLabelValues(string(o.Verdict), string(o.Reason)))
+	}
+	counter.(metrics.CounterMetric).Inc()
+	of := m.tenant(o.Caller)
+	of.requests.Inc()
+	if o.Verdict == authz.Denied || o.Verdict == authz.ShadowDenied {
+		of.denials.Inc()
+	}
+}
+
+// tenant returns the counters of a tenant.
+func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
+	if found, ok := m.byTenant.Load(id); ok {
+		return found.(*tenantCounters)
+	}
+	label := noTenant
+	if !id.IsZero() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		label = otherTenants
+		if m.named < m.max {
+			label = id.String()
+			m.named++
+		}
+	}
+	of := &tenantCounters{m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
+	if label == otherTenants {
+		return of // not kept: callers choose how many there are
+	}
+	kept, found := m.byTenant.LoadOrStore(id, of)
+	if found && label == id.String() {
+		m.named-- // somebody else counted it meanwhile
+	}
+	return kept.(*tenantCounters)
 }

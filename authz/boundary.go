@@ -41,7 +41,35 @@ type Options struct {
 	Selectable []schema.GroupResource
 	// Exceptions are asked, in this order, before the boundary decides.
 	Exceptions []Exception
+	// Stale reports that the caches behind Owners and Scopes are not to be relied on; tenants' callers
+	// are denied meanwhile. Nil: they always are.
+	Stale func() bool
+	// Shadow denies nothing: what would be denied goes to the delegate, and is only recorded. Lists over
+	// all namespaces are not limited then.
+	Shadow bool
+	// Observe is told of each decision. It MUST be quick and safe for concurrent use. Nil for nobody.
+	Observe func(context.Context, Outcome)
 }
+
+// An Outcome is what the boundary did with one request.
+type Outcome struct {
+	// Caller is zero for nobody's, Owner where it was not looked up or is nobody.
+	Caller, Owner tenant.ID
+	Verdict       Verdict
+	// Reason of anything but Delegated.
+	Reason Reason
+}
+
+// A Verdict is what the boundary did.
+type Verdict string
+
+// The verdicts. A delegated request is decided by what stands behind the boundary.
+const (
+	Delegated    Verdict = "delegate"
+	Excepted     Verdict = "allow"
+	Denied       Verdict = "deny"
+	ShadowDenied Verdict = "shadow-deny" // would have been denied, and was delegated
+)
 
 // Boundary denies what would cross from one tenant's space into another's, and leaves everything
 // else to its delegate. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
@@ -119,32 +147,58 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	c := callFrom(ctx)
 	q := questionOf(a)
 	id, u, v := b.caller(ctx, c, &q)
+	if v.delegate && !id.IsZero() && !id.IsSystem() && b.Stale != nil && b.Stale() {
+		v = verdict{reason: ReasonStale}
+	}
 	if v.delegate {
 		if v = b.except(ctx, c, id, u, &q); !v.excepted {
 			v = b.decide(ctx, c, id, &q)
 		}
 	}
-	if v.err != nil {
-		klog.FromContext(ctx).Info("Denied by the tenant boundary", "reason", v.reason, "err", v.err, "user", nameOf(q.user),
+	out := Outcome{Caller: id, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason}
+	if v.err != nil || out.Verdict == ShadowDenied {
+		message := "Denied by the tenant boundary"
+		if b.Shadow {
+			message = "Would be denied by the tenant boundary"
+		}
+		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(q.user), "tenant", id,
 			"verb", q.verb, "resource", q.resource.String(), "namespace", q.namespace)
+	}
+	if b.Observe != nil {
+		b.Observe(ctx, out)
 	}
 	// Only the request's own question is annotated: the event has one place for each key.
 	if own := c != nil && !q.isImpersonation(); own {
-		annotate(ctx, c.path, id, v)
+		annotate(ctx, c.path, out)
 		c.bound, c.pin, c.session = u, v.pin, session{}
-		if !id.IsSystem() {
+		if b.Shadow {
+			c.pin = nil
+		} else if !id.IsSystem() {
 			c.session = session{owner: v.owner, excepted: v.excepted, until: v.until}
 		}
 	}
 	switch {
 	case v.excepted:
 		return nil, authorizer.DecisionAllow, v.reason
-	case !v.delegate:
+	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
-	case u == q.user && v.pin == nil:
+	case b.Shadow || u == q.user && v.pin == nil:
 		return a, authorizer.DecisionNoOpinion, ""
 	}
 	return &attributes{Attributes: a, user: u, pin: v.pin}, authorizer.DecisionNoOpinion, ""
+}
+
+// name returns what is done with a request of this verdict.
+func (b *Boundary) name(v *verdict) Verdict {
+	switch {
+	case v.excepted:
+		return Excepted
+	case v.delegate:
+		return Delegated
+	case b.Shadow:
+		return ShadowDenied
+	}
+	return Denied
 }
 
 // caller returns whose the request is, and the user to go on with. Whether somebody may be
@@ -230,24 +284,17 @@ func (b *Boundary) isClusterRead(q *question) bool {
 }
 
 // annotate writes into the audit event what was decided about the request itself.
-func annotate(ctx context.Context, path tenantPath, id tenant.ID, v verdict) {
+func annotate(ctx context.Context, path tenantPath, o Outcome) {
 	const domain = "authorization.kubetenant.dev/"
-	decision := "delegate"
-	switch {
-	case v.excepted:
-		decision = "allow"
-	case !v.delegate:
-		decision = "deny"
+	kv := []string{domain + "decision", string(o.Verdict)}
+	if o.Reason != "" {
+		kv = append(kv, domain+"reason", string(o.Reason))
 	}
-	kv := []string{domain + "decision", decision}
-	if v.reason != "" {
-		kv = append(kv, domain+"reason", string(v.reason))
+	if !o.Caller.IsZero() {
+		kv = append(kv, domain+"caller-tenant", o.Caller.String())
 	}
-	if !id.IsZero() {
-		kv = append(kv, domain+"caller-tenant", id.String())
-	}
-	if !v.owner.IsZero() {
-		kv = append(kv, domain+"owner-tenant", v.owner.String())
+	if !o.Owner.IsZero() {
+		kv = append(kv, domain+"owner-tenant", o.Owner.String())
 	}
 	if path != (tenantPath{}) { // the event's own URI has lost it
 		kv = append(kv, domain+"path-tenant", path.String())

@@ -22,6 +22,7 @@ const (
 	ReasonTenantPath    Reason = "tenant path: names another tenant"
 	ReasonTenantPathAll Reason = "tenant path: all tenants are open to reads of the system tenant only"
 	ReasonOwnerUnknown  Reason = "tenant owner: the namespace could not be looked up"
+	ReasonStale         Reason = "tenant state: what belongs to whom is not known yet, or not any more"
 	ReasonGrant         Reason = "tenant grant: an access grant of the namespace allows it"
 	ReasonABAC          Reason = "tenant abac: a line of the policy file allows it"
 )
@@ -32,6 +33,6 @@ func Reasons() []Reason {
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotPinned, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown, ReasonGrant, ReasonABAC,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonABAC,
 	}
 }

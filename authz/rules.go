@@ -24,10 +24,14 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	}
 	id, _, v := b.caller(ctx, nil, &question{user: u})
 	switch {
+	case b.Shadow:
+		return b.rules.RulesFor(ctx, u, namespace)
 	case !v.delegate || id.IsZero():
 		return nil, nil, true, nil
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)
+	case b.Stale != nil && b.Stale():
+		return nil, nil, true, nil
 	}
 	switch owned := b.ownedBy(ctx, id, &question{}, namespace); {
 	case owned.err != nil:

@@ -14,18 +14,24 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options are what a binding's limits are held against. Both are required; they are asked for limited
-// bindings only.
+// ReasonLimited is why a request is denied, see [Options].
+const ReasonLimited = "tenant scope: the annotation of the binding limits it to the spaces of other tenants"
+
+// Options are what a binding's limits are held against. The functions are required; they are asked for
+// limited bindings only.
 type Options struct {
 	// Subject returns the tenant of a user. An error: it is not known, no limited binding holds.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Space returns in which tenant's space a request is, the zero ID for one that is in no single
 	// tenant's. An error: it is not known, no limited binding holds.
 	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
+	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that asks
+	// an evaluator next which does not know limits.
+	DenyLimited bool
 }
 
 // Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows or
-// has no opinion. Safe for concurrent use.
+// has no opinion, and denies only where its options say so. Safe for concurrent use.
 type Evaluator struct {
 	index *Index
 	Options
@@ -75,6 +81,9 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 	}
 	if allowing != nil {
 		return authorizer.DecisionAllow, allowing.reason(&r), nil
+	}
+	if len(limited) > 0 && e.DenyLimited {
+		return authorizer.DecisionDeny, ReasonLimited, nil
 	}
 	reason := ""
 	if dangling {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -189,21 +190,32 @@ func checkBinding(binding metav1.Object) error {
 	return nil
 }
 
+// tokenRequest returns the request that a server holds in its internal version, or a webhook as it was sent.
+func tokenRequest(obj runtime.Object, o admission.ObjectInterfaces) (*authenticationv1.TokenRequest, error) {
+	if u, ok := obj.(runtime.Unstructured); ok {
+		request := &authenticationv1.TokenRequest{}
+		return request, runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), request)
+	}
+	converted, err := admission.ConvertToGVK(obj, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
+	if err != nil {
+		return nil, err
+	}
+	request, ok := converted.(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil, errNoObject
+	}
+	return request, nil
+}
+
 // checkTokenRequest holds what a service account's token in tenant space may be bound to.
 func (p *plugin) checkTokenRequest(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	owner, err := p.owner(ctx, a.GetNamespace())
 	if err != nil || owner.IsSystem() {
 		return err
 	}
-	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
-	if !ok {
-		converted, err := admission.ConvertToGVK(a.GetObject(), authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
-		if err != nil {
-			return err
-		}
-		if request, ok = converted.(*authenticationv1.TokenRequest); !ok {
-			return errNoObject
-		}
+	request, err := tokenRequest(a.GetObject(), o)
+	if err != nil {
+		return err
 	}
 	bound := request.Spec.BoundObjectRef
 	if bound == nil {

@@ -97,6 +97,17 @@ func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
 	return open
 }
 
+// Swept returns, of each resource that is swept, the tenants for which Done still says no.
+func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make(map[schema.GroupResource][]tenant.ID, len(s.swept))
+	for resource, lacking := range s.swept {
+		out[resource] = slices.Collect(maps.Keys(lacking))
+	}
+	return out
+}
+
 // mayWake reports whether asking for a resource makes Run look for it: now and then, since some can
 // never be listed.
 func (s *Sweep) mayWake(resource schema.GroupResource) bool {

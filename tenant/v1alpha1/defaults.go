@@ -37,16 +37,25 @@ func Default(s *Settings) {
 		GroupResource{"snapshot.storage.k8s.io", "volumesnapshotclasses"},
 		GroupResource{"resource.k8s.io", "deviceclasses"},
 	)
+	defaultText(&z.Mode, ModeEnforce)
 	defaultText(&z.RBAC.Evaluator, EvaluatorIndexed)
-	if z.Grants.Enabled == nil {
-		enabled := true
-		z.Grants.Enabled = &enabled
-	}
+	defaultValue(&z.Grants.Enabled, true)
 	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})
 	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
 	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation)
 	defaultText(&s.Admission.Namespace.NamespacePrefix, NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
+	defaultService(&s.Service)
+}
+
+func defaultService(s *Service) {
+	defaultDuration(&s.StaleAfter, 5*time.Minute)
+	defaultDuration(&s.Drain, 10*time.Second)
+	defaultValue(&s.TenantMetrics, 500)
+	defaultValue(&s.Limits.Concurrent, 256)
+	defaultValue(&s.Limits.Queued, 1024)
+	defaultDuration(&s.Limits.Timeout, 10*time.Second)
+	defaultValue(&s.Limits.BodyBytes, 8<<20) // twice the 3 MiB that kube-apiserver takes of a request, and room
 }
 
 func defaultSource(src *Source) {
@@ -78,8 +87,12 @@ func defaultList[T any](list *[]T, values ...T) {
 }
 
 func defaultDuration(d **metav1.Duration, value time.Duration) {
-	if *d == nil {
-		*d = &metav1.Duration{Duration: value}
+	defaultValue(d, metav1.Duration{Duration: value})
+}
+
+func defaultValue[T any](at **T, value T) {
+	if *at == nil {
+		*at = &value
 	}
 }
 

@@ -25,6 +25,9 @@ type Settings struct {
 	// admission says what may not stand in tenant space.
 	// +optional
 	Admission Admission `json:"admission,omitempty"`
+	// service configures kubetenant-webhook.
+	// +optional
+	Service Service `json:"service,omitempty"`
 }
 
 // Authentication lists the sources of identities.
@@ -128,8 +131,23 @@ type RevocationFile struct {
 // FrontProxy has no settings of its own: the server's --requestheader flags are used.
 type FrontProxy struct{}
 
+// Mode says whether the boundary's denials count.
+type Mode string
+
+const (
+	// ModeEnforce denies.
+	ModeEnforce Mode = "Enforce"
+	// ModeShadow records what would be denied, and denies nothing.
+	ModeShadow Mode = "Shadow"
+)
+
 // Authorization says who is the system tenant's, and what is open to whom.
 type Authorization struct {
+	// mode is Enforce (default) or Shadow, in which nothing is denied and lists are not limited: what
+	// would be denied stands in the log, in metrics and in audit events. Authentication and admission
+	// are not affected. For bringing in a cluster that is in use.
+	// +optional
+	Mode Mode `json:"mode,omitempty"`
 	// systemSubjects are the identities that are the system tenant's although nothing in them names
 	// a tenant.
 	// +optional
@@ -193,7 +211,8 @@ const (
 
 // RBAC configures the evaluation of RBAC.
 type RBAC struct {
-	// evaluator is Indexed (default) or Upstream. It has no effect where the server's RBAC cannot be
+	// evaluator is Indexed (default) or Upstream. In kubetenant-webhook, Upstream leaves RBAC to
+	// kube-apiserver; Indexed answers for it. In kube-apiserver it has no effect where the server's RBAC cannot be
 	// told from the rest of its authorizers: with --authorization-config, or without RBAC in
 	// --authorization-mode, or with RBAC behind Webhook there.
 	// +optional

@@ -16,7 +16,8 @@ import (
 func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs := validateAuthentication(&s.Authentication, path.Child("authentication"))
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
-	return append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
+	errs = append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
+	return append(errs, validateService(&s.Service, path.Child("service"))...)
 }
 
 func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList {
@@ -155,6 +156,9 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	errs = append(errs, validateResources(a.SharedClusterResources, path.Child("sharedClusterResources"))...)
 	if a.ABAC != nil && a.ABAC.Path == "" {
 		errs = append(errs, field.Required(path.Child("abac", "path"), ""))
+	}
+	if a.Mode != ModeEnforce && a.Mode != ModeShadow {
+		errs = append(errs, field.NotSupported(path.Child("mode"), a.Mode, []Mode{ModeEnforce, ModeShadow}))
 	}
 	if e := a.RBAC.Evaluator; e != EvaluatorIndexed && e != EvaluatorUpstream {
 		errs = append(errs, field.NotSupported(path.Child("rbac", "evaluator"), e, []Evaluator{EvaluatorIndexed, EvaluatorUpstream}))

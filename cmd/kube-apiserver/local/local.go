@@ -34,6 +34,10 @@ type Options struct {
 	TenancyConfig string
 	Tenancy       bool
 	Tenants       []string
+	// Webhook runs upstream's kube-apiserver with the webhook service, as processes of their own; Behind
+	// are its authorizers behind the service.
+	Webhook bool
+	Behind  []string
 }
 
 // NewCommand returns the subcommand.
@@ -50,7 +54,8 @@ listens on the loopback address only.
 Flags behind -- are given to kube-apiserver.`,
 		Example: `  kube-apiserver local --dir ./cluster
   kube-apiserver local --dir ./cluster --port 6443 --tenant acme
-  kube-apiserver local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4`,
+  kube-apiserver local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
+  kube-apiserver local --dir ./cluster --webhook`,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Run(cmd.Context(), o, args, cmd.OutOrStdout())
@@ -62,6 +67,8 @@ Flags behind -- are given to kube-apiserver.`,
 	f.StringVar(&o.TenancyConfig, "tenancy-config", "", "TenancyConfiguration to use instead of DIR/tenancy.yaml, which is written where it is missing")
 	f.BoolVar(&o.Tenancy, "tenancy", true, "false runs upstream's server on the same data, to compare or to prepare objects")
 	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
+	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
+	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook: the server's own authorizers, asked where the service has no opinion")
 	_ = cmd.MarkFlagRequired("dir")
 	// The parent's usage shows kube-apiserver's many flags, which do not belong here.
 	cmd.SetUsageFunc(func(c *cobra.Command) error {
@@ -76,7 +83,7 @@ Flags behind -- are given to kube-apiserver.`,
 }
 
 // Run runs the control plane until ctx ends. It says on out how to use it once it is ready.
-func Run(ctx context.Context, o Options, serverFlags []string, out io.Writer) (err error) {
+func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err error) {
 	started := time.Now()
 	for _, name := range o.Tenants {
 		if _, err := tenant.Parse(name); err != nil {
@@ -120,8 +127,11 @@ func Run(ctx context.Context, o Options, serverFlags []string, out io.Writer) (e
 		return fmt.Errorf("start etcd: %w", err)
 	}
 	defer etcd.Close()
+	if o.Webhook {
+		return c.runWebhook(ctx, &o, etcdURL, listener, flags, out, started)
+	}
 
-	s, err := serverOptions(dir, etcdURL, listener, serverFlags)
+	s, err := serverOptions(dir, etcdURL, listener, flags)
 	if err != nil {
 		return err
 	}
@@ -168,7 +178,11 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	}
 	if o.TenancyConfig == "" {
 		o.TenancyConfig = filepath.Join(dir, "tenancy.yaml")
-		if err := writeMissing(o.TenancyConfig, defaultConfig); err != nil {
+		config := defaultConfig
+		if o.Webhook {
+			config = webhookConfig
+		}
+		if err := writeMissing(o.TenancyConfig, config); err != nil {
 			return nil, err
 		}
 		for _, name := range []string{"tokens.csv", "passwords.csv"} {
@@ -224,7 +238,6 @@ func writeMissing(path, content string) error {
 
 // serverOptions are upstream's options for this directory, but where the caller's flags say otherwise.
 func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*options.ServerRunOptions, error) {
-	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
 	s := options.NewServerRunOptions()
 	set := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	for _, f := range s.Flags().FlagSets {
@@ -236,19 +249,7 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	if set.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: flags of kube-apiserver begin with --", set.Arg(0))
 	}
-	for _, own := range []string{
-		"--etcd-servers=" + etcdURL,
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-		"--tls-cert-file=" + pki("kube-apiserver.crt"), "--tls-private-key-file=" + pki("kube-apiserver.key"),
-		"--client-ca-file=" + pki("ca.crt"),
-		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
-		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + pki("service-account.key"), "--service-account-signing-key-file=" + pki("service-account.key"),
-		"--service-cluster-ip-range=10.0.0.0/24",
-		"--authorization-mode=Node,RBAC",
-	} {
+	for _, own := range append(serverFlags(dir, etcdURL), "--authorization-mode=Node,RBAC") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(own, "--"), "=")
 		if set.Changed(name) {
 			continue // the caller's own word
@@ -260,6 +261,23 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	s.SecureServing.Listener = listener
 	s.SecureServing.BindPort = listener.Addr().(*net.TCPAddr).Port
 	return s, nil
+}
+
+// serverFlags are those of a server in this directory.
+func serverFlags(dir, etcdURL string) []string {
+	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + pki("kube-apiserver.crt"), "--tls-private-key-file=" + pki("kube-apiserver.key"),
+		"--client-ca-file=" + pki("ca.crt"),
+		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + pki("service-account.key"), "--service-account-signing-key-file=" + pki("service-account.key"),
+		"--service-cluster-ip-range=10.0.0.0/24",
+	}
 }
 
 // listen opens the port, and keeps its number in dir for the next start.

@@ -1,0 +1,294 @@
+// Package manifests writes what an operator installs for kubetenant-webhook, from one TenancyConfiguration:
+// the objects of the cluster, by the templates of the Helm chart, and the files of kube-apiserver. [Check]
+// says what in an installed set would fail open or lock the cluster up.
+package manifests
+
+import (
+	"bytes"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/docs/deploy"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+//go:embed control-plane
+var controlPlane embed.FS
+
+// Options are what the configuration does not say.
+type Options struct {
+	// Config is the path of the TenancyConfiguration.
+	Config string
+	// Image of the service (required).
+	Image string
+	// Namespace to install in.
+	Namespace string
+	// URL at which kube-apiserver reaches the service: https://host:port.
+	URL string
+	// External says that the service runs outside of the cluster: it is not deployed, and admission
+	// reaches it by URL too.
+	External bool
+	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required);
+	// ServingCA that of the service's, empty where the controller makes them.
+	ClientCA, ServingCA string
+	// SelfManaged lets the controller make and renew the certificates.
+	SelfManaged bool
+	// Monitoring adds a ServiceMonitor and alert rules.
+	Monitoring bool
+	// Directory on the control plane's machines in which its files will stand.
+	Directory string
+	// ClientCertificate and ClientKey are the files, there, of the certificate that kube-apiserver shows.
+	ClientCertificate, ClientKey string
+	// Authorizers stand behind the service: [Node, RBAC].
+	Authorizers []string
+	// StaticPolicies serves the policies as manifests too, which count before the first request.
+	StaticPolicies bool
+}
+
+// Generate returns the files to install, by their path: cluster/*.yaml to apply, control-plane/* to put on
+// the control plane's machines.
+func Generate(o Options) (map[string][]byte, error) {
+	v, err := valuesOf(&o)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{"values.yaml": nil}
+	if out["values.yaml"], err = yaml.Marshal(v); err != nil {
+		return nil, err
+	}
+	data := map[string]any{"Values": v, "Release": map[string]any{"Namespace": o.Namespace}}
+	chart, err := fs.Sub(deploy.Files, "chart/templates")
+	if err != nil {
+		return nil, err
+	}
+	if err := render(chart, data, func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
+		if strings.TrimSpace(string(text)) != "" {
+			out["cluster/"+name] = text
+		}
+	}); err != nil {
+		return nil, err
+	}
+	out["cluster/accessgrants.yaml"] = []byte(v1alpha1.AccessGrantDefinition())
+	return out, o.controlPlane(v, out)
+}
+
+// controlPlane adds the files of kube-apiserver.
+func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
+	exempt, _ := v["exempt"].(map[string]any)
+	users, _ := exempt["users"].([]string)
+	accounts := "system:serviceaccount:" + o.Namespace + ":"
+	host := strings.TrimPrefix(o.URL, "https://")
+	if !o.External {
+		host = "kubetenant-webhook." + o.Namespace + ".svc"
+	}
+	data := map[string]any{
+		"Values": v, "Directory": o.Directory, "URL": o.URL, "ClientCertificate": o.ClientCertificate, "ClientKey": o.ClientKey,
+		"Authorizers": o.Authorizers, "StaticPolicies": o.StaticPolicies, "AdmissionUser": host,
+		"Users":  append(slices.Clone(users), accounts+webhookAccount, accounts+controllerAccount),
+		"Probes": probes(),
+	}
+	files, err := fs.Sub(controlPlane, "control-plane")
+	if err != nil {
+		return err
+	}
+	flags, err := renderOne(files, "flags.txt", data)
+	if err != nil {
+		return err
+	}
+	type flag struct{ Name, Value string }
+	var list []flag
+	for _, line := range strings.Fields(string(flags)) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(line, "--"), "=")
+		list = append(list, flag{name, value})
+	}
+	data["Flags"] = list
+	if err := render(files, data, nil, func(name string, text []byte) { out["control-plane/"+name] = text }); err != nil {
+		return err
+	}
+	if o.ServingCA != "" {
+		if out["control-plane/webhook-ca.crt"], err = os.ReadFile(o.ServingCA); err != nil {
+			return err
+		}
+	}
+	if o.StaticPolicies {
+		out["control-plane/policies/policies.yaml"] = staticPolicies(out["cluster/policies.yaml"])
+	}
+	return nil
+}
+
+// deployed are the templates of what runs in the cluster.
+func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
+
+// The names of the service accounts in the chart.
+const (
+	webhookAccount    = "kubetenant-webhook"
+	controllerAccount = "kubetenant-controller"
+)
+
+// probes are the paths that the kubelet probes kube-apiserver with.
+func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
+
+// staticPolicies are the policies under names of their own, which static manifests must have
+// (k8s.io/apiserver pkg/admission/plugin/manifest, v0.37.1).
+func staticPolicies(policies []byte) []byte {
+	return bytes.ReplaceAll(policies, []byte(".kubetenant.dev\n"), []byte(".kubetenant.static.k8s.io\n"))
+}
+
+// valuesOf returns the values of the chart.
+func valuesOf(o *Options) (map[string]any, error) {
+	config, err := v1alpha1.Load(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	clientCA, err := os.ReadFile(o.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("the authorities of kube-apiserver's client certificate: %w", err)
+	}
+	v := map[string]any{}
+	defaults, err := deploy.Files.ReadFile("chart/values.yaml")
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(defaults, &v); err != nil {
+		return nil, err
+	}
+	v["image"], v["clientCA"], v["monitoring"] = o.Image, string(clientCA), o.Monitoring
+	if o.External {
+		v["url"] = o.URL
+	} else if v["config"], err = configFiles(o.Config); err != nil {
+		return nil, err
+	}
+	if o.ServingCA != "" {
+		ca, err := os.ReadFile(o.ServingCA)
+		if err != nil {
+			return nil, err
+		}
+		v["caBundle"] = string(ca)
+	}
+	v["certificates"] = map[string]any{"selfManaged": o.SelfManaged}
+	v["grants"] = *config.Authorization.Grants.Enabled
+	v["rbac"] = config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed
+	restricted := []map[string]string{}
+	for _, r := range config.Admission.Restriction.Resources {
+		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
+	}
+	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
+	v["exempt"] = exemptOf(&config.Authorization, v)
+	return v, nil
+}
+
+// exemptOf returns, of the chart's identities that are not held up, those that the configuration takes for
+// the system tenant's, whom the service would leave to the others anyway.
+func exemptOf(a *v1alpha1.Authorization, v map[string]any) map[string]any {
+	chart := struct {
+		Exempt struct{ Users, UserPrefixes, Groups []string }
+	}{}
+	data, err := json.Marshal(v)
+	if err == nil {
+		_ = json.Unmarshal(data, &chart) // the chart's own values
+	}
+	only := func(names []string, allowed func(string) bool) []string {
+		return slices.DeleteFunc(names, func(name string) bool { return !allowed(name) })
+	}
+	return map[string]any{
+		"users":  only(chart.Exempt.Users, func(name string) bool { return slices.Contains(a.SystemSubjects.Users, name) }),
+		"groups": only(chart.Exempt.Groups, func(name string) bool { return slices.Contains(a.SystemSubjects.Groups, name) }),
+		"userPrefixes": only(chart.Exempt.UserPrefixes, func(prefix string) bool {
+			account, isAccount := strings.CutPrefix(prefix, "system:serviceaccount:")
+			if isAccount {
+				return slices.Contains(a.SystemNamespaces, strings.TrimSuffix(account, ":"))
+			}
+			return slices.Contains(a.SystemSubjects.UserPrefixes, prefix)
+		}),
+	}
+}
+
+// configFiles returns the configuration as tenancy.yaml and the files that it names, by their path below
+// it with "/" as "__": a key of a Secret holds none.
+func configFiles(config string) (map[string]string, error) {
+	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{"tenancy.yaml": string(data)}
+	decoded, err := v1alpha1.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range decoded.Paths() {
+		if !filepath.IsLocal(*name) {
+			return nil, fmt.Errorf("%s names %s: a file outside of its own folder cannot be installed with it", config, *name)
+		}
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(config), *name)) // #nosec G304 -- as above
+		if err != nil {
+			return nil, err
+		}
+		files[strings.ReplaceAll(filepath.ToSlash(filepath.Clean(*name)), "/", "__")] = string(content)
+	}
+	return files, nil
+}
+
+// render renders the templates of a folder, all or those wanted.
+func render(files fs.FS, data any, wanted func(name string) bool, each func(name string, text []byte)) error {
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if path.Ext(e.Name()) == ".tpl" || wanted != nil && !wanted(e.Name()) {
+			continue
+		}
+		text, err := renderOne(files, e.Name(), data)
+		if err != nil {
+			return err
+		}
+		each(e.Name(), text)
+	}
+	return nil
+}
+
+// renderOne renders one template. It knows what the chart uses of Helm's functions.
+func renderOne(files fs.FS, name string, data any) ([]byte, error) {
+	t := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{
+		"toJson": func(v any) (string, error) {
+			var out bytes.Buffer
+			encoder := json.NewEncoder(&out)
+			encoder.SetEscapeHTML(false)
+			err := encoder.Encode(v)
+			return strings.TrimSuffix(out.String(), "\n"), err
+		},
+		"b64enc":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"lower":   strings.ToLower,
+		"list":    func(items ...any) []any { return items },
+		"replace": func(old, with, s string) string { return strings.ReplaceAll(s, old, with) },
+		"required": func(message string, v any) (any, error) {
+			if v == nil || v == "" {
+				return nil, errors.New(message)
+			}
+			return v, nil
+		},
+	})
+	patterns := []string{name}
+	if names, err := fs.Glob(files, "*.tpl"); err == nil {
+		patterns = append(patterns, names...)
+	}
+	t, err := t.ParseFS(files, patterns...)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = t.ExecuteTemplate(&out, name, data)
+	return out.Bytes(), err
+}

@@ -1,0 +1,174 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/klog/v2"
+)
+
+// The times of a connection. kube-apiserver keeps an idle one for 90 s (k8s.io/apimachinery
+// pkg/util/net, v0.37.1); ours is longer, so that the client closes it, who knows that it is idle.
+const (
+	headerTimeout = 10 * time.Second
+	readTimeout   = 30 * time.Second
+	idleTimeout   = 150 * time.Second
+	headerBytes   = 64 << 10
+	// lastRequests is how long the requests that run when the service stops may take to end.
+	lastRequests = 20 * time.Second
+)
+
+// Serving says how to serve. The files are followed.
+type Serving struct {
+	Listener net.Listener
+	// CertFile and KeyFile hold the server's certificate.
+	CertFile, KeyFile string
+	// ClientCAFile holds the authorities of the clients' certificates. Empty: no certificate is
+	// demanded, and whoever reaches the listener may ask.
+	ClientCAFile string
+	// ClientNames are the common names that clients may have. Empty: any that the authorities signed.
+	ClientNames []string
+	// Drain is how long requests are answered after the end has begun.
+	Drain time.Duration
+}
+
+// Server serves a handler.
+type Server struct {
+	Serving
+	http     *http.Server
+	cert     *dynamiccertificates.DynamicCertKeyPairContent
+	ca       *dynamiccertificates.DynamicFileCAContent
+	draining atomic.Bool
+}
+
+// NewServer reads the files.
+func NewServer(s Serving) (*Server, error) {
+	out := &Server{Serving: s}
+	var err error
+	if out.cert, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.CertFile, s.KeyFile); err != nil {
+		return nil, err
+	}
+	if s.ClientCAFile != "" {
+		if out.ca, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", s.ClientCAFile); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Certificate returns the certificate in use, PEM.
+func (s *Server) Certificate() []byte {
+	certificate, _ := s.cert.CurrentCertKeyContent()
+	return certificate
+}
+
+// Draining is the check of readiness that fails once the end has begun.
+func (s *Server) Draining() healthz.HealthChecker {
+	return healthz.NamedCheck("shutdown", func(*http.Request) error {
+		if s.draining.Load() {
+			return errors.New("the service is about to stop")
+		}
+		return nil
+	})
+}
+
+// tlsConfig returns the configuration of each connection: the same whatever certificate was loaded last.
+func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
+	base := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		// Of TLS 1.2 just what RFC 9325, section 4.2 recommends.
+		CipherSuites: []uint16{
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		},
+	}
+	// A nil interface, not one that holds a nil pointer.
+	var ca dynamiccertificates.CAContentProvider
+	if s.ca != nil {
+		ca = s.ca
+		base.ClientAuth = tls.RequireAndVerifyClientCert
+		base.VerifyConnection = s.checkName
+	}
+	controller := dynamiccertificates.NewDynamicServingCertificateController(base, ca, s.cert, nil, nil)
+	s.cert.AddListener(controller)
+	go s.cert.Run(ctx, 1)
+	if s.ca != nil {
+		s.ca.AddListener(controller)
+		go s.ca.Run(ctx, 1)
+	}
+	if err := controller.RunOnce(); err != nil {
+		return nil, err
+	}
+	go controller.Run(1, ctx.Done())
+	base = base.Clone()
+	base.GetConfigForClient = controller.GetConfigForClient
+	return base, nil
+}
+
+// errorLog puts what net/http has to say, mostly handshakes that failed, in the log where it is verbose.
+func errorLog(ctx context.Context) *log.Logger {
+	return slog.NewLogLogger(logr.ToSlogHandler(klog.FromContext(ctx).V(2)), slog.LevelInfo)
+}
+
+// checkName refuses clients of another name. It is asked with every handshake, resumed ones too.
+func (s *Server) checkName(c tls.ConnectionState) error {
+	if len(s.ClientNames) == 0 {
+		return nil
+	}
+	if len(c.PeerCertificates) == 0 || !slices.Contains(s.ClientNames, c.PeerCertificates[0].Subject.CommonName) {
+		return errors.New("the client's name is not one of those expected")
+	}
+	return nil
+}
+
+// Serve serves until ctx ends, and then goes on for the time of Drain: it is not ready any more and closes
+// each connection after its next answer, so that no request meets a closed one.
+func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
+	// The certificates are followed to the very end.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	config, err := s.tlsConfig(background)
+	if err != nil {
+		return err
+	}
+	s.http = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if s.draining.Load() {
+				w.Header().Set("Connection", "close")
+			}
+			handler.ServeHTTP(w, r)
+		}),
+		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.http.ServeTLS(s.Listener, "", "") }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	select {
+	case <-time.After(s.Drain):
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	}
+	last, cancel := context.WithTimeout(background, lastRequests)
+	defer cancel()
+	return s.http.Shutdown(last)
+}

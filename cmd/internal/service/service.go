@@ -1,0 +1,135 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/tracing"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant"
+)
+
+// Paths of the reviews.
+const (
+	AuthenticatePath = "/authenticate"
+	AuthorizePath    = "/authorize"
+	MutatePath       = "/admit/mutate"
+	ValidatePath     = "/admit/validate"
+)
+
+// Options configure a service. Stack, Limits and Register are required.
+type Options struct {
+	Stack  *kubetenant.Stack
+	Limits Limits
+	// Live and Ready are the checks of /livez and /readyz.
+	Live, Ready []healthz.HealthChecker
+	// Register registers the service's metrics.
+	Register func(metrics.Registerable) error
+	// Tracer records spans; nil for none.
+	Tracer oteltrace.TracerProvider
+}
+
+// New returns the handler. Whoever reaches it may ask who a token is and what anybody may do, so its
+// callers MUST be authenticated before, as [Serve] does.
+func New(o Options) (http.Handler, error) {
+	m := newServiceMetrics()
+	for _, r := range m.registerables() {
+		if err := o.Register(r); err != nil {
+			return nil, err
+		}
+	}
+	mux := http.NewServeMux()
+	for path, answer := range map[string]answerer{
+		AuthenticatePath: authenticate(o.Stack.Authenticator),
+		AuthorizePath:    authorize(o.Stack.Authorizer),
+		MutatePath:       mutate(o.Stack.Admission),
+		ValidatePath:     validate(o.Stack.Admission),
+	} {
+		mux.Handle(path, m.measured(path, limited(o.Limits, review(o.Limits.BodyBytes, answer))))
+	}
+	InstallHealth(mux, o.Live, o.Ready)
+	handler := recovered(mux)
+	if o.Tracer != nil {
+		handler = tracing.WithTracing(handler, o.Tracer, "kubetenant-webhook")
+	}
+	return handler, nil
+}
+
+// InstallHealth adds /healthz, /livez and /readyz: each check by its name too, all with ?verbose.
+func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
+	healthz.InstallPathHandler(mux, "/healthz", live...)
+	healthz.InstallPathHandler(mux, "/livez", live...)
+	healthz.InstallPathHandler(mux, "/readyz", ready...)
+}
+
+// recovered answers 500 where a handler panics, and goes on.
+func recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				klog.FromContext(r.Context()).Error(nil, "Panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				http.Error(w, "internal error", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serviceMetrics count the requests of the service itself.
+type serviceMetrics struct {
+	requests *metrics.CounterVec
+	latency  *metrics.HistogramVec
+}
+
+func newServiceMetrics() *serviceMetrics {
+	return &serviceMetrics{
+		requests: metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "requests_total",
+			Help: "Requests by path and HTTP status.", StabilityLevel: metrics.ALPHA}, []string{"path", "code"}),
+		latency: metrics.NewHistogramVec(&metrics.HistogramOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "request_duration_seconds",
+			Help: "Time to answer a request, from its headers on, by path.", StabilityLevel: metrics.ALPHA,
+			Buckets: []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5, 10}}, []string{"path"}),
+	}
+}
+
+func (m *serviceMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.latency}
+}
+
+// measured counts the requests of a path, which is one of a fixed few.
+func (m *serviceMetrics) measured(path string, next http.Handler) http.Handler {
+	latency, ok := m.latency.WithLabelValues(path), m.requests.WithLabelValues(path, strconv.Itoa(http.StatusOK))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		counted := &statusWriter{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(counted, r)
+		latency.Observe(time.Since(began).Seconds())
+		if counted.code == http.StatusOK {
+			ok.Inc()
+			return
+		}
+		m.requests.WithLabelValues(path, strconv.Itoa(counted.code)).Inc()
+	})
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+func (w *statusWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// withUID returns a context whose logger names a request.
+func withUID(ctx context.Context, uid string) context.Context {
+	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "uid", uid))
+}

@@ -1,0 +1,188 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// State is what the service knows of the cluster: its namespaces, definitions, and, where they count, its
+// RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
+type State struct {
+	Cluster kubetenant.Cluster
+
+	factory    informers.SharedInformerFactory
+	namespaces cache.SharedIndexInformer
+	scopes     *kubetenant.CustomScopes
+	swept      *sweptFile
+	grants     bool
+	synced     map[string]func() bool
+	progress   *progress
+	staleAfter time.Duration
+	current    atomic.Bool // what Check said last
+}
+
+// checkEvery is how often Check is asked for the requests' sake.
+const checkEvery = 200 * time.Millisecond
+
+// qps and burst bound the service's own requests: live looks at namespaces and grants.
+const (
+	qps   = 100
+	burst = 200
+)
+
+// NewState returns the state of the cluster that config reaches, as the settings need it, for a service
+// that runs in namespace. Nothing is asked before [State.Run].
+func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
+	s := &State{progress: newProgress(time.Now), staleAfter: settings.Service.StaleAfter.Duration, grants: *settings.Authorization.Grants.Enabled}
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = qps, burst
+	config.Wrap(s.progress.wrap)
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	if s.scopes, err = kubetenant.NewCustomScopes(objects); err != nil {
+		return nil, err
+	}
+	s.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	s.namespaces = s.factory.Core().V1().Namespaces().Informer()
+	s.swept = followSwept(client, namespace)
+	s.synced = map[string]func() bool{"namespaces": s.namespaces.HasSynced, "custom-resource-definitions": s.scopes.HasSynced, "swept": s.swept.informer.HasSynced}
+	s.Cluster = kubetenant.Cluster{
+		TokensOnly:  true,
+		Namespaces:  s.factory.Core().V1().Namespaces().Lister(),
+		Client:      client,
+		CustomScope: s.scopes.Of,
+		Labelled:    s.swept.done,
+		Stale:       func() bool { return !s.current.Load() },
+		Register:    register,
+	}
+	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
+		index := rbac.NewIndex()
+		if s.synced["rbac"], err = index.Follow(s.factory.Rbac().V1()); err != nil {
+			return nil, err
+		}
+		s.Cluster.RBAC = &kubetenant.RBAC{Index: index, Upstream: noOpinion(), AskedAgain: true}
+	}
+	if s.grants {
+		s.Cluster.Grants = objects
+		if s.Cluster.Grantors, err = grantors(client); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// noOpinion stands for an evaluator that kube-apiserver asks itself.
+func noOpinion() authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+}
+
+// grantors asks kube-apiserver, who knows all its authorizers, the service among them. What it says is not
+// remembered: who lost a right cannot give it.
+func grantors(client kubernetes.Interface) (authorizer.Authorizer, error) {
+	return authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             time.Nanosecond, DenyCacheTTL: time.Nanosecond,
+		WebhookRetryBackoff: nil,
+	}.New()
+}
+
+// slim drops what is not looked at, of objects there are many of.
+func slim(obj any) (any, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return obj, nil // a tombstone
+	}
+	m.SetManagedFields(nil)
+	switch o := obj.(type) {
+	case *corev1.Namespace:
+		o.Annotations, o.Spec = nil, corev1.NamespaceSpec{}
+	case *rbacv1.RoleBinding:
+		o.Annotations, o.Labels = nil, nil
+	case *rbacv1.Role:
+		o.Annotations, o.Labels = nil, nil
+	case *rbacv1.ClusterRole:
+		o.Annotations, o.Labels, o.AggregationRule = nil, nil, nil
+	}
+	return obj, nil
+}
+
+// Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called before
+// the stack is asked anything.
+func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
+	if _, err := s.namespaces.AddEventHandler(stack.FollowNamespaces()); err != nil {
+		return err
+	}
+	s.factory.StartWithContext(ctx)
+	go s.scopes.Run(ctx)
+	go s.swept.informer.RunWithContext(ctx)
+	if s.grants {
+		s.synced["grants"] = stack.Grants.HasSynced
+		go stack.Grants.Run(ctx)
+	}
+	go wait.UntilWithContext(ctx, func(context.Context) { s.current.Store(s.Check() == nil) }, checkEvery)
+	return nil
+}
+
+var errNotSynced = errors.New("not read completely yet")
+
+// Check returns why the state is not to be relied on, nil where it is.
+func (s *State) Check() error { return errors.Join(s.checkSynced(), s.checkWatches()) }
+
+func (s *State) checkSynced() error {
+	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
+		if !s.synced[name]() {
+			return fmt.Errorf("%s: %w", name, errNotSynced)
+		}
+	}
+	return nil
+}
+
+func (s *State) checkWatches() error { return s.progress.silent(s.staleAfter) }
+
+// Checks are those of readiness, by name.
+func (s *State) Checks() []healthz.HealthChecker {
+	return []healthz.HealthChecker{
+		healthz.NamedCheck("informers", func(*http.Request) error { return s.checkSynced() }),
+		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkWatches() }),
+	}
+}
+
+// onlyNamed limits a list to one object.
+func onlyNamed(name string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
+}

@@ -1,0 +1,73 @@
+package service
+
+import (
+	"encoding/json"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// SweptName is the name of the ConfigMap in which the controller says which resources are swept, in the
+// namespace of the service.
+const SweptName = "kubetenant-swept"
+
+// SweptKey holds, as JSON, the resources (resource.group) that are swept and the tenants of each that
+// still lack labels.
+const SweptKey = "swept.json"
+
+// sweptFile is what that ConfigMap says. Nothing is swept where it says nothing.
+type sweptFile struct {
+	informer cache.SharedIndexInformer
+
+	mu      sync.RWMutex
+	lacking map[string]map[tenant.ID]bool
+}
+
+func followSwept(client kubernetes.Interface, namespace string) *sweptFile {
+	f := &sweptFile{informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(SweptName))}
+	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails for a stopped informer only
+		AddFunc: f.read, UpdateFunc: func(_, is any) { f.read(is) }, DeleteFunc: func(any) { f.set(nil) }})
+	return f
+}
+
+func (f *sweptFile) read(obj any) {
+	config, ok := obj.(*corev1.ConfigMap)
+	if !ok {
+		return
+	}
+	var said map[string][]string
+	if err := json.Unmarshal([]byte(config.Data[SweptKey]), &said); err != nil {
+		f.set(nil)
+		return
+	}
+	lacking := map[string]map[tenant.ID]bool{}
+	for resource, names := range said {
+		lacking[resource] = map[tenant.ID]bool{}
+		for _, name := range names {
+			if id, err := tenant.Parse(name); err == nil {
+				lacking[resource][id] = true
+			}
+		}
+	}
+	f.set(lacking)
+}
+
+func (f *sweptFile) set(lacking map[string]map[tenant.ID]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lacking = lacking
+}
+
+// done reports whether of a resource all objects of a tenant, and no others, carry its label.
+func (f *sweptFile) done(resource schema.GroupResource, id tenant.ID) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	lacking, swept := f.lacking[resource.String()]
+	return swept && !lacking[id]
+}

@@ -1,0 +1,340 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
+)
+
+// The other binaries that make build puts beside this one.
+const (
+	vanillaBinary = "vanilla-kube-apiserver"
+	webhookBinary = "kubetenant-webhook"
+)
+
+const (
+	webhookNamespace = "kubetenant-system"
+	// clientName is who kube-apiserver is to the service: a name for nothing else.
+	clientName = "kubetenant-webhook-client"
+	// startWithin bounds the start of each process.
+	startWithin = 90 * time.Second
+	// tokenLifetime of the service's own tokens, which are made anew at every start.
+	tokenLifetime = 365 * 24 * time.Hour
+)
+
+// webhookConfig is the TenancyConfiguration of a new directory with --webhook: kube-apiserver itself knows
+// certificates and service accounts.
+const webhookConfig = `# The tenants of this control plane. The webhook service follows this file and the ones it names.
+apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  # A record that names no tenant is refused: by default it would be the system tenant's.
+  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+authorization:
+  # Certificates are kube-apiserver's: O=tenant:<id> is a group, which tells the tenant.
+  subject: { fromGroups: true }
+`
+
+// shape is the second shape: upstream's server, the service and its controller.
+type shape struct {
+	*cluster
+	o        *Options
+	admin    *rest.Config
+	side     string // the service's health and metrics
+	children []*exec.Cmd
+	ended    chan error
+}
+
+// runWebhook runs the second shape until ctx ends or one of its processes does.
+func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, listener net.Listener, flags []string, out io.Writer, started time.Time) (err error) {
+	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and the webhook service in %s ...\n", c.dir)
+	s := &shape{cluster: c, o: o, ended: make(chan error, 3)}
+	if s.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "admin.kubeconfig")); err != nil {
+		return err
+	}
+	s.admin.QPS, s.admin.Burst = 200, 400
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := s.start(ctx, etcdURL, listener, flags); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	c.announce(out, time.Since(started))
+	select {
+	case err := <-s.ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// start starts the processes, each as soon as what it needs is there.
+func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener, flags []string) error {
+	files, address, err := s.generate()
+	if err != nil {
+		return err
+	}
+	// The processes cannot be handed a listener: its port is free for a moment.
+	if err := listener.Close(); err != nil {
+		return err
+	}
+	args := slices.Concat(serverFlags(s.dir, etcdURL),
+		[]string{"--secure-port=" + strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)}, strings.Fields(string(files["control-plane/flags.txt"])), flags)
+	if err := s.run(vanillaBinary, "kube-apiserver.log", args...); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	// Not readyz: that waits for hooks which may need the service.
+	if err := s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := startControllers(ctx, s.admin, certPEM(s.ca.cert.Raw)); err != nil {
+		return err
+	}
+	for _, name := range []string{"namespace.yaml", "accounts.yaml", "accessgrants.yaml", "flowcontrol.yaml"} {
+		if err := s.apply(ctx, files["cluster/"+name]); err != nil {
+			return err
+		}
+	}
+	if err := s.startService(ctx, client, address); err != nil {
+		return err
+	}
+	for _, name := range []string{"policies.yaml", "webhooks.yaml"} {
+		if err := s.apply(ctx, files["cluster/"+name]); err != nil {
+			return err
+		}
+	}
+	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// startService starts the service and its controller, each as its own service account.
+func (s *shape) startService(ctx context.Context, client kubernetes.Interface, address string) error {
+	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
+		if err := s.writeToken(ctx, client, account); err != nil {
+			return err
+		}
+	}
+	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
+	if err := s.run(webhookBinary, "kubetenant-webhook.log", "serve", "--config="+s.o.TenancyConfig,
+		"--kubeconfig="+s.kubeconfig("kubetenant-webhook"), "--namespace="+webhookNamespace,
+		"--listen="+address, "--metrics-listen="+s.side, "--tls-cert-file="+pki("webhook.crt"), "--tls-private-key-file="+pki("webhook.key"),
+		"--client-ca-file="+pki("ca.crt"), "--client-name="+clientName); err != nil {
+		return err
+	}
+	if err := s.run(webhookBinary, "kubetenant-controller.log", "controller",
+		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace, "--metrics-listen=127.0.0.1:0"); err != nil {
+		return err
+	}
+	return s.await(ctx, "kubetenant-webhook", func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.side+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+			return fmt.Errorf("not ready: %s", said)
+		}
+		return nil
+	})
+}
+
+// generate writes what kube-apiserver is configured with, and returns it and the objects of the cluster.
+func (s *shape) generate() (files map[string][]byte, address string, err error) {
+	pki := filepath.Join(s.dir, "pki")
+	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"}, x509.ExtKeyUsageServerAuth); err != nil {
+		return nil, "", err
+	}
+	if err := s.ca.issueFiles(pki, "webhook-client", pkix.Name{CommonName: clientName}, x509.ExtKeyUsageClientAuth); err != nil {
+		return nil, "", err
+	}
+	if address, err = freeAddress(); err != nil {
+		return nil, "", err
+	}
+	if s.side, err = freeAddress(); err != nil {
+		return nil, "", err
+	}
+	dir := filepath.Join(s.dir, "webhook")
+	files, err = manifests.Generate(manifests.Options{
+		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + address,
+		ClientCA: filepath.Join(pki, "ca.crt"), ServingCA: filepath.Join(pki, "ca.crt"), Directory: dir,
+		ClientCertificate: filepath.Join(pki, "webhook-client.crt"), ClientKey: filepath.Join(pki, "webhook-client.key"), Authorizers: s.o.Behind,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return files, address, manifests.Write(dir, "control-plane", files)
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// run starts a process whose output goes to a file.
+func (s *shape) run(name, logFile string, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("%w (make build builds it)", err)
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	child := exec.Command(path, args...) // #nosec G204 -- beside our own
+	child.Stdout, child.Stderr, child.SysProcAttr = file, file, withParent()
+	if err := child.Start(); err != nil {
+		return err
+	}
+	s.children = append(s.children, child)
+	go func() {
+		err := child.Wait()
+		s.ended <- fmt.Errorf("%s ended: %v: see %s", name, err, file.Name())
+	}()
+	return nil
+}
+
+// stop ends the processes: the service at once, which nobody needs then, and the server in its own time.
+func (s *shape) stop() error {
+	for _, child := range slices.Backward(s.children) {
+		signal := syscall.SIGKILL
+		if strings.HasSuffix(child.Path, vanillaBinary) {
+			signal = syscall.SIGTERM
+		}
+		_ = child.Process.Signal(signal) // it may have ended
+	}
+	for range s.children {
+		select {
+		case <-s.ended:
+		case <-time.After(startWithin):
+			return errors.New("a process did not stop in time")
+		}
+	}
+	return nil
+}
+
+// await asks until check says nothing more, or a process ends.
+func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true, func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-s.ended:
+			s.ended <- err // for stop
+			return false, err
+		default:
+		}
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil && last != nil && wait.Interrupted(err) {
+		return fmt.Errorf("%s is not ready: %w", what, last)
+	}
+	return err
+}
+
+// apply applies the objects of a YAML file.
+func (s *shape) apply(ctx context.Context, data []byte) error {
+	client, err := kubernetes.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	objects, err := dynamic.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if len(u.Object) == 0 {
+			continue
+		}
+		mapping, err := mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+		if err != nil {
+			return err
+		}
+		var resource dynamic.ResourceInterface = objects.Resource(mapping.Resource)
+		if u.GetNamespace() != "" {
+			resource = objects.Resource(mapping.Resource).Namespace(u.GetNamespace())
+		}
+		if _, err := resource.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
+			return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+}
+
+func (s *shape) kubeconfig(name string) string { return filepath.Join(s.dir, name+".kubeconfig") }
+
+// writeToken writes a kubeconfig for a service account.
+func (s *shape) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
+	seconds := int64(tokenLifetime / time.Second)
+	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("make a token of %s: %w", account, err)
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters["local"] = &clientcmdapi.Cluster{Server: s.server, CertificateAuthorityData: certPEM(s.ca.cert.Raw)}
+	c.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
+	c.Contexts[account] = &clientcmdapi.Context{Cluster: "local", AuthInfo: account}
+	c.CurrentContext = account
+	return clientcmd.WriteToFile(*c, s.kubeconfig(account))
+}

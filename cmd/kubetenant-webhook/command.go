@@ -1,0 +1,62 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+func newCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kubetenant-webhook",
+		Short: "Tenants for a cluster whose kube-apiserver nobody may rebuild",
+		Long: `Answers an unmodified kube-apiserver's webhooks: who a token is and of which
+tenant (TokenReview), what may cross between tenants (SubjectAccessReview), and
+what may stand in tenant space (AdmissionReview). Any number of replicas.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(verbosity)
+	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
+	cmd.AddCommand(newServeCommand(), newControllerCommand(), newVersionCommand())
+	return cmd
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			version := "unknown"
+			if info, ok := debug.ReadBuildInfo(); ok {
+				version = info.Main.Version
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
+			return err
+		},
+	}
+}
+
+// cluster are the flags by which a cluster is reached.
+type cluster struct{ kubeconfig, namespace string }
+
+func (c *cluster) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty inside of one")
+	cmd.Flags().StringVar(&c.namespace, "namespace", "kubetenant-system", "namespace in which this runs")
+}
+
+// config returns how to reach the cluster.
+func (c *cluster) config() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reach the cluster: %w", err)
+	}
+	return config, nil
+}

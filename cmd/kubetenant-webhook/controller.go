@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/controller"
+	"github.com/kubetenant/kubetenant/cmd/internal/service"
+)
+
+func newControllerCommand() *cobra.Command {
+	var c cluster
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Label older objects and keep the webhooks' certificates, in one replica at a time",
+		Args:  cobra.NoArgs,
+	}
+	c.addFlags(cmd)
+	cmd.Flags().StringVar(&listen, "metrics-listen", ":8080", "address of the health checks, without TLS")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := c.config()
+		if err != nil {
+			return err
+		}
+		config.QPS, config.Burst = 50, 100
+		side, err := serveHealth(cmd.Context(), listen)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = side.Close() }()
+		return controller.Run(cmd.Context(), config, c.namespace, controller.Sweep(config, c.namespace))
+	}
+	return cmd
+}
+
+// serveHealth serves /livez and its like.
+func serveHealth(ctx context.Context, address string) (*http.Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("health: %w", err)
+	}
+	mux := http.NewServeMux()
+	checks := []healthz.HealthChecker{healthz.PingHealthz}
+	service.InstallHealth(mux, checks, checks)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return server, nil
+}

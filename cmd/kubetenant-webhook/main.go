@@ -1,0 +1,20 @@
+// Command kubetenant-webhook gives an unmodified kube-apiserver tenants, by its webhooks.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubetenant-webhook:", err)
+		os.Exit(1)
+	}
+}

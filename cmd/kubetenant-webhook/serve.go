@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/tracing"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/service"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// serveOptions are the flags of serve.
+type serveOptions struct {
+	cluster
+	config, listen, metrics string
+	serving                 service.Serving
+}
+
+func newServeCommand() *cobra.Command {
+	o := serveOptions{}
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE --tls-cert-file FILE --tls-private-key-file FILE --client-ca-file FILE",
+		Short: "Answer kube-apiserver's webhooks",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required). It and the files it names are followed; its section service, and whether RBAC and grants are read, count from the start.")
+	f.StringVar(&o.listen, "listen", ":9443", "address of the webhooks")
+	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
+	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
+	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
+	f.StringVar(&o.serving.ClientCAFile, "client-ca-file", "", "authorities of kube-apiserver's client certificates; followed. Without it --insecure-any-client is needed.")
+	f.StringSliceVar(&o.serving.ClientNames, "client-name", nil, "common names that clients' certificates may have; empty: any that the authorities signed")
+	anyClient := f.Bool("insecure-any-client", false, "answer whoever reaches the listener: for benchmarks")
+	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if o.serving.ClientCAFile == "" && !*anyClient {
+			return errors.New("--client-ca-file is required: whoever may ask learns what anybody may do")
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (o *serveOptions) run(ctx context.Context) error {
+	settings, err := v1alpha1.Load(o.config)
+	if err != nil {
+		return err
+	}
+	o.serving.Drain = settings.Service.Drain.Duration
+	server, err := service.NewServer(o.serving)
+	if err != nil {
+		return err
+	}
+	config, err := o.cluster.config()
+	if err != nil {
+		return err
+	}
+	// What still has to be asked while the last requests are answered ends after them.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	registry := metrics.NewKubeRegistry()
+	state, err := service.NewState(config, &settings.Settings, o.namespace, registry.Register)
+	if err != nil {
+		return err
+	}
+	stack, err := kubetenant.Open(background, o.config, state.Cluster)
+	if err != nil {
+		return err
+	}
+	if err := state.Run(background, stack); err != nil {
+		return err
+	}
+	o.registerOwn(registry, server, state)
+	tracer, err := tracerOf(background, &settings.Service)
+	if err != nil {
+		return err
+	}
+	if tracer != nil {
+		defer func() { _ = tracer.Shutdown(background) }() // at worst the last spans are lost
+	}
+	live := []healthz.HealthChecker{healthz.PingHealthz}
+	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining()}, state.Checks()...)
+	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits),
+		Live: live, Ready: ready, Register: registry.Register, Tracer: tracerOrNil(tracer)})
+	if err != nil {
+		return err
+	}
+	side, err := o.serveMetrics(registry, live, ready)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = side.Close() }()
+	if server.Listener, err = net.Listen("tcp", o.listen); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Serving", "webhooks", server.Listener.Addr(), "mode", settings.Authorization.Mode)
+	return server.Serve(ctx, handler)
+}
+
+func limitsOf(l *v1alpha1.Limits) service.Limits {
+	return service.Limits{Concurrent: *l.Concurrent, Queued: *l.Queued, Timeout: l.Timeout.Duration, BodyBytes: *l.BodyBytes}
+}
+
+func tracerOf(ctx context.Context, s *v1alpha1.Service) (tracing.TracerProvider, error) {
+	if s.Tracing == nil {
+		return nil, nil
+	}
+	return tracing.NewProvider(ctx, s.Tracing, nil, nil)
+}
+
+func tracerOrNil(t tracing.TracerProvider) oteltrace.TracerProvider {
+	if t == nil {
+		return nil
+	}
+	return t
+}
+
+// registerOwn registers what this process says of itself.
+func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *service.Server, state *service.State) {
+	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "certificate_expiration_timestamp_seconds",
+			Help: "When the serving certificate expires, in seconds since 1970.", StabilityLevel: metrics.ALPHA}, func() float64 {
+			certificates, err := cert.ParseCertsPEM(server.Certificate())
+			if err != nil {
+				return 0
+			}
+			return float64(certificates[0].NotAfter.Unix())
+		}),
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "state_current",
+			Help: "1 while all that is followed of the cluster is known and its watches say something, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
+			if state.Check() != nil {
+				return 0
+			}
+			return 1
+		}))
+}
+
+// serveMetrics serves metrics and health on a listener of their own, which the kubelet and Prometheus
+// reach without a certificate.
+func (o *serveOptions) serveMetrics(registry metrics.KubeRegistry, live, ready []healthz.HealthChecker) (*http.Server, error) {
+	listener, err := net.Listen("tcp", o.metrics)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
+	service.InstallHealth(mux, live, ready)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return server, nil
+}
