@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/controller"
 	"github.com/kubetenant/kubetenant/cmd/internal/service"
 )
@@ -17,6 +19,8 @@ import (
 func newControllerCommand() *cobra.Command {
 	var c cluster
 	var listen string
+	var own bool
+	var names []string
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Label older objects and keep the webhooks' certificates, in one replica at a time",
@@ -24,6 +28,8 @@ func newControllerCommand() *cobra.Command {
 	}
 	c.addFlags(cmd)
 	cmd.Flags().StringVar(&listen, "metrics-listen", ":8080", "address of the health checks, without TLS")
+	cmd.Flags().BoolVar(&own, "certificates", false, "make and renew the service's certificates, in Secrets of the namespace, and tell the webhook configurations of their authorities")
+	cmd.Flags().StringSliceVar(&names, "name", nil, "DNS names and addresses besides the Service's by which kube-apiserver reaches the service, for --certificates")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := c.config()
 		if err != nil {
@@ -35,7 +41,15 @@ func newControllerCommand() *cobra.Command {
 			return err
 		}
 		defer func() { _ = side.Close() }()
-		return controller.Run(cmd.Context(), config, c.namespace, controller.Sweep(config, c.namespace))
+		tasks := []controller.Task{controller.Sweep(config, c.namespace)}
+		if own {
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return err
+			}
+			tasks = append(tasks, certificates.New(client, c.namespace, names).Run)
+		}
+		return controller.Run(cmd.Context(), config, c.namespace, tasks...)
 	}
 	return cmd
 }

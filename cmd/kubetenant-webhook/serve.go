@@ -64,6 +64,10 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Of sources that this shape does not ask, mistakes show too.
+	if err := kubetenant.Check(ctx, o.config); err != nil {
+		return err
+	}
 	o.serving.Drain = settings.Service.Drain.Duration
 	server, err := service.NewServer(o.serving)
 	if err != nil {

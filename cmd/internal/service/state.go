@@ -117,7 +117,7 @@ func grantors(client kubernetes.Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client.AuthorizationV1(),
 		AllowCacheTTL:             time.Nanosecond, DenyCacheTTL: time.Nanosecond,
-		WebhookRetryBackoff: nil,
+		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
 	}.New()
 }
 

@@ -26,8 +26,14 @@ func binary(t *testing.T, name string) string {
 	return filepath.Join(dir, name)
 }
 
-func TestScenarios(t *testing.T) {
-	shape := compiledIn{binary(t, "kube-apiserver")}
+func TestScenarios(t *testing.T) { testScenarios(t, compiledIn{binary(t, "kube-apiserver")}) }
+
+// TestWebhookScenarios: the same answers from an unmodified kube-apiserver with the webhook service.
+func TestWebhookScenarios(t *testing.T) {
+	testScenarios(t, behindWebhook{compiledIn{binary(t, "kube-apiserver")}})
+}
+
+func testScenarios(t *testing.T, shape scenario.Shape) {
 	files, err := scenario.Files([]string{"../../../testdata/scenarios"})
 	if err != nil {
 		t.Fatal(err)

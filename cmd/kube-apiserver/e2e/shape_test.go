@@ -51,28 +51,9 @@ const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta
 
 // Open implements [scenario.Shape]: what the cluster holds is made with tenancy off.
 func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
-	held, err := scenario.Held(w.Scenario)
+	held, err := s.seed(ctx, w)
 	if err != nil {
 		return nil, err
-	}
-	if len(held) > 0 {
-		server, err := localserver.Start(ctx, s.binary, w.Dir, false, "--tenancy=false")
-		if err != nil {
-			return nil, err
-		}
-		session, err := newSession(w, server)
-		if err == nil {
-			err = session.defineGrants(ctx, held)
-		}
-		for i := 0; err == nil && i < len(held); i++ {
-			err = session.seed(ctx, held[i].Raw)
-		}
-		if stopErr := server.Stop(); err == nil {
-			err = stopErr
-		}
-		if err != nil {
-			return nil, fmt.Errorf("seed: %w", err)
-		}
 	}
 	args := []string{"--tenancy-config", w.ConfigFile, "--"}
 	switch w.Scenario.Delegate {
@@ -94,6 +75,32 @@ func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sessi
 		err = session.awaitGrants(ctx)
 	}
 	return session, err
+}
+
+// seed makes what the cluster holds, with tenancy off, and returns it.
+func (s compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawExtension, error) {
+	held, err := scenario.Held(w.Scenario)
+	if err != nil || len(held) == 0 {
+		return nil, err
+	}
+	server, err := localserver.Start(ctx, s.binary, w.Dir, false, "--tenancy=false")
+	if err != nil {
+		return nil, err
+	}
+	session, err := newSession(w, server)
+	if err == nil {
+		err = session.defineGrants(ctx, held)
+	}
+	for i := 0; err == nil && i < len(held); i++ {
+		err = session.seed(ctx, held[i].Raw)
+	}
+	if stopErr := server.Stop(); err == nil {
+		err = stopErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("seed: %w", err)
+	}
+	return held, nil
 }
 
 // session answers for one scenario over HTTP.

@@ -45,8 +45,9 @@ const (
 	webhookNamespace = "kubetenant-system"
 	// clientName is who kube-apiserver is to the service: a name for nothing else.
 	clientName = "kubetenant-webhook-client"
-	// startWithin bounds the start of each process.
+	// startWithin bounds the start of each process, stopWithin the end of all.
 	startWithin = 90 * time.Second
+	stopWithin  = 20 * time.Second
 	// tokenLifetime of the service's own tokens, which are made anew at every start.
 	tokenLifetime = 365 * 24 * time.Hour
 )
@@ -242,9 +243,19 @@ func (s *shape) run(name, logFile string, args ...string) error {
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- fmt.Errorf("%s ended: %v: see %s", name, err, file.Name())
+		s.ended <- fmt.Errorf("%s ended: %v: %s (%s)", name, err, lastLine(file.Name()), file.Name())
 	}()
 	return nil
+}
+
+// lastLine returns what a process said last.
+func lastLine(path string) string {
+	data, err := os.ReadFile(path) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return lines[len(lines)-1]
 }
 
 // stop ends the processes: the service at once, which nobody needs then, and the server in its own time.
@@ -256,11 +267,15 @@ func (s *shape) stop() error {
 		}
 		_ = child.Process.Signal(signal) // it may have ended
 	}
+	patience := time.After(stopWithin)
 	for range s.children {
 		select {
 		case <-s.ended:
-		case <-time.After(startWithin):
-			return errors.New("a process did not stop in time")
+		case <-patience:
+			for _, child := range s.children {
+				_ = child.Process.Kill()
+			}
+			return errors.New("a process did not stop in time and was killed")
 		}
 	}
 	return nil

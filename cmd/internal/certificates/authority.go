@@ -1,0 +1,137 @@
+package certificates
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+const day = 24 * time.Hour
+
+// Lifetimes, and how long before its end each is replaced.
+const (
+	caLifetime   = 365 * day
+	caHalfway    = caLifetime / 2 // of the second authority at first, so that the two never end together
+	caReplace    = 90 * day
+	leafLifetime = 90 * day
+	leafReplace  = 30 * day
+	// backdated lets clocks differ.
+	backdated = 5 * time.Minute
+)
+
+// pair is a certificate with its key.
+type pair struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+var errPair = errors.New("no certificate with its key")
+
+// parsePair reads a pair from PEM.
+func parsePair(certificate, key []byte) (*pair, error) {
+	certs, err := cert.ParseCertsPEM(certificate)
+	if err != nil || len(certs) != 1 {
+		return nil, errPair
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(key)
+	if err != nil {
+		return nil, errPair
+	}
+	private, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok || !private.PublicKey.Equal(certs[0].PublicKey) {
+		return nil, errPair
+	}
+	return &pair{certs[0], private}, nil
+}
+
+func (p *pair) certPEM() []byte { return certPEM(p.cert) }
+
+func (p *pair) keyPEM() ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(p.key) }
+
+func certPEM(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})
+}
+
+// newAuthority makes an authority.
+func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
+	return issue(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: "kubetenant-webhook-ca " + now.UTC().Format(time.DateOnly)},
+		NotBefore: now.Add(-backdated), NotAfter: now.Add(lifetime),
+		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+	}, nil)
+}
+
+// newLeaf makes a serving certificate for names, which are DNS names or IP addresses. It ends before its
+// authority.
+func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
+	end := now.Add(leafLifetime)
+	if p.cert.NotAfter.Before(end) {
+		end = p.cert.NotAfter
+	}
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: names[0]},
+		NotBefore: now.Add(-backdated), NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	return issue(template, p)
+}
+
+// issue signs a new key, by itself without a signer.
+func issue(template *x509.Certificate, signer *pair) (*pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return nil, err
+	}
+	if signer == nil {
+		signer = &pair{template, key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, key.Public(), signer.key)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := x509.ParseCertificate(der)
+	return &pair{parsed, key}, err
+}
+
+// endsWithin reports whether a certificate ends within a time from now.
+func (p *pair) endsWithin(now time.Time, d time.Duration) bool {
+	return !now.Add(d).Before(p.cert.NotAfter)
+}
+
+// serves reports whether a serving certificate is good for all names and signed by one of the authorities.
+func (p *pair) serves(now time.Time, names []string, authorities []*x509.Certificate) bool {
+	if p.endsWithin(now, leafReplace) {
+		return false
+	}
+	roots := x509.NewCertPool()
+	for _, a := range authorities {
+		roots.AddCert(a)
+	}
+	for _, name := range names {
+		if p.cert.VerifyHostname(name) != nil {
+			return false
+		}
+	}
+	_, err := p.cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return err == nil
+}

@@ -1,0 +1,299 @@
+// Package certificates makes and renews the certificates of the webhooks, in the cluster itself.
+//
+// Two authorities overlap: one is replaced while the other is in the middle of its life, so that at any time
+// everybody has known one of them for months. What signs is the older one. An authority that was
+// replaced stays trusted until it ends, so that no certificate in use is ever refused.
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+)
+
+// Names of what is kept in the cluster. The authorities' keys are in a Secret of their own, which nobody
+// but the controller reads; the service mounts the other. The ConfigMap is for the files of
+// kube-apiserver, which only its operator can write.
+const (
+	AuthoritiesName   = "kubetenant-webhook-ca"
+	ServingName       = "kubetenant-webhook-tls"
+	ConfigurationName = "kubetenant"
+)
+
+const (
+	bundleKey    = "ca.crt"
+	fieldManager = "kubetenant-controller"
+	// lookEvery is how soon what was deleted or damaged is mended.
+	lookEvery = time.Minute
+	// retryAfter follows a look that failed.
+	retryAfter = 5 * time.Second
+	// settle is how long kube-apiserver may take to follow the authorities in a webhook configuration.
+	settle = 10 * time.Second
+)
+
+// Rotation keeps the certificates. One at a time MUST run in a cluster. The fields are required.
+type Rotation struct {
+	Client    kubernetes.Interface
+	Namespace string
+	// Names that the service is reached by.
+	Names []string
+	Now   func() time.Time
+	// Settle waits until kube-apiserver follows.
+	Settle func(context.Context)
+}
+
+// New returns the rotation for the service's own names in a namespace and further ones.
+func New(client kubernetes.Interface, namespace string, further []string) *Rotation {
+	service := "kubetenant-webhook." + namespace
+	return &Rotation{Client: client, Namespace: namespace, Names: append([]string{service + ".svc", service, service + ".svc.cluster.local"}, further...),
+		Now: time.Now, Settle: func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(settle):
+			}
+		}}
+}
+
+// Run keeps the certificates until ctx ends.
+func (r *Rotation) Run(ctx context.Context) error {
+	for {
+		wait := lookEvery
+		if err := r.Look(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The webhooks' certificates could not be kept")
+			wait = retryAfter
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Look brings everything in order once: the authorities, then who trusts them, then what they sign. Each
+// step leaves the cluster working if the next one is never taken.
+func (r *Rotation) Look(ctx context.Context) error {
+	authorities, err := r.authorities(ctx)
+	if err != nil {
+		return err
+	}
+	serving, err := r.secret(ctx, ServingName)
+	if err != nil {
+		return err
+	}
+	bundle := r.bundle(authorities, serving)
+	changed, err := r.trust(ctx, bundle)
+	if err != nil {
+		return err
+	}
+	if changed {
+		r.Settle(ctx)
+	}
+	return r.serving(ctx, serving, authorities, bundle)
+}
+
+func (r *Rotation) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+	s, err := r.Client.CoreV1().Secrets(r.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.Namespace}}, nil
+	}
+	return s, err
+}
+
+// write creates or updates a Secret, if nobody else has meanwhile.
+func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
+	var err error
+	if s.ResourceVersion == "" {
+		_, err = r.Client.CoreV1().Secrets(r.Namespace).Create(ctx, s, metav1.CreateOptions{FieldManager: fieldManager})
+	} else {
+		_, err = r.Client.CoreV1().Secrets(r.Namespace).Update(ctx, s, metav1.UpdateOptions{FieldManager: fieldManager})
+	}
+	return err
+}
+
+// slots are the keys of the two authorities in their Secret.
+func slots() [2]string { return [2]string{"1", "2"} }
+
+// authorities returns both authorities, after it has made those that are missing, damaged or near their
+// end; of two near their end one at a time.
+func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
+	var found [2]*pair
+	s, err := r.secret(ctx, AuthoritiesName)
+	if err != nil {
+		return found, err
+	}
+	now := r.Now()
+	for i, slot := range slots() {
+		if p, err := parsePair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"]); err == nil && p.cert.IsCA && !p.endsWithin(now, 0) {
+			found[i] = p
+		}
+	}
+	due := replaceable(found, now)
+	if due == nil {
+		return found, nil
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	for i, lifetime := range due {
+		if found[i], err = newAuthority(now, lifetime); err != nil {
+			return found, err
+		}
+		key, err := found[i].keyPEM()
+		if err != nil {
+			return found, err
+		}
+		slot := slots()[i]
+		s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"] = found[i].certPEM(), key
+	}
+	klog.FromContext(ctx).Info("Made an authority of the webhooks' certificates", "secret", AuthoritiesName)
+	return found, r.write(ctx, s)
+}
+
+// replaceable returns which authorities are due, with their lifetimes: those that are missing, or else the
+// one that is nearest to its end.
+func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
+	switch a, b := found[0], found[1]; {
+	case a == nil && b == nil:
+		return map[int]time.Duration{0: caLifetime, 1: caHalfway}
+	case a == nil:
+		return map[int]time.Duration{0: caLifetime}
+	case b == nil:
+		return map[int]time.Duration{1: caLifetime}
+	}
+	next := 0
+	if found[1].cert.NotAfter.Before(found[0].cert.NotAfter) {
+		next = 1
+	}
+	if found[next].endsWithin(now, caReplace) {
+		return map[int]time.Duration{next: caLifetime}
+	}
+	return nil
+}
+
+// bundle returns all authorities to trust: both, and those trusted before that have not ended.
+func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
+	all := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
+	before, err := cert.ParseCertsPEM(serving.Data[bundleKey])
+	if err != nil {
+		before = nil // none yet, or damaged
+	}
+	for _, c := range before {
+		if c.NotAfter.After(r.Now()) && !slices.ContainsFunc(all, c.Equal) {
+			all = append(all, c)
+		}
+	}
+	var out bytes.Buffer
+	for _, c := range all {
+		out.Write(certPEM(c))
+	}
+	return out.Bytes()
+}
+
+// trust tells everybody of the authorities, and whether something was new to kube-apiserver.
+func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
+	config := applycorev1.ConfigMap(AuthoritiesName, r.Namespace).WithData(map[string]string{bundleKey: string(bundle)})
+	if _, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+		return false, fmt.Errorf("publish the authorities: %w", err)
+	}
+	hooks := r.Client.AdmissionregistrationV1()
+	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	clients := make([]*admissionregistrationv1.WebhookClientConfig, len(mutating.Webhooks))
+	for i := range mutating.Webhooks {
+		clients[i] = &mutating.Webhooks[i].ClientConfig
+	}
+	if patch := bundlePatch(mutating.ResourceVersion, clients, bundle); patch != nil {
+		changed = true
+		if _, err := hooks.MutatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+			return false, fmt.Errorf("patch caBundle: %w", err)
+		}
+	}
+	validating, err := hooks.ValidatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	clients = make([]*admissionregistrationv1.WebhookClientConfig, len(validating.Webhooks))
+	for i := range validating.Webhooks {
+		clients[i] = &validating.Webhooks[i].ClientConfig
+	}
+	if patch := bundlePatch(validating.ResourceVersion, clients, bundle); patch != nil {
+		changed = true
+		if _, err := hooks.ValidatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+			return false, fmt.Errorf("patch caBundle: %w", err)
+		}
+	}
+	return changed, nil
+}
+
+// bundlePatch returns the patch of the caBundles that differ, nil where none does. It fails where the
+// configuration is another by then.
+func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClientConfig, bundle []byte) []byte {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	operations := []operation{{"test", "/metadata/resourceVersion", version}}
+	for i, c := range clients {
+		if !bytes.Equal(c.CABundle, bundle) {
+			operations = append(operations, operation{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i), bundle})
+		}
+	}
+	if len(operations) == 1 {
+		return nil
+	}
+	patch, _ := json.Marshal(operations) // strings and bytes always can be
+	return patch
+}
+
+// serving writes the serving certificate where it is not good any more, and what to trust with it.
+func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2]*pair, bundle []byte) error {
+	now := r.Now()
+	trusted := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
+	leaf, err := parsePair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
+	good := err == nil && leaf.serves(now, r.Names, trusted)
+	if good && bytes.Equal(s.Data[bundleKey], bundle) {
+		return nil
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	s.Type = corev1.SecretTypeTLS
+	s.Data[bundleKey] = bundle
+	if !good {
+		if leaf, err = older(authorities).newLeaf(now, r.Names); err != nil {
+			return err
+		}
+		s.Data[corev1.TLSCertKey] = leaf.certPEM()
+		if s.Data[corev1.TLSPrivateKeyKey], err = leaf.keyPEM(); err != nil {
+			return err
+		}
+		klog.FromContext(ctx).Info("Signed a serving certificate", "secret", ServingName, "expires", leaf.cert.NotAfter)
+	}
+	return r.write(ctx, s)
+}
+
+// older returns the authority that is known for longer; at first the one that lives longer.
+func older(authorities [2]*pair) *pair {
+	if authorities[1].cert.NotBefore.Before(authorities[0].cert.NotBefore) {
+		return authorities[1]
+	}
+	return authorities[0]
+}

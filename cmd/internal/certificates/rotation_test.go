@@ -1,0 +1,260 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/cert"
+)
+
+const namespace = "kubetenant-system"
+
+// world is a cluster in which the webhooks are installed.
+type world struct {
+	*Rotation
+	client  *fake.Clientset
+	now     time.Time
+	settled int
+}
+
+func newWorld() *world {
+	meta := metav1.ObjectMeta{Name: ConfigurationName, ResourceVersion: "1"}
+	w := &world{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), client: fake.NewClientset(
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "c"}}},
+	)}
+	// A server gives what it stores a version.
+	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		a.(clienttesting.CreateAction).GetObject().(*corev1.Secret).ResourceVersion = "1"
+		return false, nil, nil
+	})
+	w.Rotation = New(w.client, namespace, []string{"127.0.0.1"})
+	w.Rotation.Now = func() time.Time { return w.now }
+	w.Rotation.Settle = func(context.Context) { w.settled++ }
+	return w
+}
+
+func (w *world) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
+	t.Helper()
+	var err error
+	if authorities, err = w.client.CoreV1().Secrets(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if serving, err = w.client.CoreV1().Secrets(namespace).Get(t.Context(), ServingName, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return authorities, serving
+}
+
+// trusted returns what kube-apiserver trusts, the same everywhere.
+func (w *world) trusted(t *testing.T) []byte {
+	t.Helper()
+	m, err := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), ConfigurationName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), ConfigurationName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := m.Webhooks[0].ClientConfig.CABundle
+	for _, other := range [][]byte{m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle, []byte(c.Data["ca.crt"])} {
+		if !bytes.Equal(bundle, other) {
+			t.Fatal("not everybody trusts the same authorities")
+		}
+	}
+	return bundle
+}
+
+// accepted reports why a client that trusts bundle refuses the certificate.
+func accepted(bundle, certificate []byte, now time.Time) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return errors.New("no authority")
+	}
+	certs, err := cert.ParseCertsPEM(certificate)
+	if err != nil {
+		return err
+	}
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: "kubetenant-webhook." + namespace + ".svc"})
+	return err
+}
+
+// TestThreeYears looks every day, and holds what clients see that are behind: a replica that serves an
+// older certificate, a kube-apiserver whose files name authorities of months ago.
+func TestThreeYears(t *testing.T) {
+	w := newWorld()
+	type day struct{ bundle, certificate []byte }
+	var days []day
+	renewed := 0
+	for range 3 * 365 {
+		if err := w.Look(t.Context()); err != nil {
+			t.Fatalf("%s: %v", w.now, err)
+		}
+		_, serving := w.secrets(t)
+		today := day{w.trusted(t), serving.Data[corev1.TLSCertKey]}
+		if len(days) > 0 {
+			yesterday := days[len(days)-1]
+			if err := accepted(today.bundle, yesterday.certificate, w.now); err != nil {
+				t.Fatalf("%s: a replica that is a day behind is refused: %v", w.now, err)
+			}
+			if !bytes.Equal(yesterday.certificate, today.certificate) {
+				renewed++
+			}
+		}
+		if err := accepted(today.bundle, today.certificate, w.now); err != nil {
+			t.Fatalf("%s: %v", w.now, err)
+		}
+		if back := len(days) - 75; back >= 0 {
+			if err := accepted(days[back].bundle, today.certificate, w.now); err != nil {
+				t.Fatalf("%s: who trusts the authorities of 75 days ago refuses: %v", w.now, err)
+			}
+		}
+		if certs, _ := cert.ParseCertsPEM(today.certificate); w.now.Add(leafReplace - 25*time.Hour).After(certs[0].NotAfter) {
+			t.Fatalf("%s: the certificate ends at %s and was not renewed", w.now, certs[0].NotAfter)
+		}
+		days = append(days, today)
+		w.now = w.now.Add(24 * time.Hour)
+	}
+	if renewed < 15 || renewed > 30 {
+		t.Errorf("%d certificates in three years", renewed)
+	}
+}
+
+func TestFirstLook(t *testing.T) {
+	w := newWorld()
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	authorities, serving := w.secrets(t)
+	for slot, want := range map[string]time.Duration{"1": caLifetime, "2": caHalfway} {
+		p, err := parsePair(authorities.Data["ca-"+slot+".crt"], authorities.Data["ca-"+slot+".key"])
+		if err != nil || p.cert.NotAfter.Sub(w.now) != want {
+			t.Errorf("authority %s: %v, ends after %v; want %v", slot, err, p.cert.NotAfter.Sub(w.now), want)
+		}
+	}
+	for key := range serving.Data {
+		if key == "ca.key" || bytes.Contains(serving.Data[key], authorities.Data["ca-1.key"]) {
+			t.Errorf("the service's Secret holds an authority's key in %s", key)
+		}
+	}
+	if w.settled != 1 {
+		t.Errorf("waited %d times for kube-apiserver, want 1", w.settled)
+	}
+	// The second look finds nothing to write but the ConfigMap, which is applied as it is.
+	w.client.ClearActions()
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range w.client.Actions() {
+		if a.GetVerb() != "get" && !a.Matches("patch", "configmaps") {
+			t.Errorf("wrote without a reason: %s %s", a.GetVerb(), a.GetResource().Resource)
+		}
+	}
+}
+
+// TestTrustBeforeUse: no certificate is written before everybody trusts its authority.
+func TestTrustBeforeUse(t *testing.T) {
+	w := newWorld()
+	refuse := errors.New("kube-apiserver is away")
+	w.client.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refuse })
+	if err := w.Look(t.Context()); !errors.Is(err, refuse) {
+		t.Fatalf("Look = %v", err)
+	}
+	if _, err := w.client.CoreV1().Secrets(namespace).Get(t.Context(), ServingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a serving certificate was written: %v", err)
+	}
+}
+
+func TestDamage(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, w *world, authorities, serving *corev1.Secret){
+		"an authority is garbage":   func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data["ca-1.crt"] = []byte("garbage") },
+		"a key is another's":        func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data["ca-1.key"] = a.Data["ca-2.key"] },
+		"an authority is missing":   func(_ *testing.T, _ *world, a, _ *corev1.Secret) { delete(a.Data, "ca-2.crt") },
+		"both authorities are gone": func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data = nil },
+		"an authority is a leaf": func(_ *testing.T, _ *world, a, s *corev1.Secret) {
+			a.Data["ca-1.crt"], a.Data["ca-1.key"] = s.Data["tls.crt"], s.Data["tls.key"]
+		},
+		"the serving key is gone":    func(_ *testing.T, _ *world, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
+		"the certificate is garbage": func(_ *testing.T, _ *world, _, s *corev1.Secret) { s.Data["tls.crt"] = []byte("-----BEGIN") },
+		"the bundle is garbage":      func(_ *testing.T, _ *world, _, s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			if err := w.Look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			authorities, serving := w.secrets(t)
+			before := bytes.Clone(serving.Data["tls.crt"])
+			damage(t, w, authorities, serving)
+			for _, s := range []*corev1.Secret{authorities, serving} {
+				if _, err := w.client.CoreV1().Secrets(namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, serving = w.secrets(t)
+			if err := accepted(w.trusted(t), serving.Data["tls.crt"], w.now); err != nil {
+				t.Errorf("the new certificate: %v", err)
+			}
+			// What replicas still serve goes on being trusted, whatever was lost of the keys.
+			if err := accepted(w.trusted(t), before, w.now); err != nil && name != "the bundle is garbage" {
+				t.Errorf("the certificate of before: %v", err)
+			}
+		})
+	}
+}
+
+// TestOneAtATime: of two authorities near their end one is replaced at a time.
+func TestOneAtATime(t *testing.T) {
+	w := newWorld()
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	was, _ := w.secrets(t)
+	w.now = w.now.Add(300 * day) // one has ended and the other is near it: a controller that was away for long
+	for i, want := range []int{1, 2} {
+		if err := w.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		is, _ := w.secrets(t)
+		changed := 0
+		for _, key := range []string{"ca-1.crt", "ca-2.crt"} {
+			if !bytes.Equal(was.Data[key], is.Data[key]) {
+				changed++
+			}
+		}
+		if changed != want {
+			t.Errorf("look %d: %d authorities replaced in all, want %d", i, changed, want)
+		}
+	}
+}
+
+// TestConflict: what another controller wrote meanwhile stays.
+func TestConflict(t *testing.T) {
+	w := newWorld()
+	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), fmt.Sprint(a.GetResource()))
+	})
+	if err := w.Look(t.Context()); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("Look = %v", err)
+	}
+}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// behindWebhook runs scenarios on an unmodified kube-apiserver with the webhook service.
+type behindWebhook struct{ compiledIn }
+
+// The exceptions of this shape, each with its heading in docs/webhook.md: what the service cannot know, as
+// kube-apiserver decides it alone.
+const (
+	exceptCertificates    = "Certificates"
+	exceptPasswords       = "Passwords"
+	exceptServiceAccounts = "Service accounts"
+	exceptFrontProxies    = "Front proxies"
+	exceptImpersonation   = "Impersonation"
+	exceptPrivileged      = "The group system:masters"
+	exceptOlderReviews    = "Paths of tenants"
+)
+
+// Skip implements [scenario.Shape].
+func (s behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
+	if why := s.compiledIn.Skip(sc, c); why != "" || c == nil {
+		return why
+	}
+	if c.Credential.Impersonate != nil {
+		return exceptImpersonation
+	}
+	if c.Request != nil || c.Admit != nil {
+		return "" // whoever it is, is asked for verbatim
+	}
+	switch cred := c.Credential; {
+	case len(cred.Headers) > 0:
+		return exceptFrontProxies
+	case cred.X509 != nil:
+		return exceptCertificates
+	case cred.Basic != nil:
+		return exceptPasswords
+	case cred.ServiceAccount != nil:
+		return exceptServiceAccounts
+	}
+	return ""
+}
+
+// Open implements [scenario.Shape].
+func (s behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	held, err := s.seed(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	behind := "Node,RBAC"
+	switch w.Scenario.Delegate {
+	case v1alpha1.DelegateAllow:
+		behind = "AlwaysAllow"
+	case v1alpha1.DelegateNoOpinion:
+		behind = "AlwaysDeny" // which has no opinion
+	}
+	if w.Scenario.Delegate != v1alpha1.DelegateRBAC {
+		if err := withoutRBAC(w.ConfigFile); err != nil {
+			return nil, err
+		}
+	}
+	server, err := localserver.Start(ctx, s.binary, w.Dir, false, "--tenancy-config", w.ConfigFile, "--webhook", "--behind", behind)
+	if err != nil {
+		return nil, err
+	}
+	base, err := newSession(w, server)
+	if err != nil {
+		return nil, err
+	}
+	out := &webhookSession{session: base}
+	uid := w.UID
+	if out.library, err = (scenario.Library{}).Open(ctx, w); err != nil {
+		return out, fmt.Errorf("the library: %w", err)
+	}
+	w.UID = uid
+	if holdsGrants(held) {
+		err = base.awaitGrants(ctx)
+	}
+	return out, err
+}
+
+// withoutRBAC leaves RBAC to the server, which does not have it.
+func withoutRBAC(config string) error {
+	data, err := os.ReadFile(config)
+	if err != nil {
+		return err
+	}
+	var settings map[string]any
+	if err := yaml.Unmarshal(data, &settings); err != nil {
+		return err
+	}
+	authorization, _ := settings["authorization"].(map[string]any)
+	if authorization == nil {
+		authorization = map[string]any{}
+	}
+	authorization["rbac"] = map[string]any{"evaluator": v1alpha1.EvaluatorUpstream}
+	settings["authorization"] = authorization
+	if data, err = yaml.Marshal(settings); err != nil {
+		return err
+	}
+	return os.WriteFile(config, data, 0o600)
+}
+
+// webhookSession asks the server, in the name of whoever the library says a credential is where the
+// server cannot tell.
+type webhookSession struct {
+	*session
+	library scenario.Session
+}
+
+// Close implements [scenario.Session].
+func (s *webhookSession) Close() {
+	if s.library != nil {
+		s.library.Close()
+	}
+	s.session.Close()
+}
+
+// Authenticate implements [scenario.Session] by a TokenReview of the server.
+func (s *webhookSession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, error) {
+	headers, err := s.world.Headers(ctx, c)
+	if err != nil {
+		return scenario.Identity{}, err
+	}
+	token, bearer := strings.CutPrefix(headers.Get("Authorization"), "Bearer ")
+	if !bearer {
+		return s.session.Authenticate(ctx, c)
+	}
+	review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", review, &review); err != nil {
+		return scenario.Identity{}, err
+	}
+	if !review.Status.Authenticated {
+		return scenario.Identity{Unclaimed: true, Opaque: true}, nil
+	}
+	u := review.Status.User
+	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	for k, v := range u.Extra {
+		out.Extra[k] = v
+	}
+	return scenario.Identity{User: out}, nil
+}
+
+// verbatim returns the credential of whoever c is.
+func (s *webhookSession) verbatim(ctx context.Context, c *v1alpha1.Credential) (*v1alpha1.Credential, error) {
+	if c.User != nil || c.Anonymous {
+		return c, nil
+	}
+	identity, err := s.library.Authenticate(ctx, c)
+	if err != nil || identity.User == nil {
+		return nil, fmt.Errorf("the credential is not authenticated: %v %w", identity, err)
+	}
+	u := identity.User
+	return &v1alpha1.Credential{User: &v1alpha1.UserCredential{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, nil
+}
+
+// Authorize implements [scenario.Session].
+func (s *webhookSession) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (scenario.Decision, error) {
+	c, err := s.verbatim(ctx, c)
+	if err != nil {
+		return scenario.Decision{}, err
+	}
+	return s.session.Authorize(ctx, c, r)
+}
+
+// Admit implements [scenario.Session].
+func (s *webhookSession) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1.Admit) (scenario.Admission, error) {
+	c, err := s.verbatim(ctx, c)
+	if err != nil {
+		return scenario.Admission{}, err
+	}
+	return s.session.Admit(ctx, c, a)
+}
