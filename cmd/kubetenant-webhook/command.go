@@ -24,7 +24,7 @@ what may stand in tenant space (AdmissionReview). Any number of replicas.`,
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
-	cmd.AddCommand(newServeCommand(), newControllerCommand(), newVersionCommand())
+	cmd.AddCommand(newServeCommand(), newControllerCommand(), newGenerateCommand(), newVersionCommand())
 	return cmd
 }
 

@@ -49,6 +49,7 @@ func Default(s *Settings) {
 }
 
 func defaultService(s *Service) {
+	defaultList(&s.APIAudiences, "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local")
 	defaultDuration(&s.StaleAfter, 5*time.Minute)
 	defaultDuration(&s.Drain, 10*time.Second)
 	defaultValue(&s.TenantMetrics, 500)

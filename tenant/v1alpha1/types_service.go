@@ -7,6 +7,11 @@ import (
 
 // Service configures kubetenant-webhook; of tenantMetrics, kube-apiserver with tenants compiled in too.
 type Service struct {
+	// apiAudiences are kube-apiserver's (--api-audiences, or else its --service-account-issuer): tokens
+	// of sources that know no audience are for these. Default: https://kubernetes.default.svc and
+	// https://kubernetes.default.svc.cluster.local.
+	// +optional
+	APIAudiences []string `json:"apiAudiences"`
 	// limits bound the requests of each kind: authentication, authorization, mutation and validation
 	// do not take each other's room.
 	// +optional

@@ -19,6 +19,11 @@ func validateService(s *Service, path *field.Path) field.ErrorList {
 	if s.Drain.Duration < 0 {
 		errs = append(errs, field.Invalid(path.Child("drain"), s.Drain.Duration.String(), "must not be negative"))
 	}
+	for i, audience := range s.APIAudiences {
+		if audience == "" {
+			errs = append(errs, field.Required(path.Child("apiAudiences").Index(i), ""))
+		}
+	}
 	limits := path.Child("limits")
 	for _, n := range []struct {
 		path *field.Path

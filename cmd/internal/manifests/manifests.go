@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/docs/deploy"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -53,6 +54,7 @@ type Options struct {
 	ClientCertificate, ClientKey string
 	// Authorizers stand behind the service: [Node, RBAC].
 	Authorizers []string
+	probes      []string // those that the configuration opens to everybody
 	// StaticPolicies serves the policies as manifests too, which count before the first request.
 	StaticPolicies bool
 }
@@ -97,7 +99,8 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		"Values": v, "Directory": o.Directory, "URL": o.URL, "ClientCertificate": o.ClientCertificate, "ClientKey": o.ClientKey,
 		"Authorizers": o.Authorizers, "StaticPolicies": o.StaticPolicies, "AdmissionUser": host,
 		"Users":  append(slices.Clone(users), accounts+webhookAccount, accounts+controllerAccount),
-		"Probes": probes(),
+		"Probes": o.probes,
+		"Bound":  bound,
 	}
 	files, err := fs.Sub(controlPlane, "control-plane")
 	if err != nil {
@@ -137,6 +140,9 @@ const (
 	controllerAccount = "kubetenant-controller"
 )
 
+// bound is CEL that says whether the caller of a review names a tenant.
+const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `"))`
+
 // probes are the paths that the kubelet probes kube-apiserver with.
 func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
 
@@ -149,8 +155,15 @@ func staticPolicies(policies []byte) []byte {
 // valuesOf returns the values of the chart.
 func valuesOf(o *Options) (map[string]any, error) {
 	config, err := v1alpha1.Load(o.Config)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case !strings.HasPrefix(o.URL, "https://"):
+		return nil, errors.New("the URL of the service is required, with https")
+	case o.SelfManaged == (o.ServingCA != ""):
+		return nil, errors.New("either the authorities of the service's certificate are given or the controller makes them")
+	case o.Image == "" && !o.External:
+		return nil, errors.New("the image is required")
 	}
 	clientCA, err := os.ReadFile(o.ClientCA)
 	if err != nil {
@@ -185,6 +198,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
 	}
 	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
+	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
 	v["exempt"] = exemptOf(&config.Authorization, v)
 	return v, nil
 }

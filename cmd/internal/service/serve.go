@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
@@ -51,6 +53,33 @@ type Server struct {
 	cert     *dynamiccertificates.DynamicCertKeyPairContent
 	ca       *dynamiccertificates.DynamicFileCAContent
 	draining atomic.Bool
+	busy     connections
+}
+
+// connections are those on which a request runs or is about to.
+type connections struct {
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+}
+
+// note is a server's ConnState.
+func (c *connections) note(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if state == http.StateNew || state == http.StateActive {
+		if c.open == nil {
+			c.open = map[net.Conn]struct{}{}
+		}
+		c.open[conn] = struct{}{}
+		return
+	}
+	delete(c.open, conn)
+}
+
+func (c *connections) none(context.Context) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) == 0, nil
 }
 
 // NewServer reads the files.
@@ -153,7 +182,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 			handler.ServeHTTP(w, r)
 		}),
 		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
+		ConnState: s.busy.note, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.ServeTLS(s.Listener, "", "") }()
@@ -168,7 +197,13 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)
 	}
+	// Shutdown drops what it has just read from a new connection (net/http, Go 1.26), so it comes when
+	// nobody can connect any more and nothing runs.
+	if err := s.Listener.Close(); err != nil {
+		return err
+	}
 	last, cancel := context.WithTimeout(background, lastRequests)
 	defer cancel()
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.busy.none) // what still runs then is cut off
 	return s.http.Shutdown(last)
 }

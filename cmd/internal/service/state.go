@@ -80,13 +80,14 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	s.swept = followSwept(client, namespace)
 	s.synced = map[string]func() bool{"namespaces": s.namespaces.HasSynced, "custom-resource-definitions": s.scopes.HasSynced, "swept": s.swept.informer.HasSynced}
 	s.Cluster = kubetenant.Cluster{
-		TokensOnly:  true,
-		Namespaces:  s.factory.Core().V1().Namespaces().Lister(),
-		Client:      client,
-		CustomScope: s.scopes.Of,
-		Labelled:    s.swept.done,
-		Stale:       func() bool { return !s.current.Load() },
-		Register:    register,
+		TokensOnly:   true,
+		APIAudiences: settings.Service.APIAudiences,
+		Namespaces:   s.factory.Core().V1().Namespaces().Lister(),
+		Client:       client,
+		CustomScope:  s.scopes.Of,
+		Labelled:     s.swept.done,
+		Stale:        func() bool { return !s.current.Load() },
+		Register:     register,
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
@@ -179,6 +180,12 @@ func (s *State) Checks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
 		healthz.NamedCheck("informers", func(*http.Request) error { return s.checkSynced() }),
 		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkWatches() }),
+		healthz.NamedCheck("decisions", func(*http.Request) error {
+			if !s.current.Load() {
+				return errors.New("tenants' callers are denied")
+			}
+			return nil
+		}),
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
 )
 
@@ -78,6 +79,9 @@ type shape struct {
 
 // runWebhook runs the second shape until ctx ends or one of its processes does.
 func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, listener net.Listener, flags []string, out io.Writer, started time.Time) (err error) {
+	if err := kubetenant.Check(ctx, o.TenancyConfig); err != nil {
+		return err // before anything is started
+	}
 	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and the webhook service in %s ...\n", c.dir)
 	s := &shape{cluster: c, o: o, ended: make(chan error, 3)}
 	if s.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "admin.kubeconfig")); err != nil {
@@ -86,8 +90,10 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 	s.admin.QPS, s.admin.Burst = 200, 400
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer func() { err = errors.Join(err, s.stop()) }()
+	patience := stopWithin
+	defer func() { err = errors.Join(err, s.stop(patience)) }()
 	if err := s.start(ctx, etcdURL, listener, flags); err != nil {
+		patience = 0 // a server whose start is cut off waits for itself
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -259,7 +265,7 @@ func lastLine(path string) string {
 }
 
 // stop ends the processes: the service at once, which nobody needs then, and the server in its own time.
-func (s *shape) stop() error {
+func (s *shape) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL
 		if strings.HasSuffix(child.Path, vanillaBinary) {
@@ -267,18 +273,22 @@ func (s *shape) stop() error {
 		}
 		_ = child.Process.Signal(signal) // it may have ended
 	}
-	patience := time.After(stopWithin)
+	patience := time.After(within)
+	var err error
 	for range s.children {
 		select {
 		case <-s.ended:
 		case <-patience:
-			for _, child := range s.children {
-				_ = child.Process.Kill()
+			if within > 0 {
+				err = errors.New("a process did not stop in time and was killed")
 			}
-			return errors.New("a process did not stop in time and was killed")
+			for _, child := range s.children {
+				_ = child.Process.Kill() // it may have ended
+			}
+			<-s.ended
 		}
 	}
-	return nil
+	return err
 }
 
 // await asks until check says nothing more, or a process ends.

@@ -1,4 +1,5 @@
-{{- /* CEL that says whether the caller is an exempt identity of the control plane. */ -}}
+{{- /* CEL that says whether the caller is an exempt identity of the control plane,
+       which names no tenant. */ -}}
 {{- define "exempt" -}}
-(request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"])
+(!(has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra) && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"]))
 {{- end -}}

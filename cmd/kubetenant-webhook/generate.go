@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
+)
+
+func newGenerateCommand() *cobra.Command {
+	o := manifests.Options{}
+	var out, check string
+	cmd := &cobra.Command{
+		Use:   "generate --config FILE {--out DIR --image IMAGE --client-ca-file FILE | --check DIR}",
+		Short: "Write everything that is installed, or check an installed set",
+		Long: `Writes, from one TenancyConfiguration, the objects of the cluster (DIR/cluster) and
+the files of the control plane's machines (DIR/control-plane): see docs/install.md.
+
+With --check it reads a set instead, together with whatever else of the cluster is
+in DIR, and names what would fail open, lock the cluster up, or leave somebody
+without a tenant.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (out == "") == (check == "") {
+				return errors.New("one of --out and --check is required")
+			}
+			if check != "" {
+				return runCheck(cmd, check, &o)
+			}
+			files, err := manifests.Generate(o)
+			if err != nil {
+				return err
+			}
+			if err := manifests.Write(out, "", files); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files to %s\n", len(files), out)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
+	f.StringVar(&out, "out", "", "directory to write to")
+	f.StringVar(&check, "check", "", "directory to check")
+	f.StringVar(&o.Image, "image", "", "image of kubetenant-webhook (required with --out, unless --external)")
+	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace to install in")
+	f.StringVar(&o.URL, "url", "", "https://host:port at which kube-apiserver reaches the service for tokens and authorization (required with --out): it looks up no cluster names")
+	f.BoolVar(&o.External, "external", false, "the service runs outside of the cluster: it is not deployed, and admission reaches it by --url too")
+	f.StringVar(&o.ClientCA, "client-ca-file", "", "authorities of the certificate that kube-apiserver shows (required with --out)")
+	f.StringVar(&o.ServingCA, "serving-ca-file", "", "authorities of the service's certificate, where the controller does not make it")
+	f.BoolVar(&o.SelfManaged, "self-managed-certificates", false, "let the controller make and renew the service's certificate")
+	f.BoolVar(&o.Monitoring, "monitoring", false, "add a ServiceMonitor and alert rules")
+	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant", "where the files will stand on the control plane's machines")
+	f.StringVar(&o.ClientCertificate, "client-certificate", "/etc/kubernetes/kubetenant/client.crt", "there, the certificate that kube-apiserver shows")
+	f.StringVar(&o.ClientKey, "client-key", "/etc/kubernetes/kubetenant/client.key", "and its key")
+	f.StringSliceVar(&o.Authorizers, "authorizers", []string{"Node", "RBAC"}, "authorizers behind the service")
+	f.BoolVar(&o.StaticPolicies, "static-policies", false, "serve the policies as manifests too (feature gate ManifestBasedAdmissionControlConfig)")
+	_ = cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+func runCheck(cmd *cobra.Command, dir string, o *manifests.Options) error {
+	found, err := manifests.Check(dir, o.Config, o.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), f); err != nil {
+			return err
+		}
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%d findings: %w", len(found), manifests.ErrFound)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing found")
+	return err
+}
