@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,6 +31,9 @@ const (
 	exceptImpersonation   = "Impersonation"
 	exceptPrivileged      = "The group system:masters"
 )
+
+// servicePolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
+const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*","nonResourcePath":"*"}}` + "\n"
 
 // Skip implements [scenario.Shape].
 func (s behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
@@ -64,19 +68,25 @@ func (s behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Se
 	if err != nil {
 		return nil, err
 	}
-	behind := "Node,RBAC"
+	args := []string{"--tenancy-config", w.ConfigFile, "--webhook", "--behind"}
 	switch w.Scenario.Delegate {
 	case v1alpha1.DelegateAllow:
-		behind = "AlwaysAllow"
+		args = append(args, "AlwaysAllow")
 	case v1alpha1.DelegateNoOpinion:
-		behind = "AlwaysDeny" // which has no opinion
+		policy := filepath.Join(w.Dir, "abac.jsonl")
+		if err := os.WriteFile(policy, []byte(servicePolicy), 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, "ABAC", "--", "--authorization-policy-file="+policy)
+	default:
+		args = append(args, "Node,RBAC")
 	}
 	if w.Scenario.Delegate != v1alpha1.DelegateRBAC {
 		if err := withoutRBAC(w.ConfigFile); err != nil {
 			return nil, err
 		}
 	}
-	server, err := localserver.Start(ctx, s.binary, w.Dir, false, "--tenancy-config", w.ConfigFile, "--webhook", "--behind", behind)
+	server, err := localserver.Start(ctx, s.binary, w.Dir, false, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -36,8 +36,9 @@ type Options struct {
 	Tenants       []string
 	// Webhook runs upstream's kube-apiserver with the webhook service, as processes of their own; Behind
 	// are its authorizers behind the service.
-	Webhook bool
-	Behind  []string
+	Webhook  bool
+	Replicas int
+	Behind   []string
 }
 
 // NewCommand returns the subcommand.
@@ -68,6 +69,7 @@ Flags behind -- are given to kube-apiserver.`,
 	f.BoolVar(&o.Tenancy, "tenancy", true, "false runs upstream's server on the same data, to compare or to prepare objects")
 	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
 	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
+	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook: replicas of the service, to which connections are spread as a Service would")
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook: the server's own authorizers, asked where the service has no opinion")
 	_ = cmd.MarkFlagRequired("dir")
 	// The parent's usage shows kube-apiserver's many flags, which do not belong here.

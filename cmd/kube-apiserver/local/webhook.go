@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,9 +71,16 @@ type shape struct {
 	*cluster
 	o        *Options
 	admin    *rest.Config
-	side     string // the service's health and metrics
+	balancer *balancer
 	children []*exec.Cmd
-	ended    chan error
+	gone     int // of the children
+	ended    chan ended
+}
+
+// ended is a process that has.
+type ended struct {
+	name string
+	err  error
 }
 
 // runWebhook runs the second shape until ctx ends or one of its processes does.
@@ -83,7 +89,7 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 		return err // before anything is started
 	}
 	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and the webhook service in %s ...\n", c.dir)
-	s := &shape{cluster: c, o: o, ended: make(chan error, 3)}
+	s := &shape{cluster: c, o: o, ended: make(chan ended, 2+o.Replicas)}
 	if s.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "admin.kubeconfig")); err != nil {
 		return err
 	}
@@ -100,17 +106,23 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 		return err
 	}
 	c.announce(out, time.Since(started))
-	select {
-	case err := <-s.ended:
-		return err
-	case <-ctx.Done():
-		return nil
+	for {
+		select {
+		case child := <-s.ended:
+			s.gone++
+			if child.name == vanillaBinary {
+				return child.err
+			}
+			_, _ = fmt.Fprintln(out, child.err) // kube-apiserver goes on without
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }
 
 // start starts the processes, each as soon as what it needs is there.
 func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener, flags []string) error {
-	files, address, err := s.generate()
+	files, err := s.generate(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,7 +154,7 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 			return err
 		}
 	}
-	if err := s.startService(ctx, client, address); err != nil {
+	if err := s.startService(ctx, client); err != nil {
 		return err
 	}
 	for _, name := range []string{"policies.yaml", "webhooks.yaml"} {
@@ -156,74 +168,62 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 }
 
 // startService starts the service and its controller, each as its own service account.
-func (s *shape) startService(ctx context.Context, client kubernetes.Interface, address string) error {
+func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
 	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
 		if err := s.writeToken(ctx, client, account); err != nil {
 			return err
 		}
 	}
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
-	if err := s.run(webhookBinary, "kubetenant-webhook.log", "serve", "--config="+s.o.TenancyConfig,
-		"--kubeconfig="+s.kubeconfig("kubetenant-webhook"), "--namespace="+webhookNamespace,
-		"--listen="+address, "--metrics-listen="+s.side, "--tls-cert-file="+pki("webhook.crt"), "--tls-private-key-file="+pki("webhook.key"),
-		"--client-ca-file="+pki("ca.crt"), "--client-name="+clientName); err != nil {
-		return err
+	for i, r := range s.balancer.replicas {
+		name := "kubetenant-webhook-" + strconv.Itoa(i+1)
+		if err := s.run(webhookBinary, name+".log", "serve", "--config="+s.o.TenancyConfig,
+			"--kubeconfig="+s.kubeconfig("kubetenant-webhook"), "--namespace="+webhookNamespace,
+			"--listen="+r.address, "--metrics-listen="+r.side, "--tls-cert-file="+pki("webhook.crt"), "--tls-private-key-file="+pki("webhook.key"),
+			"--client-ca-file="+pki("ca.crt"), "--client-name="+clientName); err != nil {
+			return err
+		}
+		pid := strconv.Itoa(s.children[len(s.children)-1].Process.Pid)
+		if err := os.WriteFile(filepath.Join(s.dir, name+".pid"), []byte(pid+"\n"), 0o600); err != nil {
+			return err
+		}
 	}
 	if err := s.run(webhookBinary, "kubetenant-controller.log", "controller",
 		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace, "--metrics-listen=127.0.0.1:0"); err != nil {
 		return err
 	}
 	return s.await(ctx, "kubetenant-webhook", func(ctx context.Context) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.side+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != http.StatusOK {
-			said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-			return fmt.Errorf("not ready: %s", said)
+		for _, r := range s.balancer.replicas {
+			if err := r.check(ctx); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
 }
 
 // generate writes what kube-apiserver is configured with, and returns it and the objects of the cluster.
-func (s *shape) generate() (files map[string][]byte, address string, err error) {
+func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
 	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"}, x509.ExtKeyUsageServerAuth); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if err := s.ca.issueFiles(pki, "webhook-client", pkix.Name{CommonName: clientName}, x509.ExtKeyUsageClientAuth); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if address, err = freeAddress(); err != nil {
-		return nil, "", err
-	}
-	if s.side, err = freeAddress(); err != nil {
-		return nil, "", err
+	if s.balancer, err = newBalancer(ctx, s.o.Replicas); err != nil {
+		return nil, err
 	}
 	dir := filepath.Join(s.dir, "webhook")
 	files, err = manifests.Generate(manifests.Options{
-		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + address,
+		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + s.balancer.address,
 		ClientCA: filepath.Join(pki, "ca.crt"), ServingCA: filepath.Join(pki, "ca.crt"), Directory: dir,
 		ClientCertificate: filepath.Join(pki, "webhook-client.crt"), ClientKey: filepath.Join(pki, "webhook-client.key"), Authorizers: s.o.Behind,
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return files, address, manifests.Write(dir, "control-plane", files)
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
+	return files, manifests.Write(dir, "control-plane", files)
 }
 
 // run starts a process whose output goes to a file.
@@ -249,7 +249,7 @@ func (s *shape) run(name, logFile string, args ...string) error {
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- fmt.Errorf("%s ended: %v: %s (%s)", name, err, lastLine(file.Name()), file.Name())
+		s.ended <- ended{name, fmt.Errorf("%s ended: %v: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
 	}()
 	return nil
 }
@@ -275,7 +275,7 @@ func (s *shape) stop(within time.Duration) error {
 	}
 	patience := time.After(within)
 	var err error
-	for range s.children {
+	for range len(s.children) - s.gone {
 		select {
 		case <-s.ended:
 		case <-patience:
@@ -296,9 +296,9 @@ func (s *shape) await(ctx context.Context, what string, check func(context.Conte
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true, func(ctx context.Context) (bool, error) {
 		select {
-		case err := <-s.ended:
-			s.ended <- err // for stop
-			return false, err
+		case child := <-s.ended:
+			s.gone++
+			return false, child.err
 		default:
 		}
 		last = check(ctx)
