@@ -1,11 +1,13 @@
-# CI runs check, test, test-idp and demo.
+# CI runs check, test, test-e2e, test-idp and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, the race detector on, a real kube-apiserver included
+#   make test-e2e       tests of the webhook service behind an unmodified kube-apiserver
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
 #   make demo-keystone  the same control plane with callers of a real Keystone
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
+#   make bench-webhook  the webhook service under load, beside an empty TLS server
 #   make fuzz    every fuzz target for FUZZTIME
 #   make build   the commands, into bin/
 
@@ -22,14 +24,22 @@ LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 DEMO_DIR ?= $(CURDIR)/.cache/demo
 DEMO_EXIT ?=
 
+HELM := helm.sh/helm/v4/cmd/helm@v4.3.1
+KUBECONFORM := github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
+
 .PHONY: build
-build: $(BIN)/kubectl-tenant
+build: $(BIN)/kubectl-tenant $(BIN)/kubetenant-webhook
 	@cd $(SERVER) && go list -deps . ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
 	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubectl 2>&1 | awk -f $(CURDIR)/.ci/progress.awk
+	@cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 
 .PHONY: $(BIN)/kubectl-tenant
 $(BIN)/kubectl-tenant:
 	@go build -o $@ ./cmd/kubectl-tenant
+
+.PHONY: $(BIN)/kubetenant-webhook
+$(BIN)/kubetenant-webhook:
+	@go build -o $@ ./cmd/kubetenant-webhook
 
 .PHONY: demo
 demo: build
@@ -39,7 +49,15 @@ demo: build
 test: build
 	go test -race ./...
 	$(BIN)/kubectl-tenant test testdata/scenarios
-	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m ./issuer ./differential ./e2e/... ./demo/...
+	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m -skip '^TestWebhook' ./issuer ./differential ./e2e/... ./demo/...
+
+.PHONY: test-e2e
+test-e2e: build $(BIN)/helm $(BIN)/kubeconform
+	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m -run '^TestWebhook' ./e2e
+
+$(BIN)/helm $(BIN)/kubeconform:
+	@echo 'building $(@F) ...'
+	@GOBIN=$(BIN) go install $(if $(filter helm,$(@F)),$(HELM),$(KUBECONFORM))
 
 # The identity providers: Keystone of the distribution (Debian), an OpenID provider of npm.
 IDP := $(CURDIR)/.cache/idp
@@ -81,7 +99,6 @@ bench: build
 	go test -run '^$$' -bench . -benchmem ./authn ./authn/x509 ./authn/tokenfile ./authn/serviceaccount ./authn/oidc ./authn/keystone ./authz | awk -f .ci/ratios.awk
 	go test -run '^$$' -bench . -benchmem ./authz/grant
 	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./differential
-	cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	cd $(SERVER) && go run ./bench --bin $(BIN)
 
 .PHONY: fuzz
@@ -94,7 +111,7 @@ fuzz:
 
 .PHONY: golden
 golden:
-	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/...
+	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./cmd/internal/manifests
 	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./differential
 
 .PHONY: clean
