@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,6 +23,10 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/service"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
+
+// gcPercent spares small heaps most collections: a request leaves 10 KB behind, and a replica that follows
+// a small cluster holds 20 MB. GOGC in the environment has the last word.
+const gcPercent = 400
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
@@ -60,6 +66,9 @@ func newServeCommand() *cobra.Command {
 }
 
 func (o *serveOptions) run(ctx context.Context) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	settings, err := v1alpha1.Load(o.config)
 	if err != nil {
 		return err

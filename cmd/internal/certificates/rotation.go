@@ -38,7 +38,7 @@ const (
 	bundleKey    = "ca.crt"
 	fieldManager = "kubetenant-controller"
 	// lookEvery is how soon what was deleted or damaged is mended.
-	lookEvery = time.Minute
+	lookEvery = 10 * time.Second
 	// retryAfter follows a look that failed.
 	retryAfter = 5 * time.Second
 	// settle is how long kube-apiserver may take to follow the authorities in a webhook configuration.
@@ -212,7 +212,7 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	}
 	hooks := r.Client.AdmissionregistrationV1()
 	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) { // they may be installed after the service
 		return false, err
 	}
 	clients := make([]*admissionregistrationv1.WebhookClientConfig, len(mutating.Webhooks))
@@ -226,7 +226,7 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 		}
 	}
 	validating, err := hooks.ValidatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) { // they may be installed after the service
 		return false, err
 	}
 	clients = make([]*admissionregistrationv1.WebhookClientConfig, len(validating.Webhooks))

@@ -84,6 +84,10 @@ func mutate(plugins []kubetenant.Plugin) answerer {
 		if err != nil {
 			return nil, err
 		}
+		var came *unstructured.Unstructured
+		if object, ok := a.GetObject().(*unstructured.Unstructured); ok {
+			came = object.DeepCopy()
+		}
 		ctx := withUID(r.Context(), string(in.Request.UID))
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
 		for _, p := range plugins {
@@ -96,29 +100,47 @@ func mutate(plugins []kubetenant.Plugin) answerer {
 				break
 			}
 		}
-		if out.Allowed {
-			err = patch(out, in.Request.Object.Raw, a.GetObject())
+		if is, ok := a.GetObject().(*unstructured.Unstructured); ok && out.Allowed {
+			err = patch(out, came, is)
 		}
 		return &admissionAnswer{in.TypeMeta, out}, err
 	}
 }
 
-// patch says how the object differs from what came.
-func patch(out *admissionv1.AdmissionResponse, came []byte, is runtime.Object) error {
+// patch says how the object differs from what came. Only the fields at its top that differ are compared
+// further: the plugins change metadata, and little else.
+func patch(out *admissionv1.AdmissionResponse, came, is *unstructured.Unstructured) error {
 	if is == nil {
 		return nil
 	}
-	before, err := objectOf(came)
-	if err != nil || equality.Semantic.DeepEqual(before, is) {
-		return err
+	before, now := map[string]any{}, map[string]any{}
+	for key, value := range is.Object {
+		if old, had := came.Object[key]; !had || !equality.Semantic.DeepEqual(old, value) {
+			now[key] = value
+			if had {
+				before[key] = old
+			}
+		}
 	}
-	now, err := json.Marshal(is)
+	for key, old := range came.Object {
+		if _, has := is.Object[key]; !has {
+			before[key] = old
+		}
+	}
+	if len(before)+len(now) == 0 {
+		return nil
+	}
+	was, err := json.Marshal(before)
 	if err != nil {
 		return err
 	}
-	operations, err := jsonpatch.CreatePatch(came, now)
+	text, err := json.Marshal(now)
 	if err != nil {
-		return errReview // what came is no JSON object
+		return err
+	}
+	operations, err := jsonpatch.CreatePatch(was, text)
+	if err != nil {
+		return err
 	}
 	kind := admissionv1.PatchTypeJSONPatch
 	out.PatchType = &kind

@@ -1,14 +1,14 @@
 package service
 
 import (
-	"encoding/json"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
+	"github.com/go-json-experiment/json"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 )
 
 // errReview says that a body is none of the reviews that a path answers. What it holds stays out of
@@ -37,20 +37,12 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	return body, err
 }
 
-// decode decodes a review into v, whose names are case-sensitive and stand once. Fields of a newer
-// kube-apiserver are passed over.
-func decode(body []byte, v any) error {
-	duplicates, err := kjson.UnmarshalStrict(body, v, kjson.DisallowDuplicateFields)
-	if err != nil || len(duplicates) > 0 {
-		return errReview
-	}
-	return nil
-}
-
-// decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type.
+// decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names are
+// case-sensitive and stand once (the rules of encoding/json/v2, of which this is the module); fields of a
+// newer kube-apiserver are passed over.
 func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) error {
-	if err := decode(body, v); err != nil {
-		return err
+	if err := json.Unmarshal(body, v); err != nil {
+		return errReview
 	}
 	if is.Kind != kind || is.APIVersion != group+"/v1" && is.APIVersion != group+"/v1beta1" {
 		return fmt.Errorf("%w: want %s of %s/v1 or v1beta1", errReview, kind, group)
@@ -82,7 +74,7 @@ func review(limit int64, answer answerer) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		data, err := json.Marshal(out)
+		data, err := stdjson.Marshal(out) // of Kubernetes' types, whose tags are those of encoding/json
 		if err != nil {
 			http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
 			return
