@@ -186,3 +186,36 @@ func TestNobody(t *testing.T) {
 		t.Error(d, err)
 	}
 }
+
+// TestDenyLimited: where another evaluator is asked next, which does not know limits, what only a limited
+// binding would allow is denied, and nothing else is.
+func TestDenyLimited(t *testing.T) {
+	x := rbac.NewIndex()
+	x.Set(role("reader", "get"))
+	limited := binding("limited", "reader", "alice", "bob")
+	limited.Annotations = map[string]string{tenant.ScopeAnnotation: "a"}
+	x.Set(limited)
+	x.Set(binding("plain", "reader", "bob"))
+	in := "b"
+	e := rbac.New(x, rbac.Options{
+		Subject:     func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil },
+		Space:       func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse(in) },
+		DenyLimited: true,
+	})
+	for _, c := range []struct {
+		name, verb, in string
+		want           authorizer.Decision
+	}{
+		{"alice", "get", "a", authorizer.DecisionAllow},
+		{"alice", "get", "b", authorizer.DecisionDeny},
+		{"alice", "create", "b", authorizer.DecisionNoOpinion},
+		{"bob", "get", "b", authorizer.DecisionAllow},
+		{"carol", "get", "b", authorizer.DecisionNoOpinion},
+	} {
+		in = c.in
+		d, reason, err := e.Authorize(t.Context(), ask(c.name, c.verb, "n"))
+		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonLimited) {
+			t.Errorf("%s %s in %s: %v %q %v; want %v", c.name, c.verb, c.in, d, reason, err, c.want)
+		}
+	}
+}

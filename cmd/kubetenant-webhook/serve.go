@@ -146,10 +146,16 @@ func tracerOrNil(t tracing.TracerProvider) oteltrace.TracerProvider {
 	return t
 }
 
+// The metrics of this process itself.
+const (
+	certificateExpiry = "kubetenant_webhook_certificate_expiration_timestamp_seconds"
+	stateCurrent      = "kubetenant_webhook_state_current"
+)
+
 // registerOwn registers what this process says of itself.
 func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *service.Server, state *service.State) {
 	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "certificate_expiration_timestamp_seconds",
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: certificateExpiry,
 			Help: "When the serving certificate expires, in seconds since 1970.", StabilityLevel: metrics.ALPHA}, func() float64 {
 			certificates, err := cert.ParseCertsPEM(server.Certificate())
 			if err != nil {
@@ -157,7 +163,7 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servic
 			}
 			return float64(certificates[0].NotAfter.Unix())
 		}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "state_current",
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: stateCurrent,
 			Help: "1 while all that is followed of the cluster is known and its watches say something, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
 			if state.Check() != nil {
 				return 0

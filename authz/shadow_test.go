@@ -1,0 +1,111 @@
+package authz_test
+
+import (
+	"context"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// readOf is a read of pods in a namespace by a caller of a tenant, of nobody with "".
+func readOf(caller, namespace string) authorizer.AttributesRecord {
+	u := &user.DefaultInfo{Name: "alice"}
+	if caller != "" {
+		u.Extra = map[string][]string{tenant.ExtraKey: {caller}}
+	}
+	return authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: namespace, Name: "p", ResourceRequest: true}
+}
+
+func allowAll(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "", nil
+}
+
+// TestObserved: what is decided is told once, with whose caller and why; in the shadow what would be.
+func TestObserved(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		shadow           bool
+		caller, in       string
+		decision         authorizer.Decision
+		want             authz.Verdict
+		reason           authz.Reason
+		tenant, nsTenant string
+	}{
+		{"own", false, "a", "a--web", authorizer.DecisionAllow, authz.Delegated, "", "a", "a"},
+		{"foreign", false, "a", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNotOwned, "a", "b"},
+		{"nobody's", false, "", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNoTenant, "", ""},
+		{"foreign, in the shadow", true, "a", "b--web", authorizer.DecisionAllow, authz.ShadowDenied, authz.ReasonNotOwned, "a", "b"},
+		{"nobody's, in the shadow", true, "", "b--web", authorizer.DecisionAllow, authz.ShadowDenied, authz.ReasonNoTenant, "", ""},
+		{"a failed lookup, in the shadow", true, "a", "away", authorizer.DecisionAllow, authz.ShadowDenied, authz.ReasonOwnerUnknown, "a", ""},
+		{"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, "", "system", ""},
+	} {
+		var seen []authz.Outcome
+		o := options(cluster)
+		o.Shadow = c.shadow
+		o.Observe = func(_ context.Context, out authz.Outcome) { seen = append(seen, out) }
+		decision, _, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), readOf(c.caller, c.in))
+		if err != nil || decision != c.decision || len(seen) != 1 {
+			t.Fatalf("%s: %v, %v, observed %v", c.name, decision, err, seen)
+		}
+		if got := seen[0]; got.Verdict != c.want || got.Reason != c.reason || got.Caller.String() != c.tenant || got.Owner.String() != c.nsTenant {
+			t.Errorf("%s: observed %+v", c.name, got)
+		}
+	}
+}
+
+// TestShadowPassesTheUserOn: the delegate is asked about the user as it came, whatever is wrong with it.
+func TestShadowPassesTheUserOn(t *testing.T) {
+	o := options(cluster)
+	o.Shadow = true
+	asked := readOf("a", "b--web")
+	asked.User = &user.DefaultInfo{Name: "bob", Extra: map[string][]string{tenant.ExtraKey: {"a", "b"}}}
+	b := authz.New(o, authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetUser() != asked.User {
+			t.Errorf("asked about %v", a.GetUser())
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	}), nil)
+	if d, reason, err := b.Authorize(t.Context(), asked); d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
+		t.Errorf("%v %q %v", d, reason, err)
+	}
+}
+
+// TestStale: while the caches are not to be relied on, tenants' callers are denied everything, with
+// exceptions or without, and are told no rules; others are as before.
+func TestStale(t *testing.T) {
+	o := options(cluster)
+	o.Stale = func() bool { return true }
+	o.Exceptions = []authz.Exception{(&asked{allow: true}).exception()}
+	rules := rulesFunc(func() ([]authorizer.ResourceRuleInfo, error) {
+		return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}, nil
+	})
+	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), rules)
+	for _, namespace := range []string{"a--web", "b--web"} {
+		if d, reason, err := b.Authorize(t.Context(), readOf("a", namespace)); d != authorizer.DecisionDeny || reason != string(authz.ReasonStale) || err != nil {
+			t.Errorf("%s: %v %q %v", namespace, d, reason, err)
+		}
+	}
+	if d, _, _ := b.Authorize(t.Context(), readOf("system", "a--web")); d != authorizer.DecisionAllow {
+		t.Errorf("the system's: %v", d)
+	}
+	probe := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: user.Anonymous}, Verb: "get", Path: "/healthz"}
+	if d, _, _ := b.Authorize(t.Context(), probe); d != authorizer.DecisionAllow {
+		t.Errorf("a probe: %v", d)
+	}
+	resources, _, incomplete, err := b.RulesFor(t.Context(), readOf("a", "").User, "a--web")
+	if len(resources) != 0 || !incomplete || err != nil {
+		t.Errorf("rules %v, incomplete %t, %v", resources, incomplete, err)
+	}
+}
+
+// rulesFunc is a rule resolver.
+type rulesFunc func() ([]authorizer.ResourceRuleInfo, error)
+
+func (f rulesFunc) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	rules, err := f()
+	return rules, nil, false, err
+}

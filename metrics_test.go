@@ -1,0 +1,65 @@
+package kubetenant
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestTenantMetricsAreBounded: however many tenants there are, and however many callers at once, no more
+// than the limit have metrics of their own, and every request is counted once.
+func TestTenantMetricsAreBounded(t *testing.T) {
+	const tenants, limit, each = 50, 10, 20
+	m := newDecisionMetrics()
+	registry := metrics.NewKubeRegistry()
+	for _, r := range m.registerables() {
+		registry.MustRegister(r)
+	}
+	m.limit(limit)
+	var wg sync.WaitGroup
+	for n := range each {
+		for i := range tenants {
+			wg.Go(func() {
+				id, err := tenant.Parse(fmt.Sprintf("t%d", i))
+				if err != nil {
+					t.Error(err)
+				}
+				verdict := authz.Delegated
+				if n%2 == 0 {
+					verdict = authz.Denied
+				}
+				m.observe(context.Background(), authz.Outcome{Caller: id, Verdict: verdict, Reason: authz.ReasonNotOwned})
+			})
+		}
+	}
+	wg.Wait()
+	m.observe(context.Background(), authz.Outcome{Verdict: authz.ShadowDenied, Reason: authz.ReasonNoTenant})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, labels := map[string]float64{}, map[string]int{}
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			sums[f.GetName()] += metric.GetCounter().GetValue()
+			labels[f.GetName()]++
+		}
+	}
+	const all = tenants*each + 1
+	if sums["kubetenant_tenant_requests_total"] != all || sums["kubetenant_authorization_decisions_total"] != all || sums["kubetenant_tenant_denials_total"] != tenants*each/2+1 {
+		t.Errorf("counted %v", sums)
+	}
+	if n := labels["kubetenant_tenant_requests_total"]; n != limit+2 { // others, and none
+		t.Errorf("%d tenants have metrics", n)
+	}
+	if _, err := testutil.GetCounterMetricValue(m.requests.WithLabelValues(otherTenants)); err != nil {
+		t.Error(err)
+	}
+}
