@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/grant"
@@ -29,14 +30,17 @@ type RBAC struct {
 	// configuration says.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
+	// Synced reports whether the index holds all that there is. Nil: it does.
+	Synced func() bool
 	// AskedAgain says that the server asks its own evaluator where the index allows nothing. What only
-	// a binding limited by its annotation would allow is denied then: the server does not know limits.
+	// a binding limited by its annotation would allow is denied then, and everything while the index has
+	// not synced: the server does not know limits.
 	AskedAgain bool
 }
 
 // boundary returns the boundary with its exceptions, grants before lines of the policy file, and with
 // what stands behind it: the policy's lines for the own space, RBAC, and what else the server had.
-func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, names *tenant.SystemNames) (*authz.Boundary, error) {
+func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, names *tenant.SystemNames, revoked func() *authn.Revocations) (*authz.Boundary, error) {
 	o := authz.Options{
 		Subjects: &authz.Subjects{Names: names, SystemNamespaces: config.SystemNamespaces,
 			FromGroups: config.Subject.FromGroups, Owners: b.owners},
@@ -49,10 +53,15 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 		Stale:        b.Stale,
 		Shadow:       config.Mode == v1alpha1.ModeShadow,
 		Observe:      b.decisions.observe,
+
+		RulesElsewhere: b.Webhook,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
 			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
+	}
+	if b.Webhook && revoked != nil {
+		o.Revoked = func(id tenant.ID, u user.Info) bool { return revoked().Covers(id, u) }
 	}
 	if b.grants != nil && *config.Grants.Enabled {
 		grants := &grant.Grants{Index: b.grants.index, Live: b.grants.live, Now: b.now, Used: b.grants.noteUse}
@@ -81,7 +90,7 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 			behind.add("rbac", r.Upstream, r.UpstreamRules)
 		} else {
 			evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space,
-				DenyLimited: r.AskedAgain && !o.Shadow})
+				DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
 			behind.add("rbac", evaluator, evaluator)
 		}
 	}

@@ -117,20 +117,21 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	names := systemNames(config)
 	b.decisions.limit(*config.Service.TenantMetrics)
 	g.olderPaths = config.Authorization.OlderTenantPaths
-	if g.boundary, err = b.boundary(ctx, &config.Authorization, names); err != nil {
-		return nil, err
-	}
-	subject := g.boundary.Subjects.Of
-	chain := authn.Chain{Audiences: b.APIAudiences, BuiltIn: b.Authenticator, Subject: subject, Metrics: b.counters, Now: b.Now}
+	var revoked func() *authn.Revocations
 	if r := config.Authentication.Revocation; r != nil {
-		if chain.Revoked, err = b.revocations(ctx, r.Path); err != nil {
+		if revoked, err = b.revocations(ctx, r.Path); err != nil {
 			return nil, err
 		}
 	}
+	if g.boundary, err = b.boundary(ctx, &config.Authorization, names, revoked); err != nil {
+		return nil, err
+	}
+	subject := g.boundary.Subjects.Of
+	chain := authn.Chain{Audiences: b.APIAudiences, BuiltIn: b.Authenticator, Revoked: revoked, Subject: subject, Metrics: b.counters, Now: b.Now}
 	var problems []error
 	for i := range config.Authentication.Sources {
 		src := &config.Authentication.Sources[i]
-		if b.TokensOnly && !isOfTokens(src) {
+		if b.Webhook && !isOfTokens(src) {
 			continue
 		}
 		built, err := b.source(ctx, config, src, names, g)

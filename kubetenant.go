@@ -49,9 +49,11 @@ type Cluster struct {
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// ClientCA are the server's own client authorities. Nil for none.
 	ClientCA dynamiccertificates.CAContentProvider
-	// TokensOnly says that nothing but bearer tokens is presented, and none that the server takes for its
-	// own service accounts', as to a TokenReview service. Sources of anything else are not built.
-	TokensOnly bool
+	// Webhook says that the stack answers a server's webhooks: nothing but bearer tokens is presented, and
+	// none that the server takes for its own service accounts', so that sources of anything else are not
+	// built; revocations are held by the boundary too, whose callers the server may have authenticated;
+	// and reviews of rules, which the server answers, are closed to tenants.
+	Webhook bool
 
 	// Authorizer is the server's own, behind the boundary, without RBAC where that is lent. Nil has no
 	// opinion.

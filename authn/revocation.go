@@ -105,6 +105,23 @@ func (r *Revocations) hasUser(id tenant.ID, u user.Info) bool {
 	return revoked
 }
 
+// Covers reports whether a caller of a tenant, zero for none, is revoked by what its identity says: the
+// tenant, its name, a service account's UID or a certificate's fingerprint. Whoever sees the
+// credential itself knows more: serial numbers and the claims of tokens.
+func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
+	if r.hasUser(id, u) {
+		return true
+	}
+	for _, credential := range u.GetExtra()[user.CredentialIDKey] {
+		if sum, ok := strings.CutPrefix(credential, "X509SHA256="); ok {
+			if _, revoked := r.Fingerprints[strings.ToLower(sum)]; revoked {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // revoked refuses an authenticated caller; its credential-id tells the audit log whom.
 func revoked(source string, u user.Info) (*authenticator.Response, bool, error) {
 	return nil, false, &refusal{source: source, err: ErrRevoked, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}

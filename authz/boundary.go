@@ -47,6 +47,12 @@ type Options struct {
 	// Shadow denies nothing: what would be denied goes to the delegate, and is only recorded. Lists over
 	// all namespaces are not limited then.
 	Shadow bool
+	// Revoked reports callers that count no longer, where that is not held when they are authenticated.
+	// Nil for nobody.
+	Revoked func(tenant.ID, user.Info) bool
+	// RulesElsewhere says that reviews of rules are answered by somebody who does not ask
+	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
+	RulesElsewhere bool
 	// Observe is told of each decision. It MUST be quick and safe for concurrent use. Nil for nobody.
 	Observe func(context.Context, Outcome)
 }
@@ -230,6 +236,8 @@ func (b *Boundary) caller(ctx context.Context, c *call, q *question) (tenant.ID,
 		return tenant.ID{}, u, verdict{delegate: true}
 	case err != nil:
 		return tenant.ID{}, nil, verdict{reason: ReasonBadTenant, err: err}
+	case b.Revoked != nil && b.Revoked(id, u):
+		return id, nil, verdict{reason: ReasonRevoked}
 	case !id.IsSystem() && inForeignSystemGroup(u):
 		return id, nil, verdict{reason: ReasonSystemGroup}
 	}

@@ -10,6 +10,7 @@ const (
 	ReasonNoTenant      Reason = "tenant subject: the caller has no tenant"
 	ReasonBadTenant     Reason = "tenant subject: the caller's tenant cannot be told"
 	ReasonSystemGroup   Reason = "tenant subject: a tenant's caller may not be in a system group"
+	ReasonRevoked       Reason = "tenant subject: the caller is revoked"
 	ReasonImpersonation Reason = "tenant boundary: impersonation would leave the caller's tenant"
 	ReasonNotOwned      Reason = "tenant boundary: not in a namespace of the caller's tenant"
 	ReasonNotPinned     Reason = "tenant boundary: not limited to the caller's tenant"
@@ -30,7 +31,7 @@ const (
 // Reasons returns all reasons, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonImpersonation, ReasonNotOwned,
+		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotPinned, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonPath,
 		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonABAC,

@@ -50,7 +50,11 @@ func (s *Subjects) Of(ctx context.Context, u user.Info) (tenant.ID, error) {
 		return id, err
 	}
 	if s.FromGroups && isCertificate(u) {
-		if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) {
+		id, err := fromGroups(u)
+		if err == nil && !id.IsSystem() && s.Names.ReservedUser(u.GetName()) {
+			return tenant.ID{}, fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
+		}
+		if !errors.Is(err, tenant.ErrUnbound) {
 			return id, err
 		}
 	}
@@ -66,6 +70,11 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, err := tenant.Of(u)
 	if err != nil && !errors.Is(err, tenant.ErrUnbound) || u == nil || !tenant.IsServiceAccountName(u.GetName()) {
 		return id, err
+	}
+	if isCertificate(u) && errors.Is(err, tenant.ErrUnbound) {
+		// Service accounts have tokens. Where kube-apiserver verifies certificates itself, nobody keeps
+		// such a name out of them.
+		return tenant.ID{}, fmt.Errorf("%w: a service account's name in a certificate", tenant.ErrInvalid)
 	}
 	namespace, ok := tenant.ServiceAccountNamespace(u.GetName())
 	if !ok {

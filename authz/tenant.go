@@ -148,6 +148,9 @@ func (b *Boundary) decideCluster(ctx context.Context, c *call, id tenant.ID, ver
 	resource := q.resource
 	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && q.subresource == "":
+		if b.RulesElsewhere && resource.Resource == "selfsubjectrulesreviews" {
+			return verdict{reason: ReasonReview}
+		}
 		return verdict{delegate: true}
 	case isRead(verb) && q.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true}

@@ -14,8 +14,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ReasonLimited is why a request is denied, see [Options].
-const ReasonLimited = "tenant scope: the annotation of the binding limits it to the spaces of other tenants"
+// The reasons of a denial, see [Options].
+const (
+	ReasonLimited   = "tenant scope: the annotation of the binding limits it to the spaces of other tenants"
+	ReasonNotSynced = "tenant scope: the bindings are not known yet"
+)
 
 // Options are what a binding's limits are held against. The functions are required; they are asked for
 // limited bindings only.
@@ -28,6 +31,9 @@ type Options struct {
 	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that asks
 	// an evaluator next which does not know limits.
 	DenyLimited bool
+	// Synced reports whether the index holds all bindings. Before it does, DenyLimited denies everything.
+	// Nil: it does.
+	Synced func() bool
 }
 
 // Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows or
@@ -69,6 +75,9 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 	r := requestOf(a)
 	if r.user == nil {
 		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if e.DenyLimited && e.Synced != nil && !e.Synced() {
+		return authorizer.DecisionDeny, ReasonNotSynced, nil
 	}
 	if r.isResource {
 		r.mask = e.index.masks.request(&r)

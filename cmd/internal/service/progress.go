@@ -30,6 +30,16 @@ func (p *progress) note(path string) {
 	p.last[path] = now
 }
 
+// expect begins the time in which something must come.
+func (p *progress) expect(path string) {
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.last[path]; !known {
+		p.last[path] = now
+	}
+}
+
 // silent returns what has brought nothing for a time, as an error; nil where nothing is.
 func (p *progress) silent(after time.Duration) error {
 	now := p.now()
@@ -51,8 +61,12 @@ func (p *progress) silent(after time.Duration) error {
 // wrap is the client's transport that notes.
 func (p *progress) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Query().Get("watch") == "" {
+			return next.RoundTrip(r)
+		}
+		p.expect(r.URL.Path)
 		resp, err := next.RoundTrip(r)
-		if err != nil || resp.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" {
+		if err != nil || resp.StatusCode != http.StatusOK {
 			return resp, err
 		}
 		p.note(r.URL.Path)

@@ -52,10 +52,10 @@ func New(o Options) (http.Handler, error) {
 		MutatePath:       mutate(o.Stack.Admission),
 		ValidatePath:     validate(o.Stack.Admission),
 	} {
-		mux.Handle(path, m.measured(path, limited(o.Limits, review(o.Limits.BodyBytes, answer))))
+		mux.Handle(path, m.measured(path, recovered(limited(o.Limits, review(o.Limits.BodyBytes, answer)))))
 	}
 	InstallHealth(mux, o.Live, o.Ready)
-	handler := recovered(mux)
+	handler := http.Handler(mux)
 	if o.Tracer != nil {
 		handler = tracing.WithTracing(handler, o.Tracer, "kubetenant-webhook")
 	}

@@ -59,7 +59,7 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}}`)
 	w := &world{registry: metrics.NewKubeRegistry()}
 	var err error
 	if w.Stack, err = kubetenant.Open(t.Context(), config, kubetenant.Cluster{
-		TokensOnly: true, Namespaces: corelisters.NewNamespaceLister(namespaces), Stale: w.stale.Load, Register: w.registry.Register,
+		Webhook: true, Namespaces: corelisters.NewNamespaceLister(namespaces), Stale: w.stale.Load, Register: w.registry.Register,
 		Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if w.authorizer == nil {
 				return authorizer.DecisionNoOpinion, "", nil

@@ -80,7 +80,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	s.swept = followSwept(client, namespace)
 	s.synced = map[string]func() bool{"namespaces": s.namespaces.HasSynced, "custom-resource-definitions": s.scopes.HasSynced, "swept": s.swept.informer.HasSynced}
 	s.Cluster = kubetenant.Cluster{
-		TokensOnly:   true,
+		Webhook:      true,
 		APIAudiences: settings.Service.APIAudiences,
 		Namespaces:   s.factory.Core().V1().Namespaces().Lister(),
 		Client:       client,
@@ -91,10 +91,12 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
-		if s.synced["rbac"], err = index.Follow(s.factory.Rbac().V1()); err != nil {
+		synced, err := index.Follow(s.factory.Rbac().V1())
+		if err != nil {
 			return nil, err
 		}
-		s.Cluster.RBAC = &kubetenant.RBAC{Index: index, Upstream: noOpinion(), AskedAgain: true}
+		s.synced["rbac"] = synced
+		s.Cluster.RBAC = &kubetenant.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
 	}
 	if s.grants {
 		s.Cluster.Grants = objects
@@ -103,6 +105,17 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		}
 	}
 	return s, nil
+}
+
+// once asks until the answer is yes.
+func once(synced func() bool) func() bool {
+	var done atomic.Bool
+	return func() bool {
+		if !done.Load() {
+			done.Store(synced())
+		}
+		return done.Load()
+	}
 }
 
 // noOpinion stands for an evaluator that kube-apiserver asks itself.

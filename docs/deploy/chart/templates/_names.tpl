@@ -1,5 +1,9 @@
+{{- /* CEL that says whether the caller names a tenant: by the extra, or a certificate's by a group. */ -}}
+{{- define "bound" -}}
+(has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g.startsWith("tenant:")))
+{{- end -}}
 {{- /* CEL that says whether the caller is an exempt identity of the control plane,
        which names no tenant. */ -}}
 {{- define "exempt" -}}
-(!(has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra) && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"]))
+(!{{ template "bound" . }} && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"]))
 {{- end -}}
