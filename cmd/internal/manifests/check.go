@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
@@ -39,6 +42,14 @@ type Finding struct{ File, Problem string }
 
 func (f Finding) String() string { return f.File + ": " + f.Problem }
 
+// authorizerName is the service's in an AuthorizationConfiguration; ownSuffix ends the names of policies, in
+// static manifests staticSuffix.
+const (
+	authorizerName = "kubetenant"
+	ownSuffix      = ".kubetenant.dev"
+	staticSuffix   = ".kubetenant.static.k8s.io"
+)
+
 // maxTokenTTL is how long kube-apiserver may remember the service's word about a token.
 const maxTokenTTL = time.Second
 
@@ -46,7 +57,8 @@ const maxTokenTTL = time.Second
 type checker struct {
 	settings   *v1alpha1.Settings
 	namespace  string
-	conditions map[string]bool // of admission webhooks, as the chart has them
+	made       map[string]map[string]any // by generate, by kind and name
+	conditions []any                     // of the authorizer, by generate
 	findings   []Finding
 
 	file       string
@@ -73,7 +85,7 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 		return nil, err
 	}
 	c := &checker{settings: &loaded.Settings, namespace: namespace, seen: map[string]bool{}, namespaces: map[string]map[string]string{}}
-	if c.conditions, err = knownConditions(config, namespace); err != nil {
+	if c.made, c.conditions, err = generated(config, namespace); err != nil {
 		return nil, err
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -96,26 +108,93 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	return c.findings, nil
 }
 
-// knownConditions returns the match conditions that the chart gives admission webhooks.
-func knownConditions(config, namespace string) (map[string]bool, error) {
-	known := map[string]bool{}
+// generated returns what the chart makes of the configuration, by kind and name, and the match conditions
+// of the authorizer.
+func generated(config, namespace string) (map[string]map[string]any, []any, error) {
 	// Any file does for the authorities: they are not looked at.
 	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: true, URL: "https://none", Authorizers: []string{"RBAC"}})
 	if err != nil {
+		return nil, nil, err
+	}
+	all := map[string]map[string]any{}
+	for _, file := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml"} {
+		for _, doc := range documents(made[file]) {
+			var u unstructured.Unstructured
+			if err := yaml.Unmarshal(doc, &u.Object); err != nil {
+				return nil, nil, err
+			}
+			all[u.GetKind()+"/"+u.GetName()] = u.Object
+		}
+	}
+	conditions, err := matchConditions(made["control-plane/authorization.yaml"])
+	return all, conditions, err
+}
+
+// matchConditions returns those of the service's authorizer.
+func matchConditions(doc []byte) ([]any, error) {
+	var config map[string]any
+	if err := yaml.Unmarshal(doc, &config); err != nil {
 		return nil, err
 	}
-	for _, doc := range documents(made["cluster/webhooks.yaml"]) {
-		var w admissionregistrationv1.ValidatingWebhookConfiguration
-		if err := yaml.Unmarshal(doc, &w); err != nil {
-			return nil, err
+	authorizers, _, _ := unstructured.NestedSlice(config, "authorizers")
+	for _, a := range authorizers {
+		if of, ok := a.(map[string]any); ok && of["name"] == authorizerName {
+			conditions, _, err := unstructured.NestedSlice(of, "webhook", "matchConditions")
+			return conditions, err
 		}
-		for _, hook := range w.Webhooks {
-			for _, m := range hook.MatchConditions {
-				known[m.Expression] = true
+	}
+	return nil, nil
+}
+
+// checkSame compares an object of ours with what generate writes: all of a policy, and of webhooks all but
+// how they are reached.
+func (c *checker) checkSame(kind, name string, doc []byte) error {
+	want, known := c.made[kind+"/"+strings.Replace(name, staticSuffix, ownSuffix, 1)]
+	if !known {
+		return nil
+	}
+	var is map[string]any
+	// As the server would say it: comments and the order of keys do not count.
+	if err := yaml.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
+		return err
+	}
+	if !strings.HasSuffix(kind, "WebhookConfiguration") {
+		if !equality.Semantic.DeepEqual(is["spec"], want["spec"]) {
+			c.report("%s %s: its spec differs from what generate writes", kind, name)
+		}
+		return nil
+	}
+	wanted, got := hooksOf(want), hooksOf(is)
+	for hook, fields := range wanted {
+		if got[hook] == nil {
+			c.report("%s %s: the webhook %s is missing", kind, name, hook)
+			continue
+		}
+		for field, value := range fields {
+			if !equality.Semantic.DeepEqual(got[hook][field], value) {
+				c.report("%s %s: %s of webhook %s differs from what generate writes", kind, name, field, hook)
+			}
+		}
+		for field := range got[hook] {
+			if _, has := fields[field]; !has {
+				c.report("%s %s: %s of webhook %s is not one that generate writes", kind, name, field, hook)
 			}
 		}
 	}
-	return known, nil
+	return nil
+}
+
+// hooksOf returns the webhooks of a configuration by their names, without how they are reached.
+func hooksOf(config map[string]any) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	hooks, _, _ := unstructured.NestedSlice(config, "webhooks")
+	for _, h := range hooks {
+		if fields, ok := h.(map[string]any); ok {
+			delete(fields, "clientConfig")
+			all[fmt.Sprint(fields["name"])] = fields
+		}
+	}
+	return all
 }
 
 // documents returns the YAML documents of a file.
@@ -152,7 +231,7 @@ func (c *checker) checkFile(data []byte) error {
 			continue
 		}
 		c.seen[is.Kind+"/"+is.Name] = true
-		if err := c.checkKind(is.Kind, doc); err != nil {
+		if err := errors.Join(c.checkKind(is.Kind, doc), c.checkSame(is.Kind, is.Name, doc)); err != nil {
 			c.report("%s %s is not understood: %v", is.Kind, is.Name, err)
 		}
 	}
@@ -170,13 +249,13 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "MutatingWebhookConfiguration":
 		return decoded(doc, func(w *admissionregistrationv1.MutatingWebhookConfiguration) {
 			for _, h := range w.Webhooks {
-				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.MatchConditions, h.Rules, &h.ClientConfig})
+				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig})
 			}
 		})
 	case "ValidatingWebhookConfiguration":
 		return decoded(doc, func(w *admissionregistrationv1.ValidatingWebhookConfiguration) {
 			for _, h := range w.Webhooks {
-				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.MatchConditions, h.Rules, &h.ClientConfig})
+				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig})
 			}
 		})
 	case "ValidatingAdmissionPolicy":
@@ -214,7 +293,7 @@ func decoded[T any](doc []byte, check func(*T)) error {
 }
 
 func isOurs(name string) bool {
-	return strings.HasSuffix(name, ".kubetenant.dev") || strings.HasSuffix(name, ".kubetenant.static.k8s.io")
+	return strings.HasSuffix(name, ownSuffix) || strings.HasSuffix(name, staticSuffix)
 }
 
 // checkFlags looks at kube-apiserver's flags, one a line.
@@ -240,8 +319,13 @@ func (c *checker) checkFlags(text string) {
 	if version := flags["authentication-token-webhook-version"]; version != "v1" {
 		c.report("--authentication-token-webhook-version=v1 is missing: kube-apiserver would send v1beta1")
 	}
-	if flags["anonymous-auth"] == "true" && strings.Contains(flags["authorization-mode"], "AlwaysAllow") {
-		c.report("everybody may do everything")
+	if flags["admission-control-config-file"] == "" {
+		c.report("--admission-control-config-file is missing: kube-apiserver shows no certificate to admission webhooks")
+	}
+	for plugin := range strings.SplitSeq(flags["disable-admission-plugins"], ",") {
+		if slices.Contains([]string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"}, plugin) {
+			c.report("--disable-admission-plugins=%s: nothing is refused", plugin)
+		}
 	}
 }
 
@@ -251,7 +335,7 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == "Webhook" && a.Name == "kubetenant" })
+	at := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == "Webhook" && a.Name == authorizerName })
 	if at < 0 {
 		c.report("no webhook authorizer named kubetenant")
 		return nil
@@ -270,6 +354,9 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	}
 	if w.CacheAuthorizedRequests || w.CacheUnauthorizedRequests {
 		c.report("decisions are remembered: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, or grants and namespaces outlive their end")
+	}
+	if is, err := matchConditions(doc); err != nil || !equality.Semantic.DeepEqual(is, c.conditions) {
+		c.report("matchConditions differ from what generate writes")
 	}
 	return c.checkExempt(context.Background(), w.MatchConditions)
 }
@@ -321,6 +408,8 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 
 // checkAuthentication looks at what kube-apiserver makes of JWTs itself.
 func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfiguration) {
+	// A string and more: 'oidc:' + claims.sub
+	literalPrefix := regexp.MustCompile(`^\s*(["'])([^"'\\]*)["']\s*\+`)
 	for i, jwt := range config.JWT {
 		m := jwt.ClaimMappings
 		for _, extra := range m.Extra {
@@ -331,17 +420,27 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 		for field, mapping := range map[string]apiserverv1.PrefixedClaimOrExpression{"username": m.Username, "groups": m.Groups} {
 			switch prefix := mapping.Prefix; {
 			case mapping.Expression != "":
-				if !strings.HasPrefix(strings.TrimSpace(mapping.Expression), `"`) && !strings.HasPrefix(strings.TrimSpace(mapping.Expression), "'") {
+				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || makesReserved(m[2]) {
 					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it may make system: or tenant: names", i, field)
 				}
 			case mapping.Claim == "":
 			case prefix == nil || *prefix == "":
 				c.report("jwt[%d]: %s has no prefix: a claim may say system: or %s", i, field, tenant.GroupPrefix)
-			case strings.HasPrefix(*prefix, "system:"), strings.HasPrefix(*prefix, tenant.GroupPrefix), strings.HasPrefix(tenant.GroupPrefix, *prefix), strings.HasPrefix("system:", *prefix):
+			case makesReserved(*prefix):
 				c.report("jwt[%d]: the prefix %q of %s makes reserved names", i, *prefix, field)
 			}
 		}
 	}
+}
+
+// makesReserved reports whether something behind a prefix makes a reserved name.
+func makesReserved(prefix string) bool {
+	for _, reserved := range []string{"system:", tenant.GroupPrefix} {
+		if strings.HasPrefix(prefix, reserved) || strings.HasPrefix(reserved, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *checker) checkKubeconfig(config *clientcmdapiv1.Config) {
@@ -363,7 +462,6 @@ type hook struct {
 	failure           *admissionregistrationv1.FailurePolicyType
 	match             *admissionregistrationv1.MatchPolicyType
 	object, namespace *metav1.LabelSelector
-	conditions        []admissionregistrationv1.MatchCondition
 	rules             []admissionregistrationv1.RuleWithOperations
 	client            *admissionregistrationv1.WebhookClientConfig
 }
@@ -390,11 +488,6 @@ func (c *checker) checkHook(h *hook) {
 			if e.Key != tenant.Label && !own {
 				c.report("webhook %s: namespaceSelector on %s leaves out namespaces", h.name, e.Key)
 			}
-		}
-	}
-	for _, m := range h.conditions {
-		if !c.conditions[m.Expression] {
-			c.report("webhook %s: match condition %s is not one that generate writes: it may leave out more than named control-plane identities", h.name, m.Name)
 		}
 	}
 	for _, r := range h.rules {

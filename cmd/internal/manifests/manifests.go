@@ -149,7 +149,7 @@ func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
 // staticPolicies are the policies under names of their own, which static manifests must have
 // (k8s.io/apiserver pkg/admission/plugin/manifest, v0.37.1).
 func staticPolicies(policies []byte) []byte {
-	return bytes.ReplaceAll(policies, []byte(".kubetenant.dev\n"), []byte(".kubetenant.static.k8s.io\n"))
+	return bytes.ReplaceAll(policies, []byte(ownSuffix+"\n"), []byte(staticSuffix+"\n"))
 }
 
 // valuesOf returns the values of the chart.

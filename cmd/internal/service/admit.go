@@ -100,33 +100,42 @@ func mutate(plugins []kubetenant.Plugin) answerer {
 				break
 			}
 		}
-		if is, ok := a.GetObject().(*unstructured.Unstructured); ok && out.Allowed {
+		if is, ok := a.GetObject().(*unstructured.Unstructured); ok && came != nil && out.Allowed {
 			err = patch(out, came, is)
 		}
 		return &admissionAnswer{in.TypeMeta, out}, err
 	}
 }
 
-// patch says how the object differs from what came. Only the fields at its top that differ are compared
-// further: the plugins change metadata, and little else.
-func patch(out *admissionv1.AdmissionResponse, came, is *unstructured.Unstructured) error {
-	if is == nil {
-		return nil
-	}
-	before, now := map[string]any{}, map[string]any{}
-	for key, value := range is.Object {
-		if old, had := came.Object[key]; !had || !equality.Semantic.DeepEqual(old, value) {
-			now[key] = value
-			if had {
-				before[key] = old
+// differences returns what of two objects is not the same, with the objects around it.
+func differences(before, now map[string]any) (was, is map[string]any) {
+	was, is = map[string]any{}, map[string]any{}
+	for key, new := range now {
+		old, had := before[key]
+		oldMap, wasMap := old.(map[string]any)
+		newMap, isMap := new.(map[string]any)
+		switch {
+		case !had:
+			is[key] = new
+		case wasMap && isMap:
+			if a, b := differences(oldMap, newMap); len(a)+len(b) > 0 {
+				was[key], is[key] = a, b
 			}
+		case !equality.Semantic.DeepEqual(old, new):
+			was[key], is[key] = old, new
 		}
 	}
-	for key, old := range came.Object {
-		if _, has := is.Object[key]; !has {
-			before[key] = old
+	for key, old := range before {
+		if _, has := now[key]; !has {
+			was[key] = old
 		}
 	}
+	return was, is
+}
+
+// patch says how the object differs from what came.
+func patch(out *admissionv1.AdmissionResponse, came, is *unstructured.Unstructured) error {
+	before, now := differences(came.Object, is.Object)
 	if len(before)+len(now) == 0 {
 		return nil
 	}
