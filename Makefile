@@ -101,6 +101,11 @@ bench: build
 	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./differential
 	cd $(SERVER) && go run ./bench --bin $(BIN)
 
+.PHONY: bench-webhook
+bench-webhook: build
+	@command -v h2load >/dev/null || { echo 'installing nghttp2-client ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends nghttp2-client >/dev/null; }
+	cd $(SERVER) && go build -o $(BIN)/benchwebhook ./benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
+
 .PHONY: fuzz
 fuzz:
 	@for package in $$(go list ./...); do \

@@ -19,7 +19,7 @@ import (
 func TestWebhookRevocation(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"revoked.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, tenants: [{name: gone}], users: [{tenant: a, name: mallory}], serviceAccounts: [{uid: u-9}], certificates: [{sha256: " + strings.Repeat("ab", 32) + "}]}",
+		"revoked.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, tenants: [{name: gone}], users: [{tenant: a, name: mallory}], serviceAccounts: [{uid: 0f8fad5b-d9cb-469f-a165-70867728950e}], certificates: [{sha256: " + strings.Repeat("ab", 32) + "}]}",
 		"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {revocation: {path: revoked.yaml}, sources: []}}",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -35,8 +35,8 @@ func TestWebhookRevocation(t *testing.T) {
 		"a user":                {user.DefaultInfo{Name: "mallory", Extra: of("a")}, true},
 		"her namesake":          {user.DefaultInfo{Name: "mallory", Extra: of("b")}, false},
 		"a tenant":              {user.DefaultInfo{Name: "alice", Extra: of("gone")}, true},
-		"a service account":     {user.DefaultInfo{Name: "system:serviceaccount:a--web:x", UID: "u-9"}, true},
-		"a UID of another kind": {user.DefaultInfo{Name: "alice", UID: "u-9", Extra: of("a")}, false},
+		"a service account":     {user.DefaultInfo{Name: "system:serviceaccount:a--web:x", UID: "0f8fad5b-d9cb-469f-a165-70867728950e"}, true},
+		"a UID of another kind": {user.DefaultInfo{Name: "alice", UID: "0f8fad5b-d9cb-469f-a165-70867728950e", Extra: of("a")}, false},
 		"a certificate":         {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("AB", 32)}}}, true},
 		"another certificate":   {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("cd", 32)}}}, false},
 	} {

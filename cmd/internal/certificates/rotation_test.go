@@ -41,8 +41,8 @@ func newWorld() *world {
 		return false, nil, nil
 	})
 	w.Rotation = New(w.client, namespace, []string{"127.0.0.1"})
-	w.Rotation.Now = func() time.Time { return w.now }
-	w.Rotation.Settle = func(context.Context) { w.settled++ }
+	w.Now = func() time.Time { return w.now }
+	w.Settle = func(context.Context) { w.settled++ }
 	return w
 }
 

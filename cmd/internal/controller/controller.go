@@ -69,7 +69,10 @@ func Run(ctx context.Context, config *rest.Config, namespace string, tasks ...Ta
 	go elector.Run(ctx)
 	select {
 	case <-ctx.Done():
-		<-ended // the Lease is released
+		// The Lease is released by then.
+		if err := <-ended; !errors.Is(err, errLost) {
+			return err
+		}
 		return nil
 	case err := <-ended:
 		return err

@@ -249,7 +249,7 @@ func (s *shape) run(name, logFile string, args ...string) error {
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- ended{name, fmt.Errorf("%s ended: %v: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
+		s.ended <- ended{name, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
 	}()
 	return nil
 }
