@@ -153,7 +153,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	c := callFrom(ctx)
 	q := questionOf(a)
 	id, u, v := b.caller(ctx, c, &q)
-	if v.delegate && !id.IsZero() && !id.IsSystem() && b.Stale != nil && b.Stale() {
+	if v.delegate && b.Stale != nil && b.isLookedUp(id, u) && b.Stale() {
 		v = verdict{reason: ReasonStale}
 	}
 	if v.delegate {
@@ -194,6 +194,16 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	return &attributes{Attributes: a, user: u, pin: v.pin}, authorizer.DecisionNoOpinion, ""
 }
 
+// isLookedUp reports whether what a caller may do hangs on the caches: a tenant's, and a service account
+// that is the system tenant's because its namespace says so.
+func (b *Boundary) isLookedUp(id tenant.ID, u user.Info) bool {
+	if !id.IsSystem() {
+		return !id.IsZero()
+	}
+	namespace, isAccount := tenant.ServiceAccountNamespace(u.GetName())
+	return isAccount && !slices.Contains(b.Subjects.SystemNamespaces, namespace)
+}
+
 // name returns what is done with a request of this verdict.
 func (b *Boundary) name(v *verdict) Verdict {
 	switch {
@@ -201,7 +211,7 @@ func (b *Boundary) name(v *verdict) Verdict {
 		return Excepted
 	case v.delegate:
 		return Delegated
-	case b.Shadow:
+	case b.Shadow && v.reason != ReasonRevoked: // elsewhere authentication refuses them, in the shadow too
 		return ShadowDenied
 	}
 	return Denied

@@ -51,17 +51,28 @@ func (s *Subjects) Of(ctx context.Context, u user.Info) (tenant.ID, error) {
 	}
 	if s.FromGroups && isCertificate(u) {
 		id, err := fromGroups(u)
-		if err == nil && !id.IsSystem() && s.Names.ReservedUser(u.GetName()) {
+		if err == nil && !id.IsSystem() && s.hasReservedName(u) {
 			return tenant.ID{}, fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
 		}
 		if !errors.Is(err, tenant.ErrUnbound) {
 			return id, err
 		}
 	}
-	if s.Names.Has(u) {
-		return tenant.System(), nil
+	if !s.Names.Has(u) {
+		return tenant.ID{}, tenant.ErrUnbound
 	}
-	return tenant.ID{}, tenant.ErrUnbound
+	if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) && !id.IsSystem() {
+		return tenant.ID{}, fmt.Errorf("%w: a name of the system tenant and a tenant's group", ErrDisagree)
+	}
+	return tenant.System(), nil
+}
+
+// hasReservedName reports whether u, of a tenant, has a name or group that is reserved. Groups that begin
+// system: are the boundary's to judge: the server adds some itself.
+func (s *Subjects) hasReservedName(u user.Info) bool {
+	return s.Names.ReservedUser(u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(group string) bool {
+		return s.Names.ReservedGroup(group) && !strings.HasPrefix(group, "system:") && !strings.HasPrefix(group, tenant.GroupPrefix)
+	})
 }
 
 // stated is rules 1 and 2: what the identity itself says. A service account whose namespace is

@@ -131,10 +131,13 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	errs = append(errs, validateNames(a.SystemSubjects.Users, subjects.Child("users"))...)
 	errs = append(errs, validateNames(a.SystemSubjects.UserPrefixes, subjects.Child("userPrefixes"))...)
 	errs = append(errs, validateNames(a.SystemSubjects.Groups, subjects.Child("groups"))...)
-	for _, everybody := range []string{user.AllAuthenticated, user.AllUnauthenticated} {
+	for _, everybody := range []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"} {
 		if i := slices.Index(a.SystemSubjects.Groups, everybody); i >= 0 {
 			errs = append(errs, field.Invalid(subjects.Child("groups").Index(i), everybody, "would make everybody the system tenant's"))
 		}
+	}
+	if i := slices.Index(a.SystemSubjects.Users, user.Anonymous); i >= 0 {
+		errs = append(errs, field.Invalid(subjects.Child("users").Index(i), user.Anonymous, "would make everybody the system tenant's"))
 	}
 	if !slices.Contains(a.SystemSubjects.Groups, user.SystemPrivilegedGroup) {
 		errs = append(errs, field.Required(subjects.Child("groups"), "must hold system:masters, the server's own loopback identity"))

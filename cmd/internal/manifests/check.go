@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
@@ -212,6 +213,25 @@ func documents(data []byte) [][]byte {
 	}
 }
 
+// items returns the objects of a file, those of Lists one by one.
+func items(data []byte) [][]byte {
+	var all [][]byte
+	for _, doc := range documents(data) {
+		var list struct {
+			Kind  string
+			Items []runtime.RawExtension
+		}
+		if err := yaml.Unmarshal(doc, &list); err != nil || !strings.HasSuffix(list.Kind, "List") {
+			all = append(all, doc)
+			continue
+		}
+		for _, item := range list.Items {
+			all = append(all, item.Raw)
+		}
+	}
+	return all
+}
+
 func (c *checker) checkFile(data []byte) error {
 	switch filepath.Ext(c.file) {
 	case ".yaml", ".yml", ".kubeconfig":
@@ -221,7 +241,7 @@ func (c *checker) checkFile(data []byte) error {
 	default:
 		return nil
 	}
-	for _, doc := range documents(data) {
+	for _, doc := range items(data) {
 		var is struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`
@@ -321,6 +341,11 @@ func (c *checker) checkFlags(text string) {
 	}
 	if flags["admission-control-config-file"] == "" {
 		c.report("--admission-control-config-file is missing: kube-apiserver shows no certificate to admission webhooks")
+	}
+	for _, prefix := range []string{"oidc-username-prefix", "oidc-groups-prefix"} {
+		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || makesReserved(flags[prefix])) && (prefix == "oidc-username-prefix" && flags[prefix] != "" || flags["oidc-groups-claim"] != "") {
+			c.report("--%s=%s: a claim may say system: or %s", prefix, flags[prefix], tenant.GroupPrefix)
+		}
 	}
 	for plugin := range strings.SplitSeq(flags["disable-admission-plugins"], ",") {
 		if slices.Contains([]string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"}, plugin) {
@@ -517,11 +542,9 @@ func (c *checker) checkWhole() {
 			c.report("%s is missing: %s", what, why)
 		}
 	}
-	for _, policy := range []string{"restriction", "label", "namespace"} {
-		for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
-			if !c.seen[kind+"/"+policy+".kubetenant.dev"] {
-				c.report("%s %s.kubetenant.dev is missing: nothing holds it while the service is away", kind, policy)
-			}
+	for made := range c.made {
+		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
+			c.report("%s is missing: nothing holds it while the service is away", made)
 		}
 	}
 	if !c.seen["AuthorizationConfiguration/"] {
@@ -538,13 +561,13 @@ func (c *checker) checkWhole() {
 				c.report("service account %s/%s is bound and would have no tenant: label the namespace, or name it in systemNamespaces", s.what.Namespace, s.what.Name)
 			}
 		case rbacv1.UserKind:
-			if strings.HasPrefix(s.what.Name, "system:") && !c.isSystemUser(s.what.Name) {
+			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) {
 				c.report("user %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
 			}
 		case rbacv1.GroupKind:
 			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
 			if strings.HasPrefix(s.what.Name, "system:") && !slices.Contains(z.SystemSubjects.Groups, s.what.Name) && !slices.Contains(everybody, s.what.Name) &&
-				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") {
+				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") && !strings.HasPrefix(s.what.Name, "system:bootstrappers") {
 				c.report("group %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
 			}
 		}

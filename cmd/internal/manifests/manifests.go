@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 	"strings"
 	"text/template"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/docs/deploy"
@@ -38,6 +42,8 @@ type Options struct {
 	Namespace string
 	// URL at which kube-apiserver reaches the service: https://host:port.
 	URL string
+	// ClusterIP of the Service, where kube-apiserver reaches the service by it; then URL may be empty.
+	ClusterIP string
 	// External says that the service runs outside of the cluster: it is not deployed, and admission
 	// reaches it by URL too.
 	External bool
@@ -140,8 +146,10 @@ const (
 	controllerAccount = "kubetenant-controller"
 )
 
-// bound is CEL that says whether the caller of a review names a tenant.
-const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `"))`
+// bound is CEL that says whether the caller of a review names a tenant, or has a service account's name in a
+// certificate, which no service account has.
+const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
+	`request.user.startsWith("system:serviceaccount:") && has(request.extra) && "` + user.CredentialIDKey + `" in request.extra && request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
 
 // probes are the paths that the kubelet probes kube-apiserver with.
 func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
@@ -154,11 +162,18 @@ func staticPolicies(policies []byte) []byte {
 
 // valuesOf returns the values of the chart.
 func valuesOf(o *Options) (map[string]any, error) {
+	if o.URL == "" && o.ClusterIP != "" {
+		o.URL = "https://" + o.ClusterIP
+	}
+	reached, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, err
+	}
 	config, err := v1alpha1.Load(o.Config)
 	switch {
 	case err != nil:
 		return nil, err
-	case !strings.HasPrefix(o.URL, "https://"):
+	case reached.Scheme != "https" || reached.Hostname() == "":
 		return nil, errors.New("the URL of the service is required, with https")
 	case o.SelfManaged == (o.ServingCA != ""):
 		return nil, errors.New("either the authorities of the service's certificate are given or the controller makes them")
@@ -178,6 +193,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 		return nil, err
 	}
 	v["image"], v["clientCA"], v["monitoring"] = o.Image, string(clientCA), o.Monitoring
+	v["clusterIP"], v["names"] = o.ClusterIP, []string{reached.Hostname()}
 	if o.External {
 		v["url"] = o.URL
 	} else if v["config"], err = configFiles(o.Config); err != nil {
@@ -199,34 +215,21 @@ func valuesOf(o *Options) (map[string]any, error) {
 	}
 	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
 	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
-	v["exempt"] = exemptOf(&config.Authorization, v)
+	v["exempt"] = exemptOf(&config.Authorization)
 	return v, nil
 }
 
-// exemptOf returns, of the chart's identities that are not held up, those that the configuration takes for
-// the system tenant's, whom the service would leave to the others anyway.
-func exemptOf(a *v1alpha1.Authorization, v map[string]any) map[string]any {
-	chart := struct {
-		Exempt struct{ Users, UserPrefixes, Groups []string }
-	}{}
-	data, err := json.Marshal(v)
-	if err == nil {
-		_ = json.Unmarshal(data, &chart) // the chart's own values
+// exemptOf returns the identities that are not held up: those that the configuration takes for the system
+// tenant's by their names, whom the service would leave to the others anyway. Of the system namespaces
+// default is none of them: anybody may find that label on it.
+func exemptOf(a *v1alpha1.Authorization) map[string]any {
+	prefixes := slices.Clone(a.SystemSubjects.UserPrefixes)
+	for _, namespace := range a.SystemNamespaces {
+		if namespace != metav1.NamespaceDefault {
+			prefixes = append(prefixes, serviceaccount.MakeUsername(namespace, ""))
+		}
 	}
-	only := func(names []string, allowed func(string) bool) []string {
-		return slices.DeleteFunc(names, func(name string) bool { return !allowed(name) })
-	}
-	return map[string]any{
-		"users":  only(chart.Exempt.Users, func(name string) bool { return slices.Contains(a.SystemSubjects.Users, name) }),
-		"groups": only(chart.Exempt.Groups, func(name string) bool { return slices.Contains(a.SystemSubjects.Groups, name) }),
-		"userPrefixes": only(chart.Exempt.UserPrefixes, func(prefix string) bool {
-			account, isAccount := strings.CutPrefix(prefix, "system:serviceaccount:")
-			if isAccount {
-				return slices.Contains(a.SystemNamespaces, strings.TrimSuffix(account, ":"))
-			}
-			return slices.Contains(a.SystemSubjects.UserPrefixes, prefix)
-		}),
-	}
+	return map[string]any{"users": a.SystemSubjects.Users, "groups": a.SystemSubjects.Groups, "userPrefixes": prefixes}
 }
 
 // configFiles returns the configuration as tenancy.yaml and the files that it names, by their path below

@@ -233,7 +233,11 @@ func TestCheck(t *testing.T) {
 		"a service account without a tenant": {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}\n---\n" + binding("{kind: ServiceAccount, name: p, namespace: monitoring}"), "service account monitoring/p is bound and would have no tenant"},
 		"a service account of the system's":  {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: system}}}\n---\n" + binding("{kind: ServiceAccount, name: p, namespace: monitoring}"), ""},
 		"a system user nobody knows":         {"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator is bound"},
-		"a system group nobody knows":        {"more.yaml", "", binding("{kind: Group, name: 'system:bootstrappers'}"), "group system:bootstrappers is bound"},
+		"a system group nobody knows":        {"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators is bound"},
+		"kubeadm's own bindings":             {"more.yaml", "", binding("{kind: User, name: 'system:anonymous'}") + "\n---\n" + binding("{kind: Group, name: 'system:bootstrappers:kubeadm:default-node-token'}"), ""},
+		"in a List":                          {"more.yaml", "", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}, " + binding("{kind: ServiceAccount, name: p, namespace: monitoring}") + "]}", "service account monitoring/p is bound"},
+		"the controller's policy is gone":    {"cluster/policies.yaml", "name: controller.kubetenant.dev", "name: other.example.com", "controller.kubetenant.dev is missing"},
+		"an issuer without a prefix":         {"control-plane/flags.txt", "--authorization-config", "--oidc-issuer-url=https://i\n--oidc-username-prefix=-\n--authorization-config", "--oidc-username-prefix=-"},
 		"not YAML":                           {"more.yaml", "", "a: [", "is not understood"},
 	} {
 		t.Run(name, func(t *testing.T) {

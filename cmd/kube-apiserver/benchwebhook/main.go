@@ -128,16 +128,30 @@ func side(address string) string {
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
+// freePair returns an address whose port and the one above it are free.
+func freePair() (string, error) {
+	for {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", err
+		}
+		address := listener.Addr().String()
+		above, err := net.Listen("tcp", side(address))
+		_ = listener.Close() // it is the process's now
+		if err == nil {
+			return address, above.Close()
+		}
+	}
+}
+
 // start starts a process on a free port and waits until it answers.
 func start(ctx context.Context, name string, command func(address string) *exec.Cmd) (*target, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freePair()
 	if err != nil {
 		return nil, err
 	}
-	address := listener.Addr().String()
-	_ = listener.Close() // it is the process's now
 	t := &target{name: name, base: "https://" + address, process: command(address)}
-	t.process.Stderr = io.Discard
+	t.process.Stderr = os.Stderr
 	if err := t.process.Start(); err != nil {
 		return nil, err
 	}
