@@ -178,10 +178,12 @@ func objects(t *testing.T, text string) []string {
 // TestWebhookStaticPolicies: as manifests the policies hold too, where nobody can take them away by the API.
 func TestWebhookStaticPolicies(t *testing.T) {
 	out, dir := generated(t, "--static-policies"), t.TempDir()
-	admission := fmt.Sprintf(`{apiVersion: apiserver.config.k8s.io/v1, kind: AdmissionConfiguration, plugins: [
+	admission := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins: [
 {name: ValidatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: %q}},
 {name: MutatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}},
-{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]}`,
+{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		filepath.Join(out, "control-plane", "policies"), filepath.Join(dir, "webhook", "webhook-admit.kubeconfig"))
 	file := filepath.Join(out, "admission.yaml")
 	if err := os.WriteFile(file, []byte(admission), 0o600); err != nil {
@@ -195,7 +197,7 @@ func TestWebhookStaticPolicies(t *testing.T) {
 	admin := client(t, config(t, s, "admin"))
 	eventually(t, func() error {
 		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").Body([]byte(daemonSet)).Do(t.Context()).Error()
-		if err == nil || !strings.Contains(err.Error(), "restriction.kubetenant.static.k8s.io") {
+		if err == nil || !strings.Contains(err.Error(), ".kubetenant.static.k8s.io'") {
 			return fmt.Errorf("a DaemonSet in tenant space: %w", err)
 		}
 		return nil

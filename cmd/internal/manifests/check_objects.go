@@ -1,0 +1,172 @@
+package manifests
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// hook is what both kinds of webhooks have in common.
+type hook struct {
+	config, name      string
+	failure           *admissionregistrationv1.FailurePolicyType
+	match             *admissionregistrationv1.MatchPolicyType
+	object, namespace *metav1.LabelSelector
+	rules             []admissionregistrationv1.RuleWithOperations
+	client            *admissionregistrationv1.WebhookClientConfig
+}
+
+func (c *checker) checkHook(h *hook) {
+	if h.config != "kubetenant" {
+		return
+	}
+	if h.failure != nil && *h.failure != admissionregistrationv1.Fail {
+		c.report("webhook %s: failurePolicy Ignore lets everything through while the service is away", h.name)
+	}
+	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {
+		c.report("webhook %s: matchPolicy Exact lets other versions through", h.name)
+	}
+	if h.object != nil && len(h.object.MatchLabels)+len(h.object.MatchExpressions) > 0 {
+		c.report("webhook %s: objectSelector is chosen by whoever writes the object", h.name)
+	}
+	if s := h.namespace; s != nil {
+		for key := range s.MatchLabels {
+			c.report("webhook %s: namespaceSelector on %s leaves out every other namespace", h.name, key)
+		}
+		for _, e := range s.MatchExpressions {
+			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{c.namespace})
+			if e.Key != tenant.Label && !own {
+				c.report("webhook %s: namespaceSelector on %s leaves out namespaces", h.name, e.Key)
+			}
+		}
+	}
+	for _, r := range h.rules {
+		if !slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") || !slices.Contains(r.Resources, "*/*") {
+			c.report("webhook %s: a rule does not match every resource in every version", h.name)
+		}
+	}
+	if h.client.URL != nil && !strings.HasPrefix(*h.client.URL, "https://") {
+		c.report("webhook %s: the URL is not https", h.name)
+	}
+}
+
+func (c *checker) addSubjects(list []rbacv1.Subject) {
+	for _, s := range list {
+		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
+	}
+}
+
+// checkSame compares an object of ours with what generate writes: all of a policy, and of webhooks all but
+// how they are reached.
+func (c *checker) checkSame(kind, name string, doc []byte) error {
+	want, known := c.made[kind+"/"+strings.Replace(name, staticSuffix, ownSuffix, 1)]
+	if !known {
+		return nil
+	}
+	var is map[string]any
+	// As the server would say it: comments and the order of keys do not count.
+	if err := yaml.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
+		return err
+	}
+	if !strings.HasSuffix(kind, "WebhookConfiguration") {
+		if !equality.Semantic.DeepEqual(is["spec"], want["spec"]) {
+			c.report("%s %s: its spec differs from what generate writes", kind, name)
+		}
+		return nil
+	}
+	wanted, got := hooksOf(want), hooksOf(is)
+	for hook, fields := range wanted {
+		if got[hook] == nil {
+			c.report("%s %s: the webhook %s is missing", kind, name, hook)
+			continue
+		}
+		for field, value := range fields {
+			if !equality.Semantic.DeepEqual(got[hook][field], value) {
+				c.report("%s %s: %s of webhook %s differs from what generate writes", kind, name, field, hook)
+			}
+		}
+		for field := range got[hook] {
+			if _, has := fields[field]; !has {
+				c.report("%s %s: %s of webhook %s is not one that generate writes", kind, name, field, hook)
+			}
+		}
+	}
+	return nil
+}
+
+// hooksOf returns the webhooks of a configuration by their names, without how they are reached.
+func hooksOf(config map[string]any) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	hooks, _, _ := unstructured.NestedSlice(config, "webhooks")
+	for _, h := range hooks {
+		if fields, ok := h.(map[string]any); ok {
+			delete(fields, "clientConfig")
+			all[fmt.Sprint(fields["name"])] = fields
+		}
+	}
+	return all
+}
+
+// checkWhole looks at what is missing, and at those who are bound and have no tenant.
+func (c *checker) checkWhole() {
+	c.file = "."
+	for what, why := range map[string]string{
+		"MutatingWebhookConfiguration/kubetenant":   "nothing gets its tenant's label",
+		"ValidatingWebhookConfiguration/kubetenant": "nothing is refused",
+	} {
+		if !c.seen[what] {
+			c.report("%s is missing: %s", what, why)
+		}
+	}
+	for made := range c.made {
+		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
+			c.report("%s is missing: nothing holds it while the service is away", made)
+		}
+	}
+	if !c.seen["AuthorizationConfiguration/"] {
+		c.report("no AuthorizationConfiguration")
+	}
+	slices.SortStableFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
+	z := c.settings.Authorization
+	for _, s := range c.subjects {
+		c.file = s.file
+		switch s.what.Kind {
+		case rbacv1.ServiceAccountKind:
+			labels, known := c.namespaces[s.what.Namespace]
+			if _, labelled := labels[tenant.Label]; known && !labelled && !slices.Contains(z.SystemNamespaces, s.what.Namespace) {
+				c.report("service account %s/%s is bound and would have no tenant: label the namespace, or name it in systemNamespaces", s.what.Namespace, s.what.Name)
+			}
+		case rbacv1.UserKind:
+			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) {
+				c.report("user %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
+			}
+		case rbacv1.GroupKind:
+			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
+			if strings.HasPrefix(s.what.Name, "system:") && !slices.Contains(z.SystemSubjects.Groups, s.what.Name) && !slices.Contains(everybody, s.what.Name) &&
+				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") && !strings.HasPrefix(s.what.Name, "system:bootstrappers") {
+				c.report("group %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
+			}
+		}
+	}
+}
+
+func (c *checker) isSystemUser(name string) bool {
+	s := c.settings.Authorization.SystemSubjects
+	if _, _, err := serviceaccount.SplitUsername(name); err == nil {
+		return true // its namespace tells
+	}
+	return slices.Contains(s.Users, name) || slices.ContainsFunc(s.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
