@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,9 +111,8 @@ func startControllers(t *testing.T, s *localserver.Server, n int) (stop func() s
 // endLocalController ends the controller of the server, so that another one leads.
 func endLocalController(t *testing.T, s *localserver.Server) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "pkill", "-TERM", "-f", "controller --kubeconfig="+s.Kubeconfig("kubetenant-controller")).CombinedOutput()
-	if err != nil {
-		t.Fatalf("end the controller: %v: %s", err, out)
+	if err := process(t, s, "kubetenant-controller").Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("end the controller: %v", err)
 	}
 }
 

@@ -254,7 +254,8 @@ func garbageConfiguration(t *testing.T, f *faults) {
 	}
 }
 
-// oneReplicaKilled: under load no answer is wrong and no request to kube-apiserver fails.
+// oneReplicaKilled: under load no answer is wrong, and none fails but those that the replica had in hand:
+// kube-apiserver does not repeat a review whose connection ended. On a quiet machine there are none.
 func oneReplicaKilled(t *testing.T, f *faults) {
 	const requests = 4_000
 	_, process := f.replica(t, 1)
@@ -274,7 +275,7 @@ func oneReplicaKilled(t *testing.T, f *faults) {
 		return nil
 	})
 	t.Logf("%d requests in %v, %d failed, %d wrong", 2*requests, time.Since(begun), failed, wrong.Load())
-	if failed+wrong.Load() != 0 {
+	if failed > loadClients || wrong.Load() != 0 {
 		t.Errorf("%d failed, %d wrong: %v", failed, wrong.Load(), last)
 	}
 	if time.Since(begun) < 1500*time.Millisecond {

@@ -21,6 +21,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
 )
 
 func (f *faults) prepare(t *testing.T) {
@@ -107,16 +109,22 @@ func denied(ctx context.Context, c *http.Client, base string) error {
 }
 
 // replica returns where a replica listens, by its log, and its process.
-func (f *faults) replica(t *testing.T, n int) (address string, process *os.Process) {
+func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	t.Helper()
-	name := filepath.Join(f.Dir, fmt.Sprintf("kubetenant-webhook-%d", n))
-	log, err := os.ReadFile(name + ".log")
+	name := fmt.Sprintf("kubetenant-webhook-%d", n)
+	log, err := os.ReadFile(filepath.Join(f.Dir, name+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(log), `webhooks="`)
 	address, _, _ = strings.Cut(rest, `"`)
-	text, err := os.ReadFile(name + ".pid")
+	return address, process(t, f.Server, name)
+}
+
+// process returns a process that the server started, by the number that it wrote down.
+func process(t *testing.T, s *localserver.Server, name string) *os.Process {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Dir, name+".pid"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,10 +132,11 @@ func (f *faults) replica(t *testing.T, n int) (address string, process *os.Proce
 	if err != nil {
 		t.Fatal(err)
 	}
-	if process, err = os.FindProcess(pid); err != nil {
+	p, err := os.FindProcess(pid)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return address, process
+	return p
 }
 
 // residentKiB is a process's memory.
@@ -160,12 +169,15 @@ func (z *zeros) Read(b []byte) (int, error) {
 	return int(n), nil
 }
 
+// loadClients send at the same time, each one request after the other.
+const loadClients = 32
+
 // load sends n requests from some connections and returns how many failed, with one of the errors.
 func load(ctx context.Context, n int64, send func(context.Context) error) (failed int64, last error) {
 	var sent, bad atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for range 32 {
+	for range loadClients {
 		wg.Go(func() {
 			for sent.Add(1) <= n {
 				if err := send(ctx); err != nil {

@@ -183,10 +183,6 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 			"--client-ca-file="+pki("ca.crt"), "--client-name="+clientName); err != nil {
 			return err
 		}
-		pid := strconv.Itoa(s.children[len(s.children)-1].Process.Pid)
-		if err := os.WriteFile(filepath.Join(s.dir, name+".pid"), []byte(pid+"\n"), 0o600); err != nil {
-			return err
-		}
 	}
 	if err := s.run(webhookBinary, "kubetenant-controller.log", "controller",
 		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace, "--metrics-listen=127.0.0.1:0"); err != nil {
@@ -226,7 +222,7 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 	return files, manifests.Write(dir, "control-plane", files)
 }
 
-// run starts a process whose output goes to a file.
+// run starts a process whose output goes to a file, and its number into another beside it.
 func (s *shape) run(name, logFile string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -251,7 +247,8 @@ func (s *shape) run(name, logFile string, args ...string) error {
 		err := child.Wait()
 		s.ended <- ended{name, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
 	}()
-	return nil
+	pid := filepath.Join(s.dir, strings.TrimSuffix(logFile, ".log")+".pid")
+	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
 }
 
 // lastLine returns what a process said last.
