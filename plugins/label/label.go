@@ -192,9 +192,12 @@ func checkBinding(binding metav1.Object) error {
 
 // tokenRequest returns the request that a server holds in its internal version, or a webhook as it was sent.
 func tokenRequest(obj runtime.Object, o admission.ObjectInterfaces) (*authenticationv1.TokenRequest, error) {
-	if u, ok := obj.(runtime.Unstructured); ok {
+	switch o := obj.(type) {
+	case *authenticationv1.TokenRequest:
+		return o, nil
+	case runtime.Unstructured:
 		request := &authenticationv1.TokenRequest{}
-		return request, runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), request)
+		return request, runtime.DefaultUnstructuredConverter.FromUnstructured(o.UnstructuredContent(), request)
 	}
 	converted, err := admission.ConvertToGVK(obj, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
 	if err != nil {
