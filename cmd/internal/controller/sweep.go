@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/service"
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
@@ -31,7 +33,7 @@ const publishEvery = time.Second
 const fieldManager = "kubetenant-controller"
 
 // Sweep labels what was stored without the webhooks, and tells the service in its ConfigMap which resources
-// are done. The service's webhooks MUST be in place.
+// are done. It begins when the webhooks are in place.
 func Sweep(config *rest.Config, namespace string) Task {
 	return func(ctx context.Context) error {
 		client, err := kubernetes.NewForConfig(config)
@@ -66,6 +68,13 @@ func Sweep(config *rest.Config, namespace string) Task {
 		go scopes.Run(ctx)
 		if !cache.WaitForCacheSync(ctx.Done(), namespaces.Informer().HasSynced, scopes.HasSynced) {
 			return errors.New("the namespaces could not be read")
+		}
+		// What is stored before the webhooks stand would never be seen.
+		if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(ctx context.Context) (bool, error) {
+			_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
+			return err == nil, nil
+		}); err != nil {
+			return nil // ended before they came
 		}
 		go sweep.Run(ctx)
 		return publish(ctx, client, namespace, sweep)
