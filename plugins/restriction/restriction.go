@@ -95,6 +95,9 @@ func withoutFinalizers(obj runtime.Object) (runtime.Object, error) {
 	m.SetFinalizers(nil)
 	labels := maps.Clone(m.GetLabels())
 	delete(labels, tenant.Label)
+	if len(labels) == 0 {
+		labels = nil // as if there were none: an unstructured object tells them apart
+	}
 	m.SetLabels(labels)
 	m.SetManagedFields(nil)
 	m.SetResourceVersion("")

@@ -117,7 +117,8 @@ func hugeBody(t *testing.T, f *faults) {
 	before := residentKiB(t, process.Pid)
 	c := f.client(t)
 	for _, path := range []string{"/authenticate", "/authorize", "/admit/mutate", "/admit/validate"} {
-		body := &zeros{size}
+		body := &zeros{}
+		body.left.Store(size)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+path, body)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +130,7 @@ func hugeBody(t *testing.T, f *faults) {
 				t.Errorf("%s: %d", path, resp.StatusCode)
 			}
 		}
-		if sent := size - body.left; sent > 64<<20 {
+		if sent := size - body.left.Load(); sent > 64<<20 {
 			t.Errorf("%s: took %d bytes", path, sent)
 		}
 	}

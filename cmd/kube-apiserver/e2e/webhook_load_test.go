@@ -155,14 +155,14 @@ func residentKiB(t *testing.T, pid int) int {
 }
 
 // zeros is a body without an end.
-type zeros struct{ left int64 }
+type zeros struct{ left atomic.Int64 }
 
 func (z *zeros) Read(b []byte) (int, error) {
-	if z.left <= 0 {
+	n := min(int64(len(b)), z.left.Load())
+	if n <= 0 {
 		return 0, io.EOF
 	}
-	n := min(int64(len(b)), z.left)
-	z.left -= n
+	z.left.Add(-n)
 	for i := range b[:n] {
 		b[i] = ' '
 	}

@@ -33,6 +33,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
+	"github.com/kubetenant/kubetenant/cmd/internal/service"
 )
 
 // The other binaries that make build puts beside this one.
@@ -48,6 +49,8 @@ const (
 	// startWithin bounds the start of each process, stopWithin the end of all.
 	startWithin = 90 * time.Second
 	stopWithin  = 20 * time.Second
+	// settled is how often, 50 ms apart, the controller must say the same: it tells once a second.
+	settled = 30
 	// tokenLifetime of the service's own tokens, which are made anew at every start.
 	tokenLifetime = 365 * 24 * time.Hour
 )
@@ -162,8 +165,29 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 			return err
 		}
 	}
+	if err := s.awaitSweep(ctx, client); err != nil {
+		return err
+	}
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// awaitSweep waits until the controller has nothing more to tell of older objects.
+func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) error {
+	said, same := "", 0
+	return s.await(ctx, "the sweep", func(ctx context.Context) error {
+		swept, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, service.SweptName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := swept.Data[service.SweptKey]; text != said || text == "{}" {
+			said, same = text, 0
+		}
+		if same++; same < settled {
+			return errors.New("it goes on")
+		}
+		return nil
 	})
 }
 
