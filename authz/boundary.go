@@ -44,7 +44,7 @@ type Options struct {
 	// Stale reports that the caches behind Owners and Scopes are not to be relied on; tenants' callers
 	// are denied meanwhile. Nil: they always are.
 	Stale func() bool
-	// Shadow denies nothing: what would be denied goes to the delegate, and is only recorded. Lists over
+	// Shadow denies nothing but who is Revoked: what else would be denied goes to the delegate, and is only recorded. Lists over
 	// all namespaces are not limited then.
 	Shadow bool
 	// Revoked reports callers that count no longer, where that is not held when they are authenticated.

@@ -101,3 +101,27 @@ func TestUpkeep(t *testing.T) {
 		t.Error("an update without objects passes")
 	}
 }
+
+// TestUpkeepOfUnstructured: behind a webhook objects tell no labels from empty ones; the label that
+// TenantLabel puts on an older object is no change, and one of the spec is.
+func TestUpkeepOfUnstructured(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := func(labels map[string]string, finalizers []string, image string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"image": image}}}
+		u.SetName("d")
+		u.SetLabels(labels)
+		u.SetFinalizers(finalizers)
+		return u
+	}
+	p, labelled := plugin(tenant.System(), nil, a, nil), map[string]string{tenant.Label: "a"}
+	old := object(nil, nil, "x")
+	if err := p.Validate(t.Context(), write("v1", "", admission.Update, object(labelled, []string{"example.com/f"}, "x"), old), nil); err != nil {
+		t.Errorf("a finalizer and the label: %v", err)
+	}
+	if err := p.Validate(t.Context(), write("v1", "", admission.Update, object(labelled, nil, "y"), old), nil); err == nil {
+		t.Error("another spec is upkeep")
+	}
+}

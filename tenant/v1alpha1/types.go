@@ -143,7 +143,7 @@ const (
 
 // Authorization says who is the system tenant's, and what is open to whom.
 type Authorization struct {
-	// mode is Enforce (default) or Shadow, in which nothing is denied and lists are not limited: what
+	// mode is Enforce (default) or Shadow, in which nothing is denied but revoked callers behind a webhook, and lists are not limited: what
 	// would be denied stands in the log, in metrics and in audit events. Authentication and admission
 	// are not affected. For bringing in a cluster that is in use.
 	// +optional
