@@ -164,10 +164,10 @@ func checkOwner(caller tenant.ID, op admission.Operation, was, is map[string]str
 			return errMoved
 		}
 	case has && had && label == old: // a bad label that somebody left: no worse than before
-	case has && !isTenant(label):
-		return errBadLabel
 	case has && op == admission.Create && !caller.IsSystem() && label != caller.String():
 		return errForeignLabel
+	case has && !isTenant(label):
+		return errBadLabel
 	case has && op == admission.Update && !caller.IsSystem():
 		return errGive
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -34,6 +35,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
 	"github.com/kubetenant/kubetenant/cmd/internal/service"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // The other binaries that make build puts beside this one.
@@ -165,11 +167,27 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 			return err
 		}
 	}
+	if err := s.awaitPolicies(ctx, client); err != nil {
+		return err
+	}
 	if err := s.awaitSweep(ctx, client); err != nil {
 		return err
 	}
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// awaitPolicies waits until kube-apiserver holds the policies, the last of which refuses the tenant label
+// outside tenant space, whoever asks. It answers before the webhooks that validate.
+func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
+	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}}}
+	return s.await(ctx, "the policies", func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps(webhookNamespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+			return nil
+		}
+		return fmt.Errorf("a probe was answered: %v", err)
 	})
 }
 
