@@ -2,15 +2,27 @@ package kubetenant
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"regexp"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/plugins/binding"
 	"github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/plugins/placement"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Plugin is one admission plugin of a [Stack].
@@ -26,40 +38,152 @@ func Register(all []Plugin, into *admission.Plugins) {
 	}
 }
 
-// plugins returns the plugins, which follow the stack's generations.
+// plugins returns the plugins in their order, which follow the stack's generations.
 func (s *Stack) plugins(grantors authorizer.Authorizer) []Plugin {
+	configured := func(name string) Plugin { return Plugin{name, following{s, name}} }
 	return []Plugin{
-		{namespace.Name, namespacePlugin{s}},
-		{restriction.Name, restrictionPlugin{s}},
+		configured(namespace.Name),
+		configured(restriction.Name),
+		configured(rolebinding.Name),
 		{grant.Name, grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: grantors})},
+		configured(attribution.Name),
+		configured(binding.Name),
+		configured(placement.Name),                // of what the others put into pods too
 		{label.Name, label.New(s.NamespaceOwner)}, // last, so that it sees what the others changed
 	}
 }
 
-// namespacePlugin is the current generation's.
-type namespacePlugin struct{ stack *Stack }
-
-func (p namespacePlugin) now() namespace.Interface { return p.stack.current.Load().namespace }
-
-func (p namespacePlugin) Handles(op admission.Operation) bool { return p.now().Handles(op) }
-
-func (p namespacePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return p.now().Admit(ctx, a, o)
+// following is the current generation's plugin of a name.
+type following struct {
+	stack *Stack
+	name  string
 }
 
-func (p namespacePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return p.now().Validate(ctx, a, o)
+func (f following) now() admission.Interface { return f.stack.current.Load().plugins[f.name] }
+
+func (f following) Handles(op admission.Operation) bool { return f.now().Handles(op) }
+
+func (f following) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if p, mutates := f.now().(admission.MutationInterface); mutates {
+		return p.Admit(ctx, a, o)
+	}
+	return nil
 }
 
-// restrictionPlugin is the current generation's.
-type restrictionPlugin struct{ stack *Stack }
-
-func (p restrictionPlugin) now() admission.ValidationInterface {
-	return p.stack.current.Load().restriction
+func (f following) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if p, validates := f.now().(admission.ValidationInterface); validates {
+		return p.Validate(ctx, a, o)
+	}
+	return nil
 }
 
-func (p restrictionPlugin) Handles(op admission.Operation) bool { return p.now().Handles(op) }
+// admission builds the plugins that are configured.
+func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFunc, names *tenant.SystemNames) (map[string]admission.Interface, error) {
+	c := &config.Admission
+	kinds := workloadKinds(c.Workloads)
+	owner := plugins.OwnerFunc(b.owners.Certain)
+	user, err := workloadUser(&c.Attribution.WorkloadUser, names)
+	if err != nil {
+		return nil, err
+	}
+	governed := map[schema.GroupKind]bool{}
+	for _, k := range c.Binding.Kinds {
+		governed[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
+	}
+	metadata, objects := b.MakerMetadata, b.MakerObjects
+	if metadata == nil || objects == nil {
+		none := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
+			return nil, nil
+		}
+		metadata, objects = none, none
+	}
+	recorded := []string(nil)
+	if *c.Attribution.Creator.Enabled {
+		recorded = []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
+	}
+	return map[string]admission.Interface{
+		restriction.Name: restriction.New(restriction.Options{
+			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: b.owners.Of}),
+		namespace.Name: namespace.New(namespace.Options{
+			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
+			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recorded}),
+		rolebinding.Name: rolebinding.New(rolebinding.Options{
+			Subject: subject, Owner: owner, Names: names, QualifiedNames: config.Authentication.QualifyNames,
+			ForbidExternalIPs: c.RoleBinding.ServiceExternalIPs == v1alpha1.PermissionForbid,
+			ForbidVolumeNames: c.RoleBinding.ClaimVolumeName == v1alpha1.PermissionForbid}),
+		attribution.Name: attribution.New(attribution.Options{
+			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
+		binding.Name: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
+		placement.Name: placement.New(placement.Options{
+			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user.Scheduling), DefaultPriority: b.DefaultPriority}),
+	}, nil
+}
 
-func (p restrictionPlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return p.now().Validate(ctx, a, o)
+func workloadKinds(configured []v1alpha1.WorkloadKind) workload.Kinds {
+	others := map[schema.GroupKind][]string{}
+	for _, k := range configured {
+		kind := schema.GroupKind{Group: k.Group, Kind: k.Kind}
+		others[kind] = append(others[kind], k.Paths...)
+	}
+	return workload.New(others)
+}
+
+func workloadUser(c *v1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribution.WorkloadUser, error) {
+	out := &attribution.WorkloadUser{Off: !*c.Enabled, BypassAuth: c.BypassAuth, TrustControllers: *c.TrustControllers, Names: names}
+	for _, list := range []struct {
+		from []string
+		to   *[]*regexp.Regexp
+	}{{c.SystemUsers, &out.SystemUsers}, {c.ExternalUsers, &out.ExternalUsers}, {c.ExternalGroups, &out.ExternalGroups}} {
+		for _, text := range list.from {
+			pattern, err := attribution.Pattern(text)
+			if err != nil {
+				return nil, fmt.Errorf("pattern %q: %w", text, err)
+			}
+			*list.to = append(*list.to, pattern)
+		}
+	}
+	if s := c.Scheduling; s != nil {
+		out.Scheduling = &attribution.Scheduling{SchedulerName: s.SchedulerName, Queue: s.Queue}
+	}
+	return out, nil
+}
+
+// placementSpaces returns what holds for each tenant.
+func placementSpaces(c *v1alpha1.Placement, scheduling *attribution.Scheduling) func(tenant.ID) *placement.Space {
+	scheduler := ""
+	if scheduling != nil {
+		scheduler = scheduling.SchedulerName // it is put into pods, so it is allowed
+	}
+	others := placementSpace(scheduler, &c.PlacementRules)
+	own := map[string]*placement.Space{}
+	for i := range c.Tenants {
+		for _, name := range c.Tenants[i].Tenants {
+			own[name] = placementSpace(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
+		}
+	}
+	return func(id tenant.ID) *placement.Space {
+		if space, has := own[id.String()]; has {
+			return space
+		}
+		return others
+	}
+}
+
+// placementSpace is what rules say, the later in place of the earlier.
+func placementSpace(scheduler string, rules ...*v1alpha1.PlacementRules) *placement.Space {
+	policies := map[v1alpha1.PlacementPolicy]placement.Policy{
+		v1alpha1.PlacementForbid: placement.Forbid, v1alpha1.PlacementAllowListed: placement.AllowListed, v1alpha1.PlacementIgnore: placement.Ignore}
+	space := &placement.Space{Rules: placement.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
+	for _, r := range rules {
+		for name, rule := range r.Fields() {
+			space.Rules[name] = placement.Rule{Policy: policies[rule.Policy], Allowed: rule.Allowed}
+		}
+		if d := r.Defaults; d != nil {
+			space.Defaults = placement.Defaults{NodeSelector: d.NodeSelector, Tolerations: d.Tolerations, SchedulerName: d.SchedulerName}
+			if d.SchedulerName == "" {
+				space.Defaults.SchedulerName = scheduler
+			}
+		}
+	}
+	return space
 }

@@ -22,8 +22,6 @@ import (
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
-	"github.com/kubetenant/kubetenant/plugins/namespace"
-	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -32,10 +30,9 @@ import (
 type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
-	olderPaths    bool // /api/v1/tenants/<id>/... is read
-	restriction   admission.ValidationInterface
-	namespace     namespace.Interface
-	clientCAs     []func() []byte // of the x509 sources
+	olderPaths    bool                           // /api/v1/tenants/<id>/... is read
+	plugins       map[string]admission.Interface // those that are configured
+	clientCAs     []func() []byte                // of the x509 sources
 	issuers       oidc.Clients
 	compiler      func() authenticationcel.Compiler // for the issuers' claims
 	stop          context.CancelFunc
@@ -149,12 +146,12 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 		return nil, utilerrors.NewAggregate(problems)
 	}
 	g.authenticator = authn.New(chain)
-	r, n := config.Admission.Restriction, config.Admission.Namespace
-	g.restriction = restriction.New(restriction.Options{
-		Resources: groupResources(r.Resources), ExemptSystem: r.ExemptSystem, Subject: subject, Owner: b.owners.Of})
-	g.namespace = namespace.New(namespace.Options{
-		Subject: subject, PrefixRequired: n.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: n.PodSecurity,
-		AllowedLabels: n.AllowedLabels, AllowedAnnotations: n.AllowedAnnotations})
+	if g.plugins, err = b.admission(config, subject, names); err != nil {
+		return nil, err
+	}
+	for _, text := range config.Warnings() {
+		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)
+	}
 	return g, nil
 }
 

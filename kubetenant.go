@@ -35,6 +35,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -88,6 +89,12 @@ type Cluster struct {
 	// [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
 	Labelled func(schema.GroupResource, tenant.ID) bool
 
+	// MakerMetadata and MakerObjects return the objects from which controllers make others, as [Makers]
+	// do: the first at least their metadata, and without the network where it can. Nil knows none: what
+	// controllers make is theirs alone.
+	MakerMetadata, MakerObjects plugins.ObjectFunc
+	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
+	DefaultPriority func(name string) bool
 	// Register registers metrics, as legacyregistry.Register does. Nil for none.
 	Register func(metrics.Registerable) error
 	// Now is the clock; nil means time.Now.

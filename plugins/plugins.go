@@ -7,7 +7,11 @@ package plugins
 
 import (
 	"context"
+	"errors"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -22,8 +26,63 @@ type SubjectFunc func(context.Context, user.Info) (tenant.ID, error)
 // request MUST be refused.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
+// ObjectFunc returns an object that is stored, as a controller's ownerReference names it, nil where
+// there is none. An error means that it is not known: the request MUST be refused. The object may be
+// of its version, unstructured, or where the function says so a [metav1.PartialObjectMetadata], and
+// MUST NOT be changed.
+type ObjectFunc func(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
+
 // IsSystem reports whether u is known to be the system tenant's.
 func (subject SubjectFunc) IsSystem(ctx context.Context, u user.Info) bool {
 	id, err := subject(ctx, u)
 	return err == nil && id.IsSystem()
+}
+
+// Interface is both halves of a plugin that mutates.
+type Interface interface {
+	admission.MutationInterface
+	admission.ValidationInterface
+}
+
+// virtual are the kinds whose objects are not stored as they are sent. Kinds of the groups
+// authentication.k8s.io and authorization.k8s.io are never stored.
+var virtual = map[schema.GroupKind]bool{
+	{Kind: "Binding"}:                     true,
+	{Group: "autoscaling", Kind: "Scale"}: true,
+	{Group: "policy", Kind: "Eviction"}:   true,
+}
+
+// IsVirtual reports whether the object of a write is not stored as it is sent: what is put into it
+// would go nowhere.
+func IsVirtual(a admission.Attributes) bool {
+	kind := a.GetKind().GroupKind()
+	return virtual[kind] || kind.Group == "authentication.k8s.io" || kind.Group == "authorization.k8s.io"
+}
+
+// ErrObject says that a write's object is not of the kind that the write names.
+var ErrObject = errors.New("no object of that kind")
+
+// Versioned returns an object as T, the type of kind: a server's internal object is converted, an
+// unstructured one decoded. The result may be obj itself and MUST NOT be changed.
+func Versioned[T any](obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) (*T, error) {
+	switch obj := obj.(type) {
+	case nil:
+		return nil, ErrObject
+	case runtime.Unstructured:
+		out := new(T)
+		return out, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.UnstructuredContent(), out)
+	default:
+		if is, ok := any(obj).(*T); ok {
+			return is, nil
+		}
+		converted, err := admission.ConvertToGVK(obj, kind, o)
+		if err != nil {
+			return nil, err
+		}
+		out, ok := any(converted).(*T)
+		if !ok {
+			return nil, ErrObject
+		}
+		return out, nil
+	}
 }

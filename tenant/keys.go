@@ -33,6 +33,20 @@ const (
 	// YuniKorn, admission controller, 1.7).
 	WorkloadUserAnnotation = "yunikorn.apache.org/user.info"
 
+	// CreatorAnnotation says who created an object: compact JSON, written by the server alone.
+	CreatorAnnotation = Domain + "/creator"
+
+	// OnBehalfOfAnnotation says of what a controller made for whom it did: the creator of the object
+	// that the controller made it from.
+	OnBehalfOfAnnotation = Domain + "/on-behalf-of"
+
+	// IdentityAnnotation says with whose rights a controller acts on an object, see [Identity].
+	IdentityAnnotation = Domain + "/identity"
+
+	// TakeIdentityAnnotation set to "true" by a caller of the system tenant makes its own identity the
+	// object's. It is used up by that.
+	TakeIdentityAnnotation = Domain + "/take-identity"
+
 	// GroupPrefix begins the group that holds all callers of one tenant, see [ID.Group].
 	GroupPrefix = "tenant:"
 )

@@ -53,15 +53,9 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 }
 
-// Interface is both halves of the plugin.
-type Interface interface {
-	admission.MutationInterface
-	admission.ValidationInterface
-}
-
 // New returns the plugin. Whoever writes the spec of a grant becomes its grantor, with the tenant that
 // owns the namespace then, and must be allowed all that it grants.
-func New(o Options) Interface {
+func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -64,7 +65,7 @@ func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) adm
 }
 
 // plugin is one whose authorizer allows those named, and fails for "away".
-func plugin(allowed ...string) grant.Interface {
+func plugin(allowed ...string) plugins.Interface {
 	return grant.New(grant.Options{Subject: subject, Owner: owner, Read: read,
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			for _, name := range allowed {

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -33,12 +32,6 @@ var (
 	errNoObject  = errors.New("no object with metadata")
 )
 
-// Interface is both halves of the plugin.
-type Interface interface {
-	admission.MutationInterface
-	admission.ValidationInterface
-}
-
 // New returns the plugin. It governs every create and update of what is stored, custom resources and
 // subresources that store the same object included; Namespaces are TenantNamespace's. A label that
 // an update leaves out is put back, one that was wrong already and is left alone is mended, and
@@ -47,26 +40,13 @@ type Interface interface {
 // What is not stored is not labelled. Of that, a Binding may not carry what would be copied onto its
 // Pod, and a TokenRequest in tenant space may be bound to a Pod or a Secret only: a token bound to a
 // Node takes on the Node's rights.
-func New(owner plugins.OwnerFunc) Interface {
+func New(owner plugins.OwnerFunc) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), owner}
 }
 
 type plugin struct {
 	*admission.Handler
 	owner plugins.OwnerFunc
-}
-
-// virtual are the kinds whose objects are not stored as they are sent.
-var virtual = map[schema.GroupKind]bool{
-	{Kind: "Binding"}: true,
-	{Group: "authentication.k8s.io", Kind: "TokenRequest"}:            true,
-	{Group: "authorization.k8s.io", Kind: "LocalSubjectAccessReview"}: true,
-	{Group: "autoscaling", Kind: "Scale"}:                             true,
-	{Group: "policy", Kind: "Eviction"}:                               true,
-}
-
-func isVirtual(a admission.Attributes) bool {
-	return virtual[a.GetKind().GroupKind()]
 }
 
 func isNamespace(a admission.Attributes) bool {
@@ -87,7 +67,7 @@ func (p *plugin) want(ctx context.Context, a admission.Attributes) (string, erro
 
 // Admit implements [admission.MutationInterface].
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if isNamespace(a) || isVirtual(a) {
+	if isNamespace(a) || plugins.IsVirtual(a) {
 		return nil
 	}
 	is, err := meta.Accessor(a.GetObject())
@@ -153,9 +133,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	switch kind := a.GetKind().GroupKind(); {
 	case kind == schema.GroupKind{Kind: "Binding"}:
 		err = checkBinding(is)
-	case a.GetSubresource() == "token" && isVirtual(a):
+	case a.GetSubresource() == "token" && plugins.IsVirtual(a):
 		err = p.checkTokenRequest(ctx, a, o)
-	case isVirtual(a):
+	case plugins.IsVirtual(a):
 	case a.GetSubresource() != "" && p.isUnchanged(a, label, has):
 		// Many subresources take the metadata from what is stored, after Admit: custom resources'
 		// and Deployments' status. What is wrong there the sweep mends.
@@ -190,33 +170,13 @@ func checkBinding(binding metav1.Object) error {
 	return nil
 }
 
-// tokenRequest returns the request that a server holds in its internal version, or a webhook as it was sent.
-func tokenRequest(obj runtime.Object, o admission.ObjectInterfaces) (*authenticationv1.TokenRequest, error) {
-	switch o := obj.(type) {
-	case *authenticationv1.TokenRequest:
-		return o, nil
-	case runtime.Unstructured:
-		request := &authenticationv1.TokenRequest{}
-		return request, runtime.DefaultUnstructuredConverter.FromUnstructured(o.UnstructuredContent(), request)
-	}
-	converted, err := admission.ConvertToGVK(obj, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
-	if err != nil {
-		return nil, err
-	}
-	request, ok := converted.(*authenticationv1.TokenRequest)
-	if !ok {
-		return nil, errNoObject
-	}
-	return request, nil
-}
-
 // checkTokenRequest holds what a service account's token in tenant space may be bound to.
 func (p *plugin) checkTokenRequest(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	owner, err := p.owner(ctx, a.GetNamespace())
 	if err != nil || owner.IsSystem() {
 		return err
 	}
-	request, err := tokenRequest(a.GetObject(), o)
+	request, err := plugins.Versioned[authenticationv1.TokenRequest](a.GetObject(), authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
 	if err != nil {
 		return err
 	}

@@ -56,17 +56,13 @@ type Options struct {
 	// AllowedLabels and AllowedAnnotations are the keys with a domain, or "domain/*", that tenants
 	// may set. Keys without a domain are allowed always.
 	AllowedLabels, AllowedAnnotations []string
-}
-
-// Interface is both halves of the plugin.
-type Interface interface {
-	admission.MutationInterface
-	admission.ValidationInterface
+	// Recorded are annotations that another plugin writes and protects.
+	Recorded []string
 }
 
 // New returns the plugin. It governs every write of a Namespace, its subresources included: status
 // and finalize store labels too.
-func New(o Options) Interface {
+func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
 
@@ -192,7 +188,7 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), p.AllowedLabels, own); err != nil {
 		return err
 	}
-	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.AllowedAnnotations, nil)
+	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), slices.Concat(p.AllowedAnnotations, p.Recorded), nil)
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {

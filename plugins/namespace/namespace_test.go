@@ -11,11 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-func plugin(id tenant.ID, err error) namespace.Interface {
+func plugin(id tenant.ID, err error) plugins.Interface {
 	return namespace.New(namespace.Options{PrefixRequired: true, PodSecurity: "baseline",
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, err }})
 }
@@ -26,7 +27,7 @@ func write(op admission.Operation, obj, old runtime.Object) admission.Attributes
 }
 
 func TestAnUnknownCallerIsRefused(t *testing.T) {
-	for name, p := range map[string]namespace.Interface{
+	for name, p := range map[string]plugins.Interface{
 		"unbound":     plugin(tenant.ID{}, tenant.ErrUnbound),
 		"not known":   plugin(tenant.System(), errors.New("away")),
 		"zero tenant": plugin(tenant.ID{}, nil),

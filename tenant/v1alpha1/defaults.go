@@ -45,7 +45,27 @@ func Default(s *Settings) {
 	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation)
 	defaultText(&s.Admission.Namespace.NamespacePrefix, NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
+	defaultAdmission(&s.Admission)
 	defaultService(&s.Service)
+}
+
+func defaultAdmission(a *Admission) {
+	defaultPlacement(&a.Placement.PlacementRules)
+	for i := range a.Placement.Tenants {
+		defaultPlacement(&a.Placement.Tenants[i].PlacementRules)
+	}
+	w := &a.Attribution.WorkloadUser
+	defaultValue(&a.Attribution.Creator.Enabled, true)
+	defaultValue(&w.Enabled, true)
+	defaultValue(&w.TrustControllers, true)
+	// k8s.io/kubernetes cmd/kube-controller-manager, v1.37.1: those that create pods or what does.
+	defaultList(&w.SystemUsers, user.KubeControllerManager,
+		`system:serviceaccount:kube-system:(cronjob|daemon-set|deployment|job|replicaset|replication|statefulset)-controller`)
+	if w.Scheduling != nil {
+		defaultText(&w.Scheduling.SchedulerName, "yunikorn")
+	}
+	defaultText(&a.RoleBinding.ServiceExternalIPs, PermissionAllow)
+	defaultText(&a.RoleBinding.ClaimVolumeName, PermissionAllow)
 }
 
 func defaultService(s *Service) {

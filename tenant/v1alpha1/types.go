@@ -296,6 +296,22 @@ type Admission struct {
 	// namespace configures TenantNamespace.
 	// +optional
 	Namespace Namespace `json:"namespace,omitempty"`
+	// workloads are the kinds, besides the built-in ones, whose objects hold templates of pods:
+	// TenantPlacement and TenantAttribution look there too.
+	// +optional
+	Workloads []WorkloadKind `json:"workloads,omitempty"`
+	// placement configures TenantPlacement.
+	// +optional
+	Placement Placement `json:"placement,omitempty"`
+	// attribution configures TenantAttribution.
+	// +optional
+	Attribution Attribution `json:"attribution,omitempty"`
+	// binding configures TenantBinding.
+	// +optional
+	Binding Binding `json:"binding,omitempty"`
+	// roleBinding configures TenantRoleBinding.
+	// +optional
+	RoleBinding RoleBinding `json:"roleBinding,omitempty"`
 }
 
 // Restriction configures TenantRestriction, which keeps resources out of tenant space.

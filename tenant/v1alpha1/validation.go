@@ -185,21 +185,6 @@ func validateObjectVerb(r ObjectVerb, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
-	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
-	ns := path.Child("namespace")
-	if p := a.Namespace.NamespacePrefix; p != NamespacePrefixRequired && p != NamespacePrefixNone {
-		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
-			[]NamespacePrefix{NamespacePrefixRequired, NamespacePrefixNone}))
-	}
-	levels := []string{"privileged", "baseline", "restricted"}
-	if !slices.Contains(levels, a.Namespace.PodSecurity) {
-		errs = append(errs, field.NotSupported(ns.Child("podSecurity"), a.Namespace.PodSecurity, levels))
-	}
-	errs = append(errs, validateKeys(a.Namespace.AllowedLabels, ns.Child("allowedLabels"))...)
-	return append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
-}
-
 // validateKeys holds the allow-lists of metadata keys: a qualified name or "domain/*", and none
 // that would open what the plugin guards.
 func validateKeys(keys []string, path *field.Path) field.ErrorList {

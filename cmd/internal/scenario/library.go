@@ -69,15 +69,18 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy-client"},
 	}
 	cluster := kubetenant.Cluster{
-		Authenticator: frontproxy.New(header), // all that a server's own chain has for a scenario
-		APIAudiences:  authenticator.Audiences{Audience},
-		RequestHeader: header,
-		Namespaces:    namespaces,
-		TokenObjects:  bindings,
-		CustomScope:   scopes,
-		Labelled:      func(schema.GroupResource, tenant.ID) bool { return true },
-		Authorizer:    authorizer.AuthorizerFunc(s.delegate),
-		Now:           w.Now(),
+		Authenticator:   frontproxy.New(header), // all that a server's own chain has for a scenario
+		APIAudiences:    authenticator.Audiences{Audience},
+		RequestHeader:   header,
+		Namespaces:      namespaces,
+		TokenObjects:    bindings,
+		CustomScope:     scopes,
+		Labelled:        func(schema.GroupResource, tenant.ID) bool { return true },
+		Authorizer:      authorizer.AuthorizerFunc(s.delegate),
+		MakerMetadata:   bindings.find,
+		MakerObjects:    bindings.find,
+		DefaultPriority: bindings.isDefaultPriority,
+		Now:             w.Now(),
 	}
 	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
 		if cluster.RBAC, err = rbacOf(w.Scenario); err != nil {

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -62,6 +65,21 @@ func (o objects) GetSecret(_ context.Context, namespace, name string) (*corev1.S
 
 func (o objects) GetNode(_ context.Context, name string) (*corev1.Node, error) {
 	return get(o, "Node", "", name, func(n *corev1.Node) *metav1.ObjectMeta { return &n.ObjectMeta })
+}
+
+// find is a [plugins.ObjectFunc].
+func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	raw, found := o[[3]string{kind.Kind, namespace, name}]
+	if !found {
+		return nil, nil
+	}
+	return decode(&runtime.RawExtension{Raw: raw})
+}
+
+// isDefaultPriority reports whether a PriorityClass is the cluster's default.
+func (o objects) isDefaultPriority(name string) bool {
+	class, err := get(o, "PriorityClass", "", name, func(c *schedulingv1.PriorityClass) *metav1.ObjectMeta { return &c.ObjectMeta })
+	return err == nil && class.GlobalDefault
 }
 
 // uid is World.UID.

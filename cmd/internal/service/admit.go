@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/kubetenant/kubetenant"
@@ -88,8 +89,8 @@ func mutate(plugins []kubetenant.Plugin) answerer {
 		if object, ok := a.GetObject().(*unstructured.Unstructured); ok {
 			came = object.DeepCopy()
 		}
-		ctx := withUID(r.Context(), string(in.Request.UID))
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
+		ctx := warning.WithWarningRecorder(withUID(r.Context(), string(in.Request.UID)), (*warnings)(out))
 		for _, p := range plugins {
 			mutator, ok := p.Interface.(admission.MutationInterface)
 			if !ok || !mutator.Handles(a.GetOperation()) {
@@ -165,8 +166,8 @@ func validate(plugins []kubetenant.Plugin) answerer {
 		if err != nil {
 			return nil, err
 		}
-		ctx := withUID(r.Context(), string(in.Request.UID))
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
+		ctx := warning.WithWarningRecorder(withUID(r.Context(), string(in.Request.UID)), (*warnings)(out))
 		for _, p := range plugins {
 			validator, ok := p.Interface.(admission.ValidationInterface)
 			if !ok || !validator.Handles(a.GetOperation()) {
@@ -180,6 +181,12 @@ func validate(plugins []kubetenant.Plugin) answerer {
 		return &admissionAnswer{in.TypeMeta, out}, nil
 	}
 }
+
+// warnings are those of an answer.
+type warnings admissionv1.AdmissionResponse
+
+// AddWarning implements [warning.Recorder].
+func (w *warnings) AddWarning(_, text string) { w.Warnings = append(w.Warnings, text) }
 
 // refuse answers with the status of err.
 func refuse(out *admissionv1.AdmissionResponse, err error) {

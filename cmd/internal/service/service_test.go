@@ -49,7 +49,8 @@ func newWorld(t testing.TB) *world {
 	}
 	write("tokens.csv", token+",alice,u1,dev,,a\n")
 	config := write("tenancy.yaml", `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration,
-authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}}`)
+authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]},
+admission: {attribution: {creator: {enabled: false}}}}`)
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, label := range map[string]string{"a--web": "a", "b--web": "b"} {
 		if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}); err != nil {

@@ -19,10 +19,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
@@ -39,6 +42,7 @@ type State struct {
 	factory    informers.SharedInformerFactory
 	namespaces cache.SharedIndexInformer
 	scopes     *kubetenant.CustomScopes
+	makers     *kubetenant.Makers
 	swept      *sweptFile
 	grants     bool
 	synced     map[string]func() bool
@@ -75,6 +79,13 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	if s.scopes, err = kubetenant.NewCustomScopes(objects); err != nil {
 		return nil, err
 	}
+	partial, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	if s.makers, err = kubetenant.NewMakers(partial, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))); err != nil {
+		return nil, err
+	}
 	s.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	s.namespaces = s.factory.Core().V1().Namespaces().Informer()
 	s.swept = followSwept(client, namespace)
@@ -86,8 +97,13 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		Client:       client,
 		CustomScope:  s.scopes.Of,
 		Labelled:     s.swept.done,
-		Stale:        func() bool { return !s.current.Load() },
-		Register:     register,
+
+		MakerMetadata:   s.makers.Metadata,
+		MakerObjects:    s.makers.Object,
+		DefaultPriority: kubetenant.DefaultPriority(s.factory.Scheduling().V1().PriorityClasses().Lister()),
+
+		Stale:    func() bool { return !s.current.Load() },
+		Register: register,
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
@@ -163,6 +179,7 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	}
 	s.factory.StartWithContext(ctx)
 	go s.scopes.Run(ctx)
+	go s.makers.Run(ctx)
 	go s.swept.informer.RunWithContext(ctx)
 	if s.grants {
 		s.synced["grants"] = stack.Grants.HasSynced

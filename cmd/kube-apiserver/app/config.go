@@ -18,11 +18,13 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -126,6 +128,10 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	var stack *kubetenant.Stack
+	makers, err := newMakers(generic.LoopbackClientConfig, client, unstructured)
+	if err != nil {
+		return nil, err
+	}
 	sweep, err := newSweep(generic.LoopbackClientConfig, client, scopes, func(ctx context.Context, namespace string) (tenant.ID, error) {
 		return stack.NamespaceOwner(ctx, namespace)
 	})
@@ -149,7 +155,11 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		Client:       client,
 		CustomScope:  scopes.Of,
 		Labelled:     sweep.Done,
-		Register:     legacyregistry.Register,
+
+		MakerMetadata:   makers.Metadata,
+		MakerObjects:    makers.Object,
+		DefaultPriority: kubetenant.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
+		Register:        legacyregistry.Register,
 	})
 	if err != nil {
 		return nil, err
@@ -180,6 +190,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	}
 	if err := generic.AddPostStartHook("kubetenant-custom-scopes", func(h genericapiserver.PostStartHookContext) error {
 		go scopes.Run(h)
+		go makers.Run(h)
 		go func() {
 			// Both act on what the informers say: that must be all.
 			if cache.WaitForCacheSync(h.Done(), synced...) {
@@ -226,11 +237,25 @@ func runGrants(ctx context.Context, grants *kubetenant.Grants) {
 	}
 }
 
+// metadataClient returns a client for the metadata of custom resources too, which has no protobuf form.
+func metadataClient(loopback *rest.Config) (metadata.Interface, error) {
+	config := rest.CopyConfig(loopback)
+	config.ContentType = ""
+	return metadata.NewForConfig(config)
+}
+
+// newMakers returns what admission knows of the objects from which controllers make others.
+func newMakers(loopback *rest.Config, client kubernetes.Interface, live dynamic.Interface) (*kubetenant.Makers, error) {
+	objects, err := metadataClient(loopback)
+	if err != nil {
+		return nil, err
+	}
+	return kubetenant.NewMakers(objects, live, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())))
+}
+
 // newSweep returns the sweep over what this server stores itself.
 func newSweep(loopback *rest.Config, client kubernetes.Interface, scopes *kubetenant.CustomScopes, owner plugins.OwnerFunc) (*label.Sweep, error) {
-	config := rest.CopyConfig(loopback)
-	config.ContentType = "" // metadata of custom resources has no protobuf form
-	objects, err := metadata.NewForConfig(config)
+	objects, err := metadataClient(loopback)
 	if err != nil {
 		return nil, err
 	}

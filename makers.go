@@ -1,0 +1,145 @@
+package kubetenant
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// makerResources are the built-in kinds whose controllers make objects from templates.
+var makerResources = map[schema.GroupKind]schema.GroupVersionResource{
+	{Kind: "ReplicationController"}:      corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+	{Group: "apps", Kind: "DaemonSet"}:   appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+	{Group: "apps", Kind: "Deployment"}:  appsv1.SchemeGroupVersion.WithResource("deployments"),
+	{Group: "apps", Kind: "ReplicaSet"}:  appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	{Group: "apps", Kind: "StatefulSet"}: appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	{Group: "batch", Kind: "CronJob"}:    batchv1.SchemeGroupVersion.WithResource("cronjobs"),
+	{Group: "batch", Kind: "Job"}:        batchv1.SchemeGroupVersion.WithResource("jobs"),
+}
+
+// MakerResources are the built-in resources that [Makers] list and watch.
+func MakerResources() []schema.GroupVersionResource {
+	out := make([]schema.GroupVersionResource, 0, len(makerResources))
+	for _, r := range makerResources {
+		out = append(out, r)
+	}
+	return out
+}
+
+// Makers know the objects from which controllers make others, for admission: the metadata of the
+// built-in kinds from a cache, everything else by a live look.
+type Makers struct {
+	informers map[schema.GroupKind]cache.SharedIndexInformer
+	live      dynamic.Interface
+	mapper    meta.ResettableRESTMapper
+}
+
+// NewMakers returns the makers that the clients see while [Makers.Run] runs. mapper is for other kinds
+// than the built-in ones.
+func NewMakers(objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper) (*Makers, error) {
+	m := &Makers{map[schema.GroupKind]cache.SharedIndexInformer{}, live, mapper}
+	factory := metadatainformer.NewSharedInformerFactory(objects, 0)
+	for kind, resource := range makerResources {
+		informer := factory.ForResource(resource).Informer()
+		if err := informer.SetTransform(attributed); err != nil {
+			return nil, err
+		}
+		m.informers[kind] = informer
+	}
+	return m, nil
+}
+
+// attributed keeps of an object what admission asks for.
+func attributed(obj any) (any, error) {
+	o, is := obj.(*metav1.PartialObjectMetadata)
+	if !is {
+		return obj, nil // a tombstone
+	}
+	slim := &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
+	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
+		if value, has := o.Annotations[key]; has {
+			plugins.SetAnnotation(slim, key, &value)
+		}
+	}
+	return slim, nil
+}
+
+// Run follows the built-in kinds until ctx ends. Once per Makers.
+func (m *Makers) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, informer := range m.informers {
+		all.Go(func() { informer.RunWithContext(ctx) })
+	}
+	all.Wait()
+}
+
+// Metadata is a [plugins.ObjectFunc] that returns the metadata of built-in kinds only.
+func (m *Makers) Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	if informer, known := m.informers[kind.GroupKind()]; known {
+		obj, found, err := informer.GetStore().GetByKey(namespace + "/" + name)
+		if object, is := obj.(runtime.Object); err == nil && found && is {
+			return object, nil
+		}
+	}
+	return m.Object(ctx, kind, namespace, name) // it may be new
+}
+
+// Object is a [plugins.ObjectFunc] that looks at the server.
+func (m *Makers) Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	resource, known := makerResources[kind.GroupKind()]
+	if !known {
+		mapping, err := m.mapping(kind)
+		if err != nil || mapping == nil || mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+			return nil, err
+		}
+		resource = mapping.Resource
+	}
+	object, err := m.live.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err // not a nil object in an interface
+	}
+	return object, nil
+}
+
+// mapping returns nil for a kind that the server does not know.
+func (m *Makers) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	mapping, err := m.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) { // it may be new
+		m.mapper.Reset()
+		mapping, err = m.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	}
+	var unknown *meta.NoKindMatchError
+	if errors.As(err, &unknown) {
+		return nil, nil
+	}
+	return mapping, err
+}
+
+// DefaultPriority returns whether a PriorityClass is the one of pods that name none.
+func DefaultPriority(classes schedulinglisters.PriorityClassLister) func(name string) bool {
+	return func(name string) bool {
+		class, err := classes.Get(name)
+		return err == nil && class.GlobalDefault
+	}
+}

@@ -1,0 +1,82 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+)
+
+// Stored returns the metadata of the object that a write stores, and on an update that of the object
+// before; is is nil where nothing is stored as it is sent.
+func Stored(a admission.Attributes) (was, is metav1.Object, err error) {
+	if IsVirtual(a) || a.GetOperation() == admission.Create && a.GetSubresource() != "" {
+		return nil, nil, nil
+	}
+	if is, err = meta.Accessor(a.GetObject()); err != nil {
+		return nil, nil, ErrObject
+	}
+	if a.GetOperation() == admission.Update {
+		if was, err = meta.Accessor(a.GetOldObject()); err != nil {
+			return nil, nil, ErrObject
+		}
+	}
+	return was, is, nil
+}
+
+// SetAnnotation sets an annotation, or takes it away where value is nil, in a copy of the object's
+// own map, which may be shared.
+func SetAnnotation(object metav1.Object, key string, value *string) {
+	old, had := object.GetAnnotations()[key]
+	if value == nil && !had || value != nil && had && old == *value {
+		return
+	}
+	annotations := make(map[string]string, len(object.GetAnnotations())+1)
+	for k, v := range object.GetAnnotations() {
+		annotations[k] = v
+	}
+	delete(annotations, key)
+	if value != nil {
+		annotations[key] = *value
+	}
+	if len(annotations) == 0 {
+		annotations = nil
+	}
+	object.SetAnnotations(annotations)
+}
+
+// Keep puts annotations of an update back as they were, with a warning to whoever changed one.
+func Keep(ctx context.Context, was, is metav1.Object, keys ...string) {
+	for _, key := range keys {
+		old, had := was.GetAnnotations()[key]
+		now, has := is.GetAnnotations()[key]
+		switch {
+		case had && !has:
+			SetAnnotation(is, key, &old)
+		case had && now != old:
+			SetAnnotation(is, key, &old)
+			warnKept(ctx, key)
+		case !had && has:
+			SetAnnotation(is, key, nil)
+			warnKept(ctx, key)
+		}
+	}
+}
+
+func warnKept(ctx context.Context, key string) {
+	warning.AddWarning(ctx, "", "the annotation "+key+" is the server's own and stays as it was")
+}
+
+// Kept returns an error where an update does not leave the annotations as they were.
+func Kept(was, is metav1.Object, keys ...string) error {
+	for _, key := range keys {
+		old, had := was.GetAnnotations()[key]
+		if now, has := is.GetAnnotations()[key]; had != has || now != old {
+			return fmt.Errorf("the annotation %s never changes", key)
+		}
+	}
+	return nil
+}

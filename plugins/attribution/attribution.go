@@ -1,0 +1,107 @@
+// Package attribution records who asked for what: the creator on every object, and the user on pods
+// and their templates, for schedulers that account by user (Apache YuniKorn).
+//
+// Both are written by the plugin alone, whatever a client sends; what a controller makes takes them
+// from the object that it is made from, so that the chain Deployment, ReplicaSet, Pod tells the human.
+package attribution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+)
+
+// Name of the plugin.
+const Name = "TenantAttribution"
+
+// Options configure the plugin. Subject, Owner, Kinds, Metadata and Objects are required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	Owner   plugins.OwnerFunc
+	Kinds   workload.Kinds
+	// Metadata returns the metadata at least of what ownerReferences name. It should not need the
+	// network.
+	Metadata plugins.ObjectFunc
+	// Objects returns all of it.
+	Objects plugins.ObjectFunc
+	// Creator records the creator.
+	Creator bool
+	// WorkloadUser is the other face.
+	WorkloadUser WorkloadUser
+}
+
+// New returns the plugin. It governs every write of what is stored, subresources included.
+func New(o Options) plugins.Interface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+// Admit implements [admission.MutationInterface].
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	was, is, err := plugins.Stored(a)
+	if err == nil && is != nil && p.Creator {
+		err = p.record(ctx, a, was, is)
+	}
+	if err == nil && is != nil {
+		err = p.stamp(ctx, a, is, o)
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	was, is, err := plugins.Stored(a)
+	if err == nil && is != nil && p.Creator {
+		err = p.checkCreator(ctx, a, was, is)
+	}
+	if err == nil && is != nil {
+		err = p.checkUser(ctx, a, is, o)
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+var errOwner = errors.New("the object's owner cannot be looked up")
+
+// maker returns what a new object is made from: what its controller ownerReference names in its own
+// namespace, nil where that does not exist (any more) or is of a kind that describes no pods.
+func (p *plugin) maker(ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, is metav1.Object) (runtime.Object, schema.GroupVersionKind, error) {
+	ref := metav1.GetControllerOfNoCopy(is)
+	if ref == nil {
+		return nil, schema.GroupVersionKind{}, nil
+	}
+	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	if _, makes := p.Kinds[kind.GroupKind()]; !makes {
+		return nil, kind, nil
+	}
+	owner, err := find(ctx, kind, a.GetNamespace(), ref.Name)
+	if err != nil {
+		return nil, kind, fmt.Errorf("%w: %v", errOwner, err)
+	}
+	if owner == nil {
+		return nil, kind, nil
+	}
+	m, err := meta.Accessor(owner)
+	if err != nil || m.GetUID() != ref.UID || m.GetNamespace() != a.GetNamespace() {
+		return nil, kind, nil //nolint:nilerr // what has no metadata is nobody's owner
+	}
+	return owner, kind, nil
+}

@@ -1,0 +1,113 @@
+package attribution
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// MaxCreatorBytes bounds the record of a creator: one more list of groups must not fill what an
+// object has for annotations, 256 KiB (k8s.io/apimachinery pkg/api/validation, v0.37.1).
+const MaxCreatorBytes = 4 << 10
+
+// Creator is what [tenant.CreatorAnnotation] holds.
+type Creator struct {
+	User   string `json:"user"`
+	UID    string `json:"uid,omitempty"`
+	Tenant string `json:"tenant,omitempty"`
+	// Groups, or how many they are where they would not fit.
+	Groups     []string `json:"groups,omitempty"`
+	GroupCount int      `json:"groupCount,omitempty"`
+}
+
+var (
+	errCreatorSize = errors.New("the caller's name is too long to be recorded")
+	errCreator     = errors.New("the annotation " + tenant.CreatorAnnotation + " is the server's to set")
+	errOnBehalfOf  = errors.New("the annotation " + tenant.OnBehalfOfAnnotation + " is the server's to set")
+)
+
+// Record returns what is recorded of a caller. A caller of the system tenant is recorded by name and
+// tenant only: its groups are nobody else's business.
+func Record(u user.Info, id tenant.ID) (string, error) {
+	c := Creator{User: u.GetName(), Tenant: id.String()}
+	if !id.IsSystem() {
+		c.UID, c.Groups = u.GetUID(), u.GetGroups()
+	}
+	text, err := json.Marshal(c)
+	if err == nil && len(text) > MaxCreatorBytes && len(c.Groups) > 0 {
+		c.Groups, c.GroupCount = nil, len(c.Groups)
+		text, err = json.Marshal(c)
+	}
+	if err != nil || len(text) > MaxCreatorBytes {
+		return "", errCreatorSize
+	}
+	return string(text), nil
+}
+
+// creator returns what must stand on a new object.
+func (p *plugin) creator(ctx context.Context, a admission.Attributes, is metav1.Object) (creator string, onBehalfOf *string, err error) {
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		caller = tenant.ID{} // whoever it is, has a name
+	}
+	if creator, err = Record(a.GetUserInfo(), caller); err != nil || !caller.IsSystem() {
+		return creator, nil, err
+	}
+	// What anybody else says of an owner may be a lie.
+	owner, _, err := p.maker(ctx, p.Metadata, a, is)
+	if err != nil || owner == nil {
+		return creator, nil, err
+	}
+	m, err := meta.Accessor(owner)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, key := range []string{tenant.OnBehalfOfAnnotation, tenant.CreatorAnnotation} {
+		if value, has := m.GetAnnotations()[key]; has {
+			return creator, &value, nil
+		}
+	}
+	return creator, nil, nil
+}
+
+// record sets the creator of a new object, and keeps that of an old one.
+func (p *plugin) record(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+	if was != nil {
+		plugins.Keep(ctx, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+		return nil
+	}
+	creator, onBehalfOf, err := p.creator(ctx, a, is)
+	if err != nil {
+		return err
+	}
+	plugins.SetAnnotation(is, tenant.CreatorAnnotation, &creator)
+	plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, onBehalfOf)
+	return nil
+}
+
+// checkCreator holds it again.
+func (p *plugin) checkCreator(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+	if was != nil {
+		return plugins.Kept(was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+	}
+	creator, onBehalfOf, err := p.creator(ctx, a, is)
+	if err != nil {
+		return err
+	}
+	if is.GetAnnotations()[tenant.CreatorAnnotation] != creator {
+		return errCreator
+	}
+	value, has := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]
+	if has != (onBehalfOf != nil) || has && value != *onBehalfOf {
+		return errOnBehalfOf
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package attribution
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// What YuniKorn reads of a Pod (yunikorn-k8shim pkg/common/constants, 1.7).
+const (
+	applicationLabel      = "yunikorn.apache.org/app-id"
+	olderApplicationLabel = "applicationId"
+	queueLabel            = "queue"
+	queueAnnotation       = "yunikorn.apache.org/queue"
+)
+
+// Scheduling hands the pods of tenants to a scheduler of YuniKorn's kind.
+type Scheduling struct {
+	SchedulerName string
+	// Queue of pods that name none; "{tenant}" and "{namespace}" are replaced. Empty names none.
+	Queue string
+}
+
+// schedule puts into a new Pod of a tenant what the scheduler expects.
+func (p *plugin) schedule(ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+	s := p.WorkloadUser.Scheduling
+	if s == nil {
+		return nil
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil || owner.IsSystem() {
+		return err
+	}
+	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil {
+		return err
+	}
+	spec := pod.Templates[0].Spec
+	if spec.SchedulerName == "" || spec.SchedulerName == corev1.DefaultSchedulerName {
+		spec.SchedulerName = s.SchedulerName
+	}
+	labels := maps.Clone(is.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if labels[applicationLabel] == "" {
+		labels[applicationLabel] = labels[olderApplicationLabel]
+	}
+	if labels[applicationLabel] == "" {
+		labels[applicationLabel] = generated(a.GetNamespace())
+	}
+	if labels[olderApplicationLabel] == "" {
+		labels[olderApplicationLabel] = labels[applicationLabel]
+	}
+	if s.Queue != "" && labels[queueLabel] == "" && is.GetAnnotations()[queueAnnotation] == "" {
+		labels[queueLabel] = strings.NewReplacer("{tenant}", owner.String(), "{namespace}", a.GetNamespace()).Replace(s.Queue)
+	}
+	pod.Templates[0].Meta.Labels = labels
+	return pod.Write()
+}
+
+// generated is the application of pods that name none, cut to a label's 63 characters.
+func generated(namespace string) string {
+	const prefix, suffix = "yunikorn-", "-autogen"
+	return prefix + namespace[:min(len(namespace), 63-len(prefix)-len(suffix))] + suffix
+}

@@ -1,0 +1,298 @@
+package attribution
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// WorkloadUser configures [tenant.WorkloadUserAnnotation], with YuniKorn's words
+// (yunikorn-k8shim pkg/admission/conf, 1.7). The zero value lets nobody supply it.
+type WorkloadUser struct {
+	// Off neither stamps nor protects it.
+	Off bool
+	// BypassAuth lets everybody supply a valid one.
+	BypassAuth bool
+	// TrustControllers lets the SystemUsers supply it.
+	TrustControllers bool
+	// SystemUsers are the controllers: callers of the system tenant with such a name. What they make
+	// takes it from its owner.
+	SystemUsers []*regexp.Regexp
+	// ExternalUsers and ExternalGroups may supply it, but no reserved names.
+	ExternalUsers, ExternalGroups []*regexp.Regexp
+	// Names are the reserved ones.
+	Names *tenant.SystemNames
+	// Scheduling is put into the pods of tenants. Nil for none.
+	Scheduling *Scheduling
+}
+
+// Pattern compiles a pattern that matches whole names only.
+func Pattern(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+
+var (
+	errChanged = errors.New("user info annotation change is not allowed")
+	errUser    = errors.New(`the user annotation must be {"user":"...","groups":[...]}`)
+	errName    = errors.New("the user annotation may hold no reserved name")
+)
+
+// userInfo is what the annotation holds.
+type userInfo struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups,omitempty"`
+}
+
+func parse(value string) (*userInfo, error) {
+	out := &userInfo{}
+	strict, err := kjson.UnmarshalStrict([]byte(value), out)
+	if err != nil || len(strict) > 0 || out.User == "" || !strings.HasPrefix(strings.TrimSpace(value), "{") {
+		return nil, errUser
+	}
+	return out, nil
+}
+
+func own(u user.Info) (string, error) {
+	text, err := json.Marshal(userInfo{u.GetName(), u.GetGroups()})
+	return string(text), err
+}
+
+func matches(patterns []*regexp.Regexp, name string) bool {
+	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(name) })
+}
+
+// isController reports whether the caller is a controller that is known by name.
+func (p *plugin) isController(ctx context.Context, u user.Info) bool {
+	return matches(p.WorkloadUser.SystemUsers, u.GetName()) && p.Subject.IsSystem(ctx, u)
+}
+
+// maySupply returns nil if the caller is on an allow-list and the value is one that it may supply.
+func (p *plugin) maySupply(ctx context.Context, u user.Info, value string) error {
+	w := &p.WorkloadUser
+	external := matches(w.ExternalUsers, u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
+	trusted := w.BypassAuth || w.TrustControllers && p.isController(ctx, u)
+	if !external && !trusted {
+		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation", u.GetName(), strings.Join(u.GetGroups(), ","))
+	}
+	info, err := parse(value)
+	if err != nil {
+		return err
+	}
+	if !trusted && (w.Names.ReservedUser(info.User) || slices.ContainsFunc(info.Groups, w.Names.ReservedGroup)) {
+		return errName
+	}
+	return nil
+}
+
+// described is a Pod, or a template of pods in an object.
+type described struct {
+	path string
+	meta metav1.Object
+}
+
+// describe returns what an object describes, and a function that writes changes back. Of a Pod
+// nothing is converted: that is the way of every Pod.
+func (p *plugin) describe(a admission.Attributes, obj runtime.Object, o admission.ObjectInterfaces) ([]described, func() error, error) {
+	if workload.IsPod(a.GetKind().GroupKind()) {
+		m, err := meta.Accessor(obj)
+		return []described{{"", m}}, func() error { return nil }, err
+	}
+	object, err := p.Kinds.Read(obj, a.GetKind(), o)
+	if err != nil || object == nil {
+		return nil, nil, err
+	}
+	out := make([]described, 0, len(object.Templates))
+	for _, t := range object.Templates {
+		out = append(out, described{t.Path, t.Meta})
+	}
+	return out, object.Write, nil
+}
+
+// supplied returns a value, nil for none.
+func supplied(m metav1.Object) *string {
+	if value, has := m.GetAnnotations()[tenant.WorkloadUserAnnotation]; has {
+		return &value
+	}
+	return nil
+}
+
+// stamp puts the user into what is new.
+func (p *plugin) stamp(ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+	if p.WorkloadUser.Off || a.GetSubresource() != "" {
+		return nil
+	}
+	now, write, err := p.describe(a, a.GetObject(), o)
+	if err != nil || len(now) == 0 {
+		return err
+	}
+	before, err := p.before(a, o)
+	if err != nil {
+		return err
+	}
+	changed := false
+	for _, d := range now {
+		if _, old := before[d.path]; old {
+			continue
+		}
+		want, err := p.wanted(ctx, a, is, d, o)
+		if err != nil {
+			return err
+		}
+		if has := supplied(d.meta); want != nil && (has == nil || *has != *want) {
+			plugins.SetAnnotation(d.meta, tenant.WorkloadUserAnnotation, want)
+			changed = true
+		}
+	}
+	if changed {
+		err = write()
+	}
+	if err == nil && workload.IsPod(a.GetKind().GroupKind()) && a.GetOperation() == admission.Create {
+		err = p.schedule(ctx, a, is, o)
+	}
+	return err
+}
+
+// before returns what each template of an update's old object had.
+func (p *plugin) before(a admission.Attributes, o admission.ObjectInterfaces) (map[string]*string, error) {
+	if a.GetOperation() != admission.Update {
+		return nil, nil
+	}
+	old, _, err := p.describe(a, a.GetOldObject(), o)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*string{}
+	for _, d := range old {
+		out[d.path] = supplied(d.meta)
+	}
+	return out, nil
+}
+
+// wanted returns what must stand in a new Pod or template, nil for nothing.
+func (p *plugin) wanted(ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
+	u := a.GetUserInfo()
+	controller := p.isController(ctx, u)
+	value := supplied(d.meta)
+	if value != nil {
+		err := p.maySupply(ctx, u, *value)
+		if err == nil {
+			return value, nil
+		}
+		if !controller {
+			return nil, err
+		}
+		owners, lookup := p.owners(ctx, a, is, d, o)
+		switch {
+		case lookup != nil:
+			return nil, lookup
+		case owners.value == nil || *owners.value != *value:
+			return nil, err
+		}
+		return value, nil
+	}
+	if controller {
+		owners, err := p.owners(ctx, a, is, d, o)
+		// A template that differed from its owner's would be made anew for ever.
+		if err != nil || owners.value != nil && d.path == "" || owners.found && d.path != "" {
+			return owners.pods(d), err
+		}
+	}
+	text, err := own(u)
+	return &text, err
+}
+
+// inherited is what the owner of an object has.
+type inherited struct {
+	found bool
+	value *string
+}
+
+// pods returns what a Pod takes over; a template is left as it is.
+func (i inherited) pods(d described) *string {
+	if d.path != "" {
+		return nil
+	}
+	return i.value
+}
+
+// owners returns what the owner of a new object says in its template.
+func (p *plugin) owners(ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (inherited, error) {
+	owner, kind, err := p.maker(ctx, p.Objects, a, is)
+	if err != nil || owner == nil {
+		return inherited{}, err
+	}
+	templates, err := p.Kinds.Read(owner, kind, o)
+	if err != nil || templates == nil {
+		return inherited{found: true}, err
+	}
+	for _, t := range templates.Templates {
+		// Where there are several, the one that says what the new object says.
+		if value := supplied(t.Meta); value != nil {
+			if has := supplied(d.meta); len(templates.Templates) == 1 || has != nil && *has == *value {
+				return inherited{true, value}, nil
+			}
+		}
+	}
+	return inherited{found: true}, nil
+}
+
+// checkUser holds the annotation again, and what updates do to it.
+func (p *plugin) checkUser(ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+	if p.WorkloadUser.Off {
+		return nil
+	}
+	now, _, err := p.describe(a, a.GetObject(), o)
+	if err != nil || len(now) == 0 {
+		return err
+	}
+	before, err := p.before(a, o)
+	if err != nil {
+		return err
+	}
+	for _, d := range now {
+		value := supplied(d.meta)
+		old, had := before[d.path]
+		switch {
+		case !had:
+			err = p.checkNew(ctx, a, is, d, o)
+		case (old == nil) == (value == nil) && (old == nil || *old == *value):
+		case value == nil || d.path == "" || p.maySupply(ctx, a.GetUserInfo(), *value) != nil:
+			err = errChanged
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNew holds a new Pod or template: what stands there is the caller's own, or what it may supply.
+func (p *plugin) checkNew(ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) error {
+	value := supplied(d.meta)
+	if value != nil {
+		if mine, err := own(a.GetUserInfo()); err == nil && mine == *value {
+			return nil
+		}
+	}
+	want, err := p.wanted(ctx, a, is, d, o)
+	switch {
+	case err != nil:
+		return err
+	case want != nil && (value == nil || *value != *want):
+		return errChanged
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+// Package binding records on application-like objects whose rights a controller may use for them:
+// the identity of whoever changed the object last, which package impersonate reads.
+package binding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantBinding"
+
+// The annotations from which KubeVela takes whom it impersonates (pkg/auth, 1.10).
+const (
+	KubeVelaUser  = "app.oam.dev/username"
+	KubeVelaGroup = "app.oam.dev/group"
+)
+
+// maxIdentityBytes bounds the record: an identity that does not fit is refused, since one with less
+// groups would be another.
+const maxIdentityBytes = 32 << 10
+
+var (
+	errUnknownCaller = errors.New("the caller's tenant is not known")
+	errIdentity      = errors.New("the annotation " + tenant.IdentityAnnotation + " is the server's to set")
+	errSize          = errors.New("the caller has too many groups to be recorded")
+	errComma         = errors.New("a user name or group with a comma cannot be recorded in " + KubeVelaGroup)
+)
+
+// Options configure the plugin. Subject and Owner are required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	Owner   plugins.OwnerFunc
+	// Kinds that are governed, in every version; true also records for KubeVela.
+	Kinds map[schema.GroupKind]bool
+}
+
+// New returns the plugin. A tenant's caller that creates or changes a governed object, outside its
+// status, becomes its identity. A change by the system tenant keeps the tenant's: an admin's touch
+// must not lend its rights, unless [tenant.TakeIdentityAnnotation] asks for that.
+func New(o Options) plugins.Interface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+// keys are the protected annotations.
+func keys(kubeVela bool) []string {
+	if kubeVela {
+		return []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
+	}
+	return []string{tenant.IdentityAnnotation}
+}
+
+// Admit implements [admission.MutationInterface].
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	kubeVela, governed := p.Kinds[a.GetKind().GroupKind()]
+	if !governed {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return forbidden(a, err)
+	}
+	records, err := p.records(ctx, a, was, is, kubeVela)
+	switch {
+	case err != nil:
+		return forbidden(a, err)
+	case records == nil:
+		plugins.Keep(ctx, was, is, keys(kubeVela)...)
+	default:
+		for key, value := range records {
+			plugins.SetAnnotation(is, key, value)
+		}
+	}
+	// Used up; and it is nobody else's to set.
+	plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil)
+	return nil
+}
+
+func forbidden(a admission.Attributes, err error) error {
+	if err == nil {
+		return nil
+	}
+	return admission.NewForbidden(a, err)
+}
+
+// records returns the annotations that a write must leave, nil where it leaves them as they were.
+func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is metav1.Object, kubeVela bool) (map[string]*string, error) {
+	if was != nil && !changes(a) {
+		return nil, nil
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return nil, errUnknownCaller
+	}
+	identity := tenant.IdentityOf(a.GetUserInfo(), caller)
+	if caller.IsSystem() && is.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true" {
+		if was != nil {
+			return nil, nil
+		}
+		owner, err := p.Owner(ctx, a.GetNamespace())
+		if err != nil {
+			return nil, err
+		}
+		if !owner.IsSystem() {
+			identity = tenant.Identity{Tenant: owner.String()}
+		}
+	}
+	return annotations(identity, kubeVela)
+}
+
+func annotations(identity tenant.Identity, kubeVela bool) (map[string]*string, error) {
+	text := identity.String()
+	if len(text) > maxIdentityBytes {
+		return nil, errSize
+	}
+	out := map[string]*string{tenant.IdentityAnnotation: &text}
+	if !kubeVela {
+		return out, nil
+	}
+	if slices.ContainsFunc(append([]string{identity.User}, identity.Groups...), func(s string) bool { return strings.Contains(s, ",") }) {
+		return nil, errComma
+	}
+	out[KubeVelaUser], out[KubeVelaGroup] = nil, nil
+	if identity.User != "" {
+		groups := strings.Join(identity.Groups, ",")
+		out[KubeVelaUser], out[KubeVelaGroup] = &identity.User, &groups
+	}
+	return out, nil
+}
+
+// changes reports whether an update changes more than the status and what servers write.
+func changes(a admission.Attributes) bool {
+	if a.GetSubresource() == "status" {
+		return false
+	}
+	was, errWas := substance(a.GetOldObject())
+	is, errIs := substance(a.GetObject())
+	return errWas != nil || errIs != nil || !equality.Semantic.DeepEqual(was, is)
+}
+
+// recorded are the annotations that servers write.
+var recorded = append(keys(true), tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+
+// substance is what of an object its identity answers for: all but the status and the metadata that
+// servers write, much of which is filled in between mutation and validation.
+func substance(obj runtime.Object) (map[string]any, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{
+		"labels":      without(m.GetLabels(), tenant.Label),
+		"annotations": without(m.GetAnnotations(), recorded...),
+		"owners":      m.GetOwnerReferences(),
+		"finalizers":  m.GetFinalizers(),
+	}
+	for key, value := range content {
+		switch key {
+		case "apiVersion", "kind", "metadata", "status":
+		default:
+			out["object "+key] = value
+		}
+	}
+	return out, nil
+}
+
+func without(from map[string]string, keys ...string) map[string]string {
+	out := maps.Clone(from)
+	for _, key := range keys {
+		delete(out, key)
+	}
+	return out
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	kubeVela, governed := p.Kinds[a.GetKind().GroupKind()]
+	if !governed {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return forbidden(a, err)
+	}
+	records, err := p.taken(ctx, a, was, is, kubeVela)
+	if err == nil && records == nil {
+		err = plugins.Kept(was, is, keys(kubeVela)...)
+	}
+	for key, want := range records {
+		if value, has := is.GetAnnotations()[key]; has != (want != nil) || has && value != *want {
+			err = fmt.Errorf("%w: %s", errIdentity, key)
+		}
+	}
+	return forbidden(a, err)
+}
+
+// taken is what records was when the object was admitted: the annotation that asks for the identity
+// of a system caller is used up, so its own is right too.
+func (p *plugin) taken(ctx context.Context, a admission.Attributes, was, is metav1.Object, kubeVela bool) (map[string]*string, error) {
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err == nil && caller.IsSystem() && a.GetSubresource() != "status" {
+		if own := tenant.IdentityOf(a.GetUserInfo(), caller); is.GetAnnotations()[tenant.IdentityAnnotation] == own.String() {
+			return annotations(own, kubeVela)
+		}
+	}
+	return p.records(ctx, a, was, is, kubeVela)
+}

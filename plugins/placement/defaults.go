@@ -1,0 +1,63 @@
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func (d *Defaults) empty() bool {
+	return len(d.NodeSelector)+len(d.Tolerations) == 0 && d.SchedulerName == ""
+}
+
+// apply puts the defaults into a pod that does not say otherwise.
+func (d *Defaults) apply(s *corev1.PodSpec) {
+	if len(d.NodeSelector) > 0 {
+		selector := make(map[string]string, len(d.NodeSelector)+len(s.NodeSelector))
+		for _, from := range []map[string]string{d.NodeSelector, s.NodeSelector} {
+			for key, value := range from {
+				selector[key] = value
+			}
+		}
+		s.NodeSelector = selector
+	}
+	for _, t := range d.Tolerations {
+		if !slices.ContainsFunc(s.Tolerations, func(has corev1.Toleration) bool { return has.MatchToleration(&t) }) {
+			s.Tolerations = append(slices.Clone(s.Tolerations), t)
+		}
+	}
+	if d.SchedulerName != "" && (s.SchedulerName == "" || s.SchedulerName == corev1.DefaultSchedulerName) {
+		s.SchedulerName = d.SchedulerName
+	}
+}
+
+// has reports whether the defaults say just that.
+func (d *Defaults) has(name string, i item) bool {
+	switch name {
+	case "nodeSelector":
+		value, is := d.NodeSelector[i.key]
+		return is && value == *i.value
+	case "tolerations":
+		return slices.ContainsFunc(d.Tolerations, func(t corev1.Toleration) bool {
+			items := tolerations(&corev1.PodSpec{Tolerations: []corev1.Toleration{t}})
+			return len(items) == 1 && items[0].key == i.key && text(items[0].value) == text(i.value) && (items[0].value == nil) == (i.value == nil)
+		})
+	case "schedulerName":
+		return d.SchedulerName != "" && i.key == d.SchedulerName
+	}
+	return false
+}
+
+var errPinned = errors.New("the tenant's pods stand on its own nodes")
+
+// check refuses a new pod that is not pinned to the tenant's nodes.
+func (d *Defaults) check(s *corev1.PodSpec) error {
+	for key, value := range d.NodeSelector {
+		if s.NodeSelector[key] != value {
+			return fmt.Errorf("spec.nodeSelector[%s]: %w", key, errPinned)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package placement
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// item is one thing that a field says: a key, maybe with a value, or a name.
+type item struct {
+	path  string
+	key   string
+	value *string // nil where the key alone is meant: any value, or none
+}
+
+// governed is a field of a PodSpec.
+type governed struct {
+	name string
+	// value is compared on updates.
+	value func(*corev1.PodSpec) any
+	items func(*corev1.PodSpec) []item
+}
+
+// says is what a field chooses.
+var says = map[string]string{
+	"nodeName": "node", "nodeSelector": "nodes", "nodeAffinity": "nodes", "tolerations": "nodes' taints",
+	"topologySpread": "topology", "runtimeClassName": "runtime class", "priorityClassName": "priority", "schedulerName": "scheduler",
+}
+
+var fields = []governed{
+	{"nodeName", func(s *corev1.PodSpec) any { return s.NodeName }, func(s *corev1.PodSpec) []item { return named("nodeName", s.NodeName) }},
+	{"nodeSelector", func(s *corev1.PodSpec) any { return s.NodeSelector }, nodeSelector},
+	{"nodeAffinity", func(s *corev1.PodSpec) any { return affinity(s) }, nodeAffinity},
+	{"tolerations", func(s *corev1.PodSpec) any { return s.Tolerations }, tolerations},
+	{"topologySpread", func(s *corev1.PodSpec) any { return s.TopologySpreadConstraints }, topologySpread},
+	{"runtimeClassName", func(s *corev1.PodSpec) any { return text(s.RuntimeClassName) }, func(s *corev1.PodSpec) []item {
+		return named("runtimeClassName", text(s.RuntimeClassName))
+	}},
+	{"priorityClassName", func(s *corev1.PodSpec) any { return s.PriorityClassName }, func(s *corev1.PodSpec) []item {
+		return named("priorityClassName", s.PriorityClassName)
+	}},
+	{"schedulerName", func(s *corev1.PodSpec) any { return s.SchedulerName }, func(s *corev1.PodSpec) []item {
+		if s.SchedulerName == corev1.DefaultSchedulerName { // what a server writes where nothing is said
+			return nil
+		}
+		return named("schedulerName", s.SchedulerName)
+	}},
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func named(path, value string) []item {
+	if value == "" {
+		return nil
+	}
+	return []item{{path: path, key: value}}
+}
+
+func nodeSelector(s *corev1.PodSpec) []item {
+	items := make([]item, 0, len(s.NodeSelector))
+	for key, value := range s.NodeSelector {
+		items = append(items, item{fmt.Sprintf("nodeSelector[%s]", key), key, &value})
+	}
+	return items
+}
+
+func affinity(s *corev1.PodSpec) *corev1.NodeAffinity {
+	if s.Affinity == nil {
+		return nil
+	}
+	return s.Affinity.NodeAffinity
+}
+
+func nodeAffinity(s *corev1.PodSpec) []item {
+	a := affinity(s)
+	if a == nil {
+		return nil
+	}
+	var items []item
+	term := func(path string, t corev1.NodeSelectorTerm) {
+		items = append(items, requirements(path+".matchExpressions", t.MatchExpressions)...)
+		items = append(items, requirements(path+".matchFields", t.MatchFields)...)
+	}
+	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		for i, t := range required.NodeSelectorTerms {
+			term(fmt.Sprintf("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[%d]", i), t)
+		}
+	}
+	for i, t := range a.PreferredDuringSchedulingIgnoredDuringExecution {
+		term(fmt.Sprintf("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[%d].preference", i), t.Preference)
+	}
+	return items
+}
+
+// requirements are keys with each of their values. Another operator than In chooses all nodes but
+// some: that takes the key.
+func requirements(path string, all []corev1.NodeSelectorRequirement) []item {
+	var items []item
+	for i, r := range all {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if r.Operator != corev1.NodeSelectorOpIn || len(r.Values) == 0 {
+			items = append(items, item{at, r.Key, nil})
+			continue
+		}
+		for _, value := range r.Values {
+			items = append(items, item{at, r.Key, &value})
+		}
+	}
+	return items
+}
+
+func tolerations(s *corev1.PodSpec) []item {
+	var items []item
+	for i, t := range s.Tolerations {
+		if isServers(t) {
+			continue
+		}
+		one := item{path: fmt.Sprintf("tolerations[%d]", i), key: t.Key} // without a key it is all taints: on no list
+		if t.Operator == corev1.TolerationOpEqual || t.Operator == "" {
+			one.value = &t.Value
+		}
+		items = append(items, one)
+	}
+	return items
+}
+
+// isServers reports whether t is what DefaultTolerationSeconds writes into every pod: how long it
+// stays on a node that went away (k8s.io/kubernetes
+// plugin/pkg/admission/defaulttolerationseconds, v1.37.1).
+func isServers(t corev1.Toleration) bool {
+	return (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) && t.Operator == corev1.TolerationOpExists &&
+		t.Effect == corev1.TaintEffectNoExecute
+}
+
+func topologySpread(s *corev1.PodSpec) []item {
+	var items []item
+	for i, c := range s.TopologySpreadConstraints {
+		items = append(items, item{path: fmt.Sprintf("topologySpreadConstraints[%d].topologyKey", i), key: c.TopologyKey})
+	}
+	return items
+}

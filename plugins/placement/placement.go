@@ -1,0 +1,235 @@
+// Package placement keeps a tenant's pods where they belong: what pods and the templates of pods say
+// about nodes, scheduling and priority is refused in tenant space, unless it is on the tenant's list.
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantPlacement"
+
+// Policy says what becomes of a field. The zero value forbids it.
+type Policy int
+
+const (
+	// Forbid refuses every value.
+	Forbid Policy = iota
+	// AllowListed refuses what is not on the list.
+	AllowListed
+	// Ignore refuses nothing.
+	Ignore
+)
+
+// Rule is the policy of one field.
+type Rule struct {
+	Policy Policy
+	// Allowed are keys, "key=value", or names of nodes and classes.
+	Allowed []string
+}
+
+// Rules are the policies of a tenant, by the fields' names in a configuration: see [Fields]. A field
+// that is not there is forbidden.
+type Rules map[string]Rule
+
+// Defaults are put into the pods of a tenant, and are always allowed. The node selector is demanded
+// of every new Pod. Classes are not among them: the server has read a Pod's classes before.
+type Defaults struct {
+	NodeSelector  map[string]string
+	Tolerations   []corev1.Toleration
+	SchedulerName string
+}
+
+// Space is what holds for one tenant.
+type Space struct {
+	Rules    Rules
+	Defaults Defaults
+}
+
+// Options configure the plugin. All but DefaultPriority are required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	Owner   plugins.OwnerFunc
+	Kinds   workload.Kinds
+	// Space returns what holds for a tenant. The result MUST NOT be changed afterwards.
+	Space func(tenant.ID) *Space
+	// DefaultPriority reports whether a PriorityClass is the one of pods that name none: the server
+	// writes its name into them. Nil knows of none.
+	DefaultPriority func(name string) bool
+}
+
+// New returns the plugin. It governs pods, every kind of template and bindings in tenant space,
+// whoever writes them; but the scheduler binds pods, and a kubelet's mirror pods name their node. An
+// update that leaves a field as it was passes.
+func New(o Options) plugins.Interface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
+
+// space returns what holds for a write, nil where nothing does.
+func (p *plugin) space(ctx context.Context, a admission.Attributes) (*Space, error) {
+	kind := a.GetKind().GroupKind()
+	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() {
+		return nil, nil
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	if owner.IsSystem() {
+		return nil, nil
+	}
+	return p.Space(owner), nil
+}
+
+// Admit implements [admission.MutationInterface]: it puts the defaults into a new Pod.
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if !isNewPod(a) {
+		return nil
+	}
+	space, err := p.space(ctx, a)
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if space == nil || space.Defaults.empty() || p.isKubelet(ctx, a) {
+		return nil
+	}
+	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	space.Defaults.apply(pod.Templates[0].Spec)
+	if err := pod.Write(); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+func isNewPod(a admission.Attributes) bool {
+	return a.GetOperation() == admission.Create && a.GetSubresource() == "" && workload.IsPod(a.GetKind().GroupKind())
+}
+
+// isKubelet reports whether a node writes: which pods it may create, NodeRestriction says.
+func (p *plugin) isKubelet(ctx context.Context, a admission.Attributes) bool {
+	return workload.IsPod(a.GetKind().GroupKind()) && slices.Contains(a.GetUserInfo().GetGroups(), user.NodesGroup) &&
+		p.Subject.IsSystem(ctx, a.GetUserInfo())
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	space, err := p.space(ctx, a)
+	switch {
+	case err != nil:
+		return admission.NewForbidden(a, err)
+	case space == nil || p.isKubelet(ctx, a):
+		return nil
+	case a.GetKind().GroupKind() == bindingKind.GroupKind():
+		err = p.checkBinding(ctx, a, o, space)
+	default:
+		err = p.check(a, o, space)
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// checkBinding holds a Binding, which names the node of a Pod.
+func (p *plugin) checkBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space) error {
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		return nil
+	}
+	binding, err := plugins.Versioned[corev1.Binding](a.GetObject(), bindingKind, o)
+	if err != nil {
+		return err
+	}
+	return space.Rules["nodeName"].check("nodeName", item{path: "target.name", key: binding.Target.Name})
+}
+
+var errGone = errors.New("the old object cannot be read")
+
+func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, space *Space) error {
+	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil {
+		return err
+	}
+	if is == nil {
+		return plugins.ErrObject
+	}
+	was := map[string]*corev1.PodSpec{}
+	if a.GetOperation() == admission.Update {
+		old, err := p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
+		if err != nil || old == nil {
+			return errGone
+		}
+		for _, t := range old.Templates {
+			was[t.Path] = t.Spec
+		}
+	}
+	for _, t := range is.Templates {
+		if err := p.checkTemplate(t, was[t.Path], space); err != nil {
+			return err
+		}
+		if isNewPod(a) {
+			if err := space.Defaults.check(t.Spec); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *plugin) checkTemplate(t *workload.Template, was *corev1.PodSpec, space *Space) error {
+	for _, f := range fields {
+		rule := space.Rules[f.name]
+		if rule.Policy == Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+			continue
+		}
+		for _, i := range f.items(t.Spec) {
+			if space.Defaults.has(f.name, i) || f.name == "priorityClassName" && p.DefaultPriority != nil && p.DefaultPriority(i.key) {
+				continue
+			}
+			i.path = t.Field("spec." + i.path)
+			if err := rule.check(f.name, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// check refuses an item that is not on the list.
+func (r Rule) check(name string, i item) error {
+	if r.Policy == Ignore || r.Policy == AllowListed && i.key != "" &&
+		(slices.Contains(r.Allowed, i.key) || i.value != nil && slices.Contains(r.Allowed, i.key+"="+*i.value)) {
+		return nil
+	}
+	return fmt.Errorf("%s: a tenant's pods may not choose their %s", i.path, says[name])
+}
+
+// Fields are the names of the fields that the plugin governs, as a configuration has them.
+func Fields() []string {
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	return names
+}

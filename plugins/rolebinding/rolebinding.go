@@ -1,0 +1,153 @@
+// Package rolebinding keeps what a tenant writes from naming what is not the tenant's: subjects of
+// RoleBindings, subjects of certificates, and, where that is switched on, addresses and volumes.
+package rolebinding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantRoleBinding"
+
+var (
+	errUnknownCaller = errors.New("the caller's tenant is not known")
+	errForeign       = errors.New("names another tenant's callers")
+	errReserved      = errors.New("is a reserved name")
+	errForeignSA     = errors.New("names a service account of a namespace that is not the tenant's")
+)
+
+// Options configure the plugin. Subject, Owner and Names are required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	Owner   plugins.OwnerFunc
+	// Names are the reserved ones.
+	Names *tenant.SystemNames
+	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
+	QualifiedNames bool
+	// ForbidExternalIPs refuses externalIPs in a tenant's Services, by which another's traffic is taken
+	// (CVE-2020-8554).
+	ForbidExternalIPs bool
+	// ForbidVolumeNames refuses to claim a volume by its name.
+	ForbidVolumeNames bool
+}
+
+// New returns the plugin. It holds everybody but the system tenant's callers. An update is held to
+// what it adds.
+func New(o Options) admission.ValidationInterface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	var check func(context.Context, admission.Attributes, admission.ObjectInterfaces) error
+	switch a.GetKind().GroupKind() {
+	case rbacv1.SchemeGroupVersion.WithKind("RoleBinding").GroupKind():
+		check = p.checkRoleBinding
+	case requestKind.GroupKind():
+		check = p.checkRequest
+	case serviceKind.GroupKind():
+		check = p.checkService
+	case claimKind.GroupKind():
+		check = p.checkClaim
+	default:
+		return nil
+	}
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		return nil
+	}
+	if err := check(ctx, a, o); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return errUnknownCaller
+	}
+	kind := rbacv1.SchemeGroupVersion.WithKind("RoleBinding")
+	is, err := plugins.Versioned[rbacv1.RoleBinding](a.GetObject(), kind, o)
+	if err != nil {
+		return err
+	}
+	var before []rbacv1.Subject
+	if a.GetOperation() == admission.Update {
+		was, err := plugins.Versioned[rbacv1.RoleBinding](a.GetOldObject(), kind, o)
+		if err != nil {
+			return err
+		}
+		if was.RoleRef == is.RoleRef { // with another role an old subject is a new one
+			before = was.Subjects
+		}
+	}
+	for i, s := range is.Subjects {
+		if slices.Contains(before, s) {
+			continue
+		}
+		if err := p.checkSubject(ctx, caller, s); err != nil {
+			return fmt.Errorf("subjects[%d] %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (p *plugin) checkSubject(ctx context.Context, caller tenant.ID, s rbacv1.Subject) error {
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		return p.checkNamespace(ctx, caller, s.Namespace)
+	case rbacv1.UserKind:
+		if namespace, _, err := serviceaccount.SplitUsername(s.Name); err == nil {
+			return p.checkNamespace(ctx, caller, namespace)
+		}
+		if p.Names.ReservedUser(s.Name) {
+			return errReserved
+		}
+	case rbacv1.GroupKind:
+		if s.Name == caller.Group() {
+			return nil
+		}
+		if namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); is {
+			return p.checkNamespace(ctx, caller, namespace)
+		}
+		if strings.HasPrefix(s.Name, tenant.GroupPrefix) {
+			return errForeign
+		}
+		if p.Names.ReservedGroup(s.Name) {
+			return errReserved
+		}
+	default:
+		return errReserved // of a kind that RBAC does not know yet
+	}
+	if prefix, _, qualified := strings.Cut(s.Name, ":"); p.QualifiedNames && qualified && prefix != caller.String() {
+		return errForeign
+	}
+	return nil
+}
+
+func (p *plugin) checkNamespace(ctx context.Context, caller tenant.ID, namespace string) error {
+	owner, err := p.Owner(ctx, namespace)
+	switch {
+	case err != nil:
+		return err
+	case owner != caller:
+		return errForeignSA
+	}
+	return nil
+}

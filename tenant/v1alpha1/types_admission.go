@@ -1,0 +1,197 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// WorkloadKind is a kind whose objects hold templates of pods.
+type WorkloadKind struct {
+	// group is the API group, empty for the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// +required
+	Kind string `json:"kind"`
+	// paths to the templates: names of fields separated by dots, "*" for every element of a list or a
+	// map, for example spec.replicaSpecs.*.template.
+	// +required
+	Paths []string `json:"paths"`
+}
+
+// PlacementPolicy says what becomes of a field that says where pods run.
+type PlacementPolicy string
+
+const (
+	// PlacementForbid refuses every value.
+	PlacementForbid PlacementPolicy = "Forbid"
+	// PlacementAllowListed refuses what is not on the list.
+	PlacementAllowListed PlacementPolicy = "AllowListed"
+	// PlacementIgnore refuses nothing.
+	PlacementIgnore PlacementPolicy = "Ignore"
+)
+
+// PlacementRule is the policy of one field.
+type PlacementRule struct {
+	// policy is Forbid, AllowListed (default where allowed is given) or Ignore.
+	// +optional
+	Policy PlacementPolicy `json:"policy,omitempty"`
+	// allowed are keys, or "key=value", of labels, taints and topologies; or names of nodes and
+	// classes.
+	// +optional
+	Allowed []string `json:"allowed,omitempty"`
+}
+
+// PlacementRules are the policies of the fields that say where pods run. A field that is left out is
+// forbidden.
+type PlacementRules struct {
+	// nodeName, also of bindings.
+	// +optional
+	NodeName *PlacementRule `json:"nodeName,omitempty"`
+	// nodeSelector by label.
+	// +optional
+	NodeSelector *PlacementRule `json:"nodeSelector,omitempty"`
+	// nodeAffinity by label, and "metadata.name".
+	// +optional
+	NodeAffinity *PlacementRule `json:"nodeAffinity,omitempty"`
+	// tolerations by taint. One without a key tolerates everything and is on no list.
+	// +optional
+	Tolerations *PlacementRule `json:"tolerations,omitempty"`
+	// topologySpread by topology key.
+	// +optional
+	TopologySpread *PlacementRule `json:"topologySpread,omitempty"`
+	// runtimeClassName by name. What the class itself puts into pods must be allowed as well.
+	// +optional
+	RuntimeClassName *PlacementRule `json:"runtimeClassName,omitempty"`
+	// priorityClassName by name. The global default is always allowed.
+	// +optional
+	PriorityClassName *PlacementRule `json:"priorityClassName,omitempty"`
+	// schedulerName by name. The default scheduler is always allowed.
+	// +optional
+	SchedulerName *PlacementRule `json:"schedulerName,omitempty"`
+	// defaults are put into new pods, and always allowed.
+	// +optional
+	Defaults *PlacementDefaults `json:"defaults,omitempty"`
+}
+
+// PlacementDefaults are put into new pods.
+type PlacementDefaults struct {
+	// nodeSelector is demanded: no pod of the tenant stands on other nodes.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// tolerations are added.
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// schedulerName of pods that name none.
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+}
+
+// Placement configures TenantPlacement, which keeps tenants' pods from choosing where they run.
+type Placement struct {
+	PlacementRules `json:",inline"`
+	// tenants have rules of their own. A field that is given replaces the one above.
+	// +optional
+	Tenants []TenantPlacement `json:"tenants,omitempty"`
+}
+
+// TenantPlacement is what holds for some tenants.
+type TenantPlacement struct {
+	// tenants, each in one entry only.
+	// +required
+	Tenants        []string `json:"tenants"`
+	PlacementRules `json:",inline"`
+}
+
+// Attribution configures TenantAttribution, which records who asked for what.
+type Attribution struct {
+	// creator configures the annotations kubetenant.dev/creator and kubetenant.dev/on-behalf-of.
+	// +optional
+	Creator CreatorAttribution `json:"creator,omitempty"`
+	// workloadUser configures the annotation yunikorn.apache.org/user.info.
+	// +optional
+	WorkloadUser WorkloadUser `json:"workloadUser,omitempty"`
+}
+
+// CreatorAttribution configures the record of creators.
+type CreatorAttribution struct {
+	// enabled records the creator of every object. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// WorkloadUser configures the user of pods, as YuniKorn's admission controller does. Patterns are RE2
+// and match whole names, as the server sees them: without qualifyNames, of every tenant.
+type WorkloadUser struct {
+	// enabled stamps pods and their templates, and protects what is stamped. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+	// bypassAuth lets every caller supply a valid annotation. Default: false.
+	// +optional
+	BypassAuth bool `json:"bypassAuth,omitempty"`
+	// trustControllers lets systemUsers supply it. Default: true.
+	// +optional
+	TrustControllers *bool `json:"trustControllers,omitempty"`
+	// systemUsers are controllers that create pods; what they make takes the annotation from its owner.
+	// They must be the system tenant's. Default: the controllers of kube-system that do, by name, and
+	// system:kube-controller-manager.
+	// +optional
+	SystemUsers []string `json:"systemUsers"`
+	// externalUsers may supply it, but no reserved names. Default: none.
+	// +optional
+	ExternalUsers []string `json:"externalUsers,omitempty"`
+	// externalGroups may supply it, but no reserved names. Default: none.
+	// +optional
+	ExternalGroups []string `json:"externalGroups,omitempty"`
+	// scheduling hands the pods of tenants to a scheduler that reads the annotation.
+	// +optional
+	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
+}
+
+// WorkloadScheduling is what a scheduler of YuniKorn's kind expects of a pod.
+type WorkloadScheduling struct {
+	// schedulerName of pods that name none. Default: yunikorn.
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// queue of pods that name none; {tenant} and {namespace} are replaced. Default: no queue.
+	// +optional
+	Queue string `json:"queue,omitempty"`
+}
+
+// Binding configures TenantBinding, which records with whose rights a controller acts on an object.
+type Binding struct {
+	// kinds that are governed, in every version. Default: none.
+	// +optional
+	Kinds []BindingKind `json:"kinds,omitempty"`
+}
+
+// BindingKind is an application-like kind.
+type BindingKind struct {
+	// group is the API group.
+	// +required
+	Group string `json:"group"`
+	// +required
+	Kind string `json:"kind"`
+	// kubeVela also writes app.oam.dev/username and app.oam.dev/group. Default: false.
+	// +optional
+	KubeVela bool `json:"kubeVela,omitempty"`
+}
+
+// Permission says whether tenants may set a field.
+type Permission string
+
+const (
+	// PermissionAllow lets them.
+	PermissionAllow Permission = "Allow"
+	// PermissionForbid does not.
+	PermissionForbid Permission = "Forbid"
+)
+
+// RoleBinding configures TenantRoleBinding, which keeps what a tenant writes from naming what is not
+// the tenant's. That RoleBindings are held is not a matter of configuration.
+type RoleBinding struct {
+	// serviceExternalIPs is Allow (default) or Forbid.
+	// +optional
+	ServiceExternalIPs Permission `json:"serviceExternalIPs,omitempty"`
+	// claimVolumeName, spec.volumeName of PersistentVolumeClaims, is Allow (default) or Forbid.
+	// +optional
+	ClaimVolumeName Permission `json:"claimVolumeName,omitempty"`
+}

@@ -1,0 +1,210 @@
+package v1alpha1
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
+	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
+	ns := path.Child("namespace")
+	if p := a.Namespace.NamespacePrefix; p != NamespacePrefixRequired && p != NamespacePrefixNone {
+		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
+			[]NamespacePrefix{NamespacePrefixRequired, NamespacePrefixNone}))
+	}
+	levels := []string{"privileged", "baseline", "restricted"}
+	if !slices.Contains(levels, a.Namespace.PodSecurity) {
+		errs = append(errs, field.NotSupported(ns.Child("podSecurity"), a.Namespace.PodSecurity, levels))
+	}
+	errs = append(errs, validateKeys(a.Namespace.AllowedLabels, ns.Child("allowedLabels"))...)
+	errs = append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
+	errs = append(errs, validateWorkloads(a.Workloads, path.Child("workloads"))...)
+	errs = append(errs, validatePlacement(&a.Placement, path.Child("placement"))...)
+	errs = append(errs, validateWorkloadUser(&a.Attribution.WorkloadUser, path.Child("attribution", "workloadUser"))...)
+	for i, k := range a.Binding.Kinds {
+		at := path.Child("binding", "kinds").Index(i)
+		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
+		if k.Group == "" {
+			errs = append(errs, field.Required(at.Child("group"), "the kinds of the core group are no applications"))
+		}
+	}
+	for name, p := range map[string]Permission{"serviceExternalIPs": a.RoleBinding.ServiceExternalIPs, "claimVolumeName": a.RoleBinding.ClaimVolumeName} {
+		if p != PermissionAllow && p != PermissionForbid {
+			errs = append(errs, field.NotSupported(path.Child("roleBinding", name), p, []Permission{PermissionAllow, PermissionForbid}))
+		}
+	}
+	return errs
+}
+
+func validateGroupKind(group, kind string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if group != "" && len(validation.IsDNS1123Subdomain(group)) > 0 {
+		errs = append(errs, field.Invalid(path.Child("group"), group, "must be an API group"))
+	}
+	if kind == "" || len(validation.IsDNS1035Label(strings.ToLower(kind))) > 0 {
+		errs = append(errs, field.Invalid(path.Child("kind"), kind, "must be the name of a kind"))
+	}
+	return errs
+}
+
+// templateField is a field of a path to a template.
+var templateField = regexp.MustCompile(`\A(\*|[A-Za-z][A-Za-z0-9_-]*)\z`)
+
+func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, k := range kinds {
+		at := path.Index(i)
+		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
+		if k.Group == "" || k.Group == "apps" || k.Group == "batch" {
+			errs = append(errs, field.Forbidden(at.Child("group"), "the templates of built-in kinds are known"))
+		}
+		if len(k.Paths) == 0 {
+			errs = append(errs, field.Required(at.Child("paths"), "where the templates are"))
+		}
+		for j, p := range k.Paths {
+			if slices.ContainsFunc(strings.Split(p, "."), func(name string) bool { return !templateField.MatchString(name) }) {
+				errs = append(errs, field.Invalid(at.Child("paths").Index(j), p, `must be names of fields, or "*", separated by dots`))
+			}
+		}
+	}
+	return errs
+}
+
+// fields are the rules by their names.
+func (r *PlacementRules) fields() map[string]*PlacementRule {
+	return map[string]*PlacementRule{
+		"nodeName": r.NodeName, "nodeSelector": r.NodeSelector, "nodeAffinity": r.NodeAffinity, "tolerations": r.Tolerations,
+		"topologySpread": r.TopologySpread, "runtimeClassName": r.RuntimeClassName, "priorityClassName": r.PriorityClassName, "schedulerName": r.SchedulerName,
+	}
+}
+
+// Fields returns the rules that are given, by the names of their fields.
+func (r *PlacementRules) Fields() map[string]PlacementRule {
+	out := map[string]PlacementRule{}
+	for name, rule := range r.fields() {
+		if rule != nil {
+			out[name] = *rule
+		}
+	}
+	return out
+}
+
+func defaultPlacement(r *PlacementRules) {
+	for _, rule := range r.fields() {
+		if rule == nil {
+			continue
+		}
+		if len(rule.Allowed) > 0 {
+			defaultText(&rule.Policy, PlacementAllowListed)
+		}
+		defaultText(&rule.Policy, PlacementForbid)
+	}
+}
+
+func validatePlacement(p *Placement, path *field.Path) field.ErrorList {
+	errs := validatePlacementRules(&p.PlacementRules, path)
+	seen := sets.New[string]()
+	for i := range p.Tenants {
+		t, at := &p.Tenants[i], path.Child("tenants").Index(i)
+		if len(t.Tenants) == 0 {
+			errs = append(errs, field.Required(at.Child("tenants"), "for whom the rules are"))
+		}
+		for j, name := range t.Tenants {
+			id, err := tenant.Parse(name)
+			switch {
+			case err != nil:
+				errs = append(errs, field.Invalid(at.Child("tenants").Index(j), name, err.Error()))
+			case id.IsSystem():
+				errs = append(errs, field.Forbidden(at.Child("tenants").Index(j), "the system tenant's pods are not held"))
+			case seen.Has(name):
+				errs = append(errs, field.Duplicate(at.Child("tenants").Index(j), name))
+			}
+			seen.Insert(name)
+		}
+		errs = append(errs, validatePlacementRules(&t.PlacementRules, at)...)
+	}
+	return errs
+}
+
+func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for name, rule := range r.fields() {
+		if rule == nil {
+			continue
+		}
+		at := path.Child(name)
+		policies := []PlacementPolicy{PlacementForbid, PlacementAllowListed, PlacementIgnore}
+		switch {
+		case !slices.Contains(policies, rule.Policy):
+			errs = append(errs, field.NotSupported(at.Child("policy"), rule.Policy, policies))
+		case rule.Policy != PlacementAllowListed && len(rule.Allowed) > 0:
+			errs = append(errs, field.Forbidden(at.Child("allowed"), "has no meaning with the policy "+string(rule.Policy)))
+		case rule.Policy == PlacementAllowListed && len(rule.Allowed) == 0:
+			errs = append(errs, field.Required(at.Child("allowed"), "say Forbid to allow nothing"))
+		}
+		for i, entry := range rule.Allowed {
+			if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
+				errs = append(errs, field.Invalid(at.Child("allowed").Index(i), entry, "must be a key, key=value or a name; there are no wildcards"))
+			}
+		}
+	}
+	if d := r.Defaults; d != nil {
+		at := path.Child("defaults")
+		for key, value := range d.NodeSelector {
+			for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+				errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
+			}
+		}
+		for i, t := range d.Tolerations {
+			if t.Key == "" {
+				errs = append(errs, field.Required(at.Child("tolerations").Index(i).Child("key"), "a toleration without a key is one of everything"))
+			}
+		}
+	}
+	return errs
+}
+
+func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for name, patterns := range map[string][]string{"systemUsers": w.SystemUsers, "externalUsers": w.ExternalUsers, "externalGroups": w.ExternalGroups} {
+		for i, pattern := range patterns {
+			at := path.Child(name).Index(i)
+			compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+			switch {
+			case pattern == "":
+				errs = append(errs, field.Required(at, "an empty pattern matches nobody"))
+			case err != nil:
+				errs = append(errs, field.Invalid(at, pattern, "must be RE2"))
+			case name != "systemUsers" && compiled.MatchString("system:kube-controller-manager"):
+				errs = append(errs, field.Invalid(at, pattern, "matches reserved names too"))
+			}
+		}
+	}
+	return errs
+}
+
+// Warnings are about what is valid and will not do what it looks like.
+func (s *Settings) Warnings() []string {
+	var warnings []string
+	w := s.Admission.Attribution.WorkloadUser
+	for _, list := range []struct {
+		name     string
+		patterns []string
+	}{{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups}} {
+		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
+		for i, pattern := range list.patterns {
+			// A pattern of YuniKorn's, whose patterns are not anchored.
+			if strings.HasSuffix(pattern, ":") {
+				warnings = append(warnings, at.Index(i).String()+": patterns match whole names, and no name ends in a colon: append .*")
+			}
+		}
+	}
+	return warnings
+}
