@@ -18,6 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/plugins/workload"
@@ -29,6 +30,8 @@ import (
 type Plugin struct {
 	Name string
 	admission.Interface
+	// Last says that the plugin must validate after all others, the server's own included.
+	Last bool
 }
 
 // Register makes the plugins known to a server's admission.
@@ -40,16 +43,17 @@ func Register(all []Plugin, into *admission.Plugins) {
 
 // plugins returns the plugins in their order, which follow the stack's generations.
 func (s *Stack) plugins(grantors authorizer.Authorizer) []Plugin {
-	configured := func(name string) Plugin { return Plugin{name, following{s, name}} }
+	configured := func(name string) Plugin { return Plugin{Name: name, Interface: following{s, name}} }
 	return []Plugin{
 		configured(namespace.Name),
 		configured(restriction.Name),
 		configured(rolebinding.Name),
-		{grant.Name, grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: grantors})},
+		{Name: grant.Name, Interface: grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: grantors})},
 		configured(attribution.Name),
 		configured(binding.Name),
-		configured(placement.Name),                // of what the others put into pods too
-		{label.Name, label.New(s.NamespaceOwner)}, // last, so that it sees what the others changed
+		configured(placement.Name),                                 // of what the others put into pods too
+		{Name: label.Name, Interface: label.New(s.NamespaceOwner)}, // so that it sees what the others changed
+		{Name: quota.Name, Interface: following{s, quota.Name}, Last: true},
 	}
 }
 
@@ -113,6 +117,8 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 			ForbidVolumeNames: c.RoleBinding.ClaimVolumeName == v1alpha1.PermissionForbid}),
 		attribution.Name: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
+		quota.Name: quota.New(quota.Options{
+			Owner: owner, Store: b.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: b.Now}),
 		binding.Name: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
 		placement.Name: placement.New(placement.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user.Scheduling), DefaultPriority: b.DefaultPriority}),

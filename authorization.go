@@ -55,6 +55,7 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 		Observe:      b.decisions.observe,
 
 		RulesElsewhere: b.Webhook,
+		About:          b.about,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,

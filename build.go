@@ -32,6 +32,7 @@ type generation struct {
 	boundary      *authz.Boundary
 	olderPaths    bool                           // /api/v1/tenants/<id>/... is read
 	plugins       map[string]admission.Interface // those that are configured
+	defaultQuota  corev1.ResourceList            // of tenants that have none
 	clientCAs     []func() []byte                // of the x509 sources
 	issuers       oidc.Clients
 	compiler      func() authenticationcel.Compiler // for the issuers' claims
@@ -148,6 +149,9 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	g.authenticator = authn.New(chain)
 	if g.plugins, err = b.admission(config, subject, names); err != nil {
 		return nil, err
+	}
+	if *config.Admission.Quota.Enabled {
+		g.defaultQuota = config.Admission.Quota.Default
 	}
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)

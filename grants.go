@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
@@ -59,17 +58,6 @@ func newGrants(client dynamic.Interface, now func() time.Time, sessions *authz.S
 	return &Grants{client: client, now: now, index: grant.NewIndex(), sessions: sessions,
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants).Informer(),
 		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
-}
-
-// Define brings the CustomResourceDefinition of AccessGrant in the cluster up to date.
-func (g *Grants) Define(ctx context.Context) error {
-	definition := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(v1alpha1.AccessGrantDefinition()), &definition.Object); err != nil {
-		return err
-	}
-	_, err := g.client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	return err
 }
 
 // Run follows the grants, and writes their status, until ctx ends. Once per Grants.

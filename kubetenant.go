@@ -69,6 +69,8 @@ type Cluster struct {
 	// where all of the server's authorizers are lent.
 	Grantors authorizer.Authorizer
 
+	// Quotas are the tenants'. Nil: none count.
+	Quotas QuotaStore
 	// ServiceAccountIssuers are the server's own, which no other source may claim.
 	ServiceAccountIssuers []string
 	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
@@ -116,7 +118,9 @@ type Stack struct {
 	current atomic.Pointer[generation]
 	cas     *clientCAs // ClientCA
 
-	sessions *authz.Sessions
+	sessions   *authz.Sessions
+	quotas     QuotaStore
+	namespaces corelisters.NamespaceLister
 }
 
 // New returns the stack of a configuration, which it defaults and validates. The files that it names
@@ -199,7 +203,7 @@ func noProxy() *authenticatorfactory.RequestHeaderConfig {
 }
 
 func (b *builder) stack(g *generation) *Stack {
-	s := &Stack{ClientCA: b.cas, cas: b.cas, Grants: b.grants, sessions: b.sessions}
+	s := &Stack{ClientCA: b.cas, cas: b.cas, Grants: b.grants, sessions: b.sessions, quotas: b.Quotas, namespaces: b.Namespaces}
 	s.swap(g)
 	s.Authenticator = authenticator.RequestFunc(s.authenticate)
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)

@@ -33,6 +33,9 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared are the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
+	// About returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
+	// ID where that is not known: its tenant may get it. Nil knows of none.
+	About func(resource schema.GroupResource, name string) tenant.ID
 	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
 	// label, so that a list over all namespaces may be limited to it. Nil knows of none.
 	Labelled func(schema.GroupResource, tenant.ID) bool

@@ -154,6 +154,8 @@ func (b *Boundary) decideCluster(ctx context.Context, c *call, id tenant.ID, ver
 		return verdict{delegate: true}
 	case isRead(verb) && q.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true}
+	case verb == "get" && q.subresource == "" && q.name != "" && b.About != nil && b.About(resource, q.name) == id:
+		return verdict{delegate: true, owner: id}
 	case scope == ScopeNamespaced:
 		return b.decideAcross(ctx, c, id, verb, q)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):

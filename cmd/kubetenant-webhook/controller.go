@@ -23,7 +23,7 @@ func newControllerCommand() *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Label older objects and keep the webhooks' certificates, in one replica at a time",
+		Short: "Label older objects, count quotas and keep the webhooks' certificates, in one replica at a time",
 		Args:  cobra.NoArgs,
 	}
 	c.addFlags(cmd)
@@ -41,7 +41,7 @@ func newControllerCommand() *cobra.Command {
 			return err
 		}
 		defer func() { _ = side.Close() }()
-		tasks := []controller.Task{controller.Sweep(config, c.namespace)}
+		tasks := []controller.Task{controller.Sweep(config, c.namespace), controller.Quotas(config)}
 		if own {
 			client, err := kubernetes.NewForConfig(config)
 			if err != nil {

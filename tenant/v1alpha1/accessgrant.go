@@ -19,9 +19,6 @@ const maxGrantedActions = 1000
 //go:embed accessgrants.yaml
 var accessGrantDefinition string
 
-// AccessGrantDefinition returns the CustomResourceDefinition of AccessGrant, YAML.
-func AccessGrantDefinition() string { return accessGrantDefinition }
-
 // AccessGrantOf reads a grant from an object of any form and validates it.
 func AccessGrantOf(obj runtime.Object) (*AccessGrant, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)

@@ -64,6 +64,8 @@ func defaultAdmission(a *Admission) {
 	if w.Scheduling != nil {
 		defaultText(&w.Scheduling.SchedulerName, "yunikorn")
 	}
+	defaultValue(&a.Quota.Enabled, true)
+	defaultDuration(&a.Quota.Reservation, 2*time.Minute)
 	defaultText(&a.RoleBinding.ServiceExternalIPs, PermissionAllow)
 	defaultText(&a.RoleBinding.ClaimVolumeName, PermissionAllow)
 }

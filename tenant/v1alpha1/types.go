@@ -312,6 +312,9 @@ type Admission struct {
 	// roleBinding configures TenantRoleBinding.
 	// +optional
 	RoleBinding RoleBinding `json:"roleBinding,omitempty"`
+	// quota configures TenantQuota.
+	// +optional
+	Quota Quota `json:"quota,omitempty"`
 }
 
 // Restriction configures TenantRestriction, which keeps resources out of tenant space.

@@ -35,6 +35,14 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at.Child("group"), "the kinds of the core group are no applications"))
 		}
 	}
+	for name, quantity := range a.Quota.Default {
+		if quantity.Sign() < 0 {
+			errs = append(errs, field.Invalid(path.Child("quota", "default").Key(string(name)), quantity.String(), "must not be negative"))
+		}
+	}
+	if a.Quota.Reservation.Duration <= 0 {
+		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(), "must be longer than requests may take"))
+	}
 	for name, p := range map[string]Permission{"serviceExternalIPs": a.RoleBinding.ServiceExternalIPs, "claimVolumeName": a.RoleBinding.ClaimVolumeName} {
 		if p != PermissionAllow && p != PermissionForbid {
 			errs = append(errs, field.NotSupported(path.Child("roleBinding", name), p, []Permission{PermissionAllow, PermissionForbid}))

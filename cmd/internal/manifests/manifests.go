@@ -20,6 +20,7 @@ import (
 	"text/template"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
@@ -88,7 +89,9 @@ func Generate(o Options) (map[string][]byte, error) {
 	}); err != nil {
 		return nil, err
 	}
-	out["cluster/accessgrants.yaml"] = []byte(v1alpha1.AccessGrantDefinition())
+	for name, definition := range v1alpha1.Definitions() {
+		out["cluster/"+name] = []byte(definition)
+	}
 	return out, o.controlPlane(v, out)
 }
 
@@ -208,6 +211,12 @@ func valuesOf(o *Options) (map[string]any, error) {
 	}
 	v["certificates"] = map[string]any{"selfManaged": o.SelfManaged}
 	v["grants"] = *config.Authorization.Grants.Enabled
+	v["quota"] = *config.Admission.Quota.Enabled
+	groups := sets.New[string]()
+	for _, k := range config.Admission.Workloads {
+		groups.Insert(k.Group)
+	}
+	v["workloadGroups"] = sets.List(groups)
 	v["rbac"] = config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed
 	restricted := []map[string]string{}
 	for _, r := range config.Admission.Restriction.Resources {

@@ -55,7 +55,7 @@ func TestDecodes(t *testing.T) {
 		}
 	}
 	decoder := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
-	foreign := []string{"monitoring.yaml", "accessgrants.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these
+	foreign := []string{"monitoring.yaml", "accessgrants.yaml", "tenantquotas.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these
 	for name, change := range map[string]func(*manifests.Options){
 		"in the cluster":  func(*manifests.Options) {},
 		"everything":      func(o *manifests.Options) { o.Monitoring, o.StaticPolicies = true, true },
@@ -164,11 +164,13 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestChartDefinition: the chart's copy of the definition is the library's.
-func TestChartDefinition(t *testing.T) {
-	data, err := deploy.Files.ReadFile("chart/crds/accessgrants.yaml")
-	if err != nil || string(data) != v1alpha1.AccessGrantDefinition() {
-		t.Errorf("docs/deploy/chart/crds/accessgrants.yaml differs from tenant/v1alpha1/accessgrants.yaml: %v", err)
+// TestChartDefinitions: the chart's copies of the definitions are the library's.
+func TestChartDefinitions(t *testing.T) {
+	for name, want := range v1alpha1.Definitions() {
+		data, err := deploy.Files.ReadFile("chart/crds/" + name)
+		if err != nil || string(data) != want {
+			t.Errorf("docs/deploy/chart/crds/%s differs from tenant/v1alpha1/%[1]s: %v", name, err)
+		}
 	}
 }
 

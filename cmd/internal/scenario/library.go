@@ -87,6 +87,9 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 			return s, err
 		}
 	}
+	if cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
+		return s, err
+	}
 	if cluster.Grants, err = grantsOf(w.Scenario); err != nil {
 		return s, err
 	}

@@ -43,6 +43,7 @@ type State struct {
 	namespaces cache.SharedIndexInformer
 	scopes     *kubetenant.CustomScopes
 	makers     *kubetenant.Makers
+	quotas     *kubetenant.Quotas
 	swept      *sweptFile
 	grants     bool
 	synced     map[string]func() bool
@@ -86,6 +87,9 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	if s.makers, err = kubetenant.NewMakers(partial, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))); err != nil {
 		return nil, err
 	}
+	if s.quotas, err = kubetenant.NewQuotas(objects); err != nil {
+		return nil, err
+	}
 	s.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	s.namespaces = s.factory.Core().V1().Namespaces().Informer()
 	s.swept = followSwept(client, namespace)
@@ -104,6 +108,10 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 
 		Stale:    func() bool { return !s.current.Load() },
 		Register: register,
+	}
+	if *settings.Admission.Quota.Enabled {
+		s.Cluster.Quotas = s.quotas
+		s.synced["quotas"] = s.quotas.HasSynced
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
@@ -180,6 +188,10 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	s.factory.StartWithContext(ctx)
 	go s.scopes.Run(ctx)
 	go s.makers.Run(ctx)
+	if s.Cluster.Quotas != nil {
+		go s.quotas.Run(ctx)
+		go stack.EnsureQuotas(ctx)
+	}
 	go s.swept.informer.RunWithContext(ctx)
 	if s.grants {
 		s.synced["grants"] = stack.Grants.HasSynced

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -128,7 +130,13 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	var stack *kubetenant.Stack
-	makers, err := newMakers(generic.LoopbackClientConfig, client, unstructured)
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
+	quotas, err := kubetenant.NewQuotas(unstructured)
+	if err != nil {
+		return nil, err
+	}
+	counter := kubetenant.NewQuotaCounter(quotas, mapper, versioned.Core().V1().Namespaces().Lister())
+	makers, err := newMakers(generic.LoopbackClientConfig, unstructured, mapper)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +159,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		RuleResolver: generic.RuleResolver,
 		RBAC:         lent.RBAC,
 		Grants:       unstructured,
+		Quotas:       quotas,
 		Namespaces:   versioned.Core().V1().Namespaces().Lister(),
 		Client:       client,
 		CustomScope:  scopes.Of,
@@ -195,7 +204,12 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 			// Both act on what the informers say: that must be all.
 			if cache.WaitForCacheSync(h.Done(), synced...) {
 				go sweep.Run(h)
-				runGrants(h, stack.Grants)
+				if defineKinds(h, unstructured) == nil {
+					go quotas.Run(h)
+					go counter.Run(h)
+					go stack.EnsureQuotas(h)
+					stack.Grants.Run(h)
+				}
 			}
 		}()
 		return nil
@@ -215,26 +229,32 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if at < 0 {
 		return nil, fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
 	}
-	names := make([]string, 0, len(stack.Admission))
-	for _, p := range stack.Admission {
-		names = append(names, p.Name)
+	end := slices.Index(admission.RecommendedPluginOrder, resourcequota.PluginName)
+	if end < at {
+		return nil, fmt.Errorf("no admission plugin %s to stand behind", resourcequota.PluginName)
 	}
-	admission.RecommendedPluginOrder = slices.Concat(admission.RecommendedPluginOrder[:at], names, admission.RecommendedPluginOrder[at:])
+	var names, last []string
+	for _, p := range stack.Admission {
+		if p.Last {
+			last = append(last, p.Name)
+		} else {
+			names = append(names, p.Name)
+		}
+	}
+	order := admission.RecommendedPluginOrder
+	admission.RecommendedPluginOrder = slices.Concat(order[:at], names, order[at:end+1], last, order[end+1:])
 	return stack, nil
 }
 
-// runGrants defines the kind of AccessGrants, as soon as the server takes it, and follows them.
-func runGrants(ctx context.Context, grants *kubetenant.Grants) {
-	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		err := grants.Define(ctx)
+// defineKinds defines our kinds, as soon as the server takes them.
+func defineKinds(ctx context.Context, client dynamic.Interface) error {
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		err := kubetenant.DefineKinds(ctx, client)
 		if err != nil {
-			klog.FromContext(ctx).Info("The definition of AccessGrant is not in place yet", "err", err)
+			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
 		}
 		return err == nil, nil
 	})
-	if err == nil {
-		grants.Run(ctx)
-	}
 }
 
 // metadataClient returns a client for the metadata of custom resources too, which has no protobuf form.
@@ -245,12 +265,12 @@ func metadataClient(loopback *rest.Config) (metadata.Interface, error) {
 }
 
 // newMakers returns what admission knows of the objects from which controllers make others.
-func newMakers(loopback *rest.Config, client kubernetes.Interface, live dynamic.Interface) (*kubetenant.Makers, error) {
+func newMakers(loopback *rest.Config, live dynamic.Interface, mapper meta.ResettableRESTMapper) (*kubetenant.Makers, error) {
 	objects, err := metadataClient(loopback)
 	if err != nil {
 		return nil, err
 	}
-	return kubetenant.NewMakers(objects, live, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())))
+	return kubetenant.NewMakers(objects, live, mapper)
 }
 
 // newSweep returns the sweep over what this server stores itself.

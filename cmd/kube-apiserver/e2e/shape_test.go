@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,8 +72,8 @@ func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sessi
 		return nil, err
 	}
 	session, err := newSession(w, server)
-	if err == nil && holdsGrants(held) {
-		err = session.awaitGrants(ctx)
+	if err == nil {
+		err = session.awaitKinds(ctx, held)
 	}
 	return session, err
 }
@@ -89,7 +90,7 @@ func (s compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawE
 	}
 	session, err := newSession(w, server)
 	if err == nil {
-		err = session.defineGrants(ctx, held)
+		err = session.defineKinds(ctx, held)
 	}
 	for i := 0; err == nil && i < len(held); i++ {
 		err = session.seed(ctx, held[i].Raw)
@@ -213,37 +214,45 @@ func (s *session) asAdmin(ctx context.Context, method, path string, in, out any)
 	return err
 }
 
-// defineGrants makes the kind AccessGrant, if some object is one: a server without tenancy does not.
-func (s *session) defineGrants(ctx context.Context, held []runtime.RawExtension) error {
-	if !slices.ContainsFunc(held, func(o runtime.RawExtension) bool {
-		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindAccessGrant+`"`)
-	}) {
+// holds reports whether one of the objects is of our own kind.
+func holds(held []runtime.RawExtension, kind string) bool {
+	return slices.ContainsFunc(held, func(o runtime.RawExtension) bool { return strings.Contains(string(o.Raw), `"`+kind+`"`) })
+}
+
+// defineKinds makes our own kinds, if some object is of one: a server without tenancy does not.
+func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
+	if !holds(held, v1alpha1.KindAccessGrant) && !holds(held, v1alpha1.KindTenantQuota) {
 		return nil
 	}
-	definition, err := yaml.YAMLToJSON([]byte(v1alpha1.AccessGrantDefinition()))
-	if err != nil {
-		return err
+	for name, text := range v1alpha1.Definitions() {
+		definition, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			return err
+		}
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.RawMessage(definition), nil); err != nil {
+			return err
+		}
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+			return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/"+strings.TrimSuffix(name, ".yaml"), nil, nil) == nil, nil
+		}); err != nil {
+			return err
+		}
 	}
-	if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.RawMessage(definition), nil); err != nil {
-		return err
-	}
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, nil) == nil, nil
-	})
+	return nil
 }
 
-func holdsGrants(held []runtime.RawExtension) bool {
-	return slices.ContainsFunc(held, func(o runtime.RawExtension) bool {
-		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindAccessGrant+`"`)
-	})
-}
-
-// awaitGrants waits until the server has looked at each grant that was seeded.
-func (s *session) awaitGrants(ctx context.Context) error {
+// awaitKinds waits until the server has looked at each grant and quota that was seeded.
+func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
+	if !holds(held, v1alpha1.KindAccessGrant) && !holds(held, v1alpha1.KindTenantQuota) {
+		return nil
+	}
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		var list struct{ Items []v1alpha1.AccessGrant }
-		err := s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &list)
-		return err == nil && !slices.ContainsFunc(list.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }), nil
+		var grants struct{ Items []v1alpha1.AccessGrant }
+		var quotas struct{ Items []v1alpha1.TenantQuota }
+		err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
+			s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/tenantquotas", nil, &quotas))
+		return err == nil && !slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
+			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool { return len(q.Status.Used) < len(q.Spec.Hard) }), nil
 	})
 }
 

@@ -104,10 +104,7 @@ func (s behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Se
 	if out.library, err = (scenario.Library{}).Open(ctx, w); err != nil {
 		return out, fmt.Errorf("the library: %w", err)
 	}
-	if holdsGrants(held) {
-		err = base.awaitGrants(ctx)
-	}
-	return out, err
+	return out, base.awaitKinds(ctx, held)
 }
 
 // withoutRBAC leaves RBAC to the server, which does not have it.

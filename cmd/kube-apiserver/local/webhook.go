@@ -154,7 +154,7 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 	if err := startControllers(ctx, s.admin, certPEM(s.ca.cert.Raw)); err != nil {
 		return err
 	}
-	for _, name := range []string{"00-namespace.yaml", "accounts.yaml", "accessgrants.yaml", "flowcontrol.yaml"} {
+	for _, name := range []string{"00-namespace.yaml", "accounts.yaml", "accessgrants.yaml", "tenantquotas.yaml", "flowcontrol.yaml"} {
 		if err := s.apply(ctx, files["cluster/"+name]); err != nil {
 			return err
 		}

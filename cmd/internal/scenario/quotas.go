@@ -1,0 +1,111 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// quotas are those of a cluster that does not change: what is charged is forgotten.
+type quotas struct {
+	held       objects
+	namespaces corelisters.NamespaceLister
+	states     map[string][]*quota.State // by tenant
+	tenants    map[string]tenant.ID      // by the quota's name
+}
+
+// quotasOf counts what the objects of a scenario use of its quotas.
+func quotasOf(held objects, namespaces corelisters.NamespaceLister, byDefault corev1.ResourceList) (*quotas, error) {
+	q := &quotas{held: held, namespaces: namespaces, states: map[string][]*quota.State{}, tenants: map[string]tenant.ID{}}
+	for key, raw := range held {
+		if key[0] != v1alpha1.KindTenantQuota {
+			continue
+		}
+		object := &v1alpha1.TenantQuota{}
+		if err := json.Unmarshal(raw, object); err != nil {
+			return nil, err
+		}
+		id, err := tenant.Parse(object.Spec.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		q.tenants[object.Name] = id
+		if err := q.add(id, object.Name, object.Spec.Hard); err != nil {
+			return nil, err
+		}
+	}
+	all, err := namespaces.List(labels.Everything())
+	for _, ns := range all {
+		id, parseErr := tenant.Parse(ns.Labels[tenant.Label])
+		if parseErr == nil && !id.IsSystem() && len(byDefault) > 0 {
+			err = errors.Join(err, q.Ensure(context.Background(), id, byDefault))
+		}
+	}
+	return q, err
+}
+
+func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error {
+	var counted []quota.Counted
+	for _, raw := range q.held {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(raw, &u.Object); err != nil {
+			return err
+		}
+		ns, err := q.namespaces.Get(u.GetNamespace())
+		if err != nil || ns.Labels[tenant.Label] != id.String() {
+			continue
+		}
+		resource, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+		usage, err := quota.Usage(resource.GroupResource(), u, nil, time.Now())
+		if err != nil {
+			return err
+		}
+		counted = append(counted, quota.Counted{UID: uuid.NewUUID(), Namespace: u.GetNamespace(), Usage: usage})
+	}
+	var names []corev1.ResourceName
+	for resource := range hard {
+		names = append(names, resource)
+	}
+	state, _ := (&quota.State{Name: name, Hard: hard}).Recount(counted, func(types.UID) bool { return false }, names, time.Now())
+	q.states[id.String()] = append(q.states[id.String()], state)
+	return nil
+}
+
+// Of implements quota.Store.
+func (q *quotas) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
+	return q.states[id.String()], nil
+}
+
+// Taken implements quota.Store.
+func (q *quotas) Taken(_ context.Context, id tenant.ID) (bool, error) {
+	return slices.ContainsFunc(slices.Collect(maps.Values(q.tenants)), func(has tenant.ID) bool { return has == id }), nil
+}
+
+// Charge implements quota.Store.
+func (q *quotas) Charge(context.Context, *quota.State, *quota.State) error { return nil }
+
+// Ensure implements kubetenant.QuotaStore.
+func (q *quotas) Ensure(_ context.Context, id tenant.ID, hard corev1.ResourceList) error {
+	if len(q.states[id.String()]) > 0 {
+		return nil
+	}
+	return q.add(id, id.String(), hard)
+}
+
+// TenantOf implements kubetenant.QuotaStore.
+func (q *quotas) TenantOf(name string) tenant.ID { return q.tenants[name] }

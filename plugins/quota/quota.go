@@ -1,0 +1,199 @@
+// Package quota holds a tenant to its limits over all its namespaces: compute, counts of objects and
+// extended resources, first come, first served.
+//
+// What a write uses is added to the quota before it is stored, in one update that another one cannot
+// pass by; what is deleted is given back by whoever counts the objects, see [State.Recount]. The
+// limits are therefore never passed, whatever is interrupted, and what was reserved by a write that
+// was not stored is free again when the reservation expires.
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantQuota"
+
+// ErrUnknown says that a quota, or what is used of it, is not known yet.
+var ErrUnknown = errors.New("what is used of the quota is not known yet")
+
+var errTaken = errors.New("the tenant has a quota already")
+
+var errStore = errors.New("the quota could not be charged")
+
+// A quota that was just made is counted in a moment: a write waits for that.
+const (
+	patience = 5 * time.Second
+	pause    = 100 * time.Millisecond
+)
+
+// Store holds the quotas. It MUST be safe for concurrent use.
+type Store interface {
+	// Of returns the quotas of a tenant, as far as they are known here: one, or none where the tenant
+	// is not limited. The result MUST NOT be changed.
+	Of(ctx context.Context, id tenant.ID) ([]*State, error)
+	// Taken reports whether a tenant has a quota that is not just a default.
+	Taken(ctx context.Context, id tenant.ID) (bool, error)
+	// Charge writes a state in place of the one that Of returned, or returns [ErrConflict] where that is
+	// not the newest: the next Of then returns a newer one.
+	Charge(ctx context.Context, was, is *State) error
+}
+
+// ErrConflict says that a quota was changed by another.
+var ErrConflict = errors.New("the quota was changed by another")
+
+// Options configure the plugin. Owner and Store are required.
+type Options struct {
+	Owner plugins.OwnerFunc
+	Store Store
+	// Reservation is how long a write that was let through may take to be stored and seen: more than a
+	// request may take, and the time that caches are behind.
+	Reservation time.Duration
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// New returns the plugin. It governs what is created in tenant space, and the updates that can use
+// more. It MUST be the last to validate: what it lets through is charged.
+func New(o Options) admission.ValidationInterface {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, newLedger(o.Store)}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+	ledger *ledger
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() == own {
+		return p.checkOwn(ctx, a)
+	}
+	if a.GetNamespace() == "" || !handles(a) {
+		return nil
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if owner.IsSystem() || owner.IsZero() {
+		return nil
+	}
+	err = p.charge(ctx, owner, a, o)
+	for deadline := p.Now().Add(patience); errors.Is(err, ErrUnknown) && p.Now().Before(deadline); err = p.charge(ctx, owner, a, o) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return admission.NewForbidden(a, context.Cause(ctx))
+		}
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces) error {
+	states, err := p.Store.Of(ctx, owner)
+	if err != nil {
+		return err
+	}
+	of := a.GetResource().GroupResource()
+	if !govern(states, of) {
+		return nil
+	}
+	r, err := p.request(a, o, of)
+	if err != nil {
+		return err
+	}
+	return p.ledger.charge(ctx, owner, r, a.IsDryRun())
+}
+
+// own is the resource of the quotas themselves.
+var own = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
+
+// checkOwn holds the quotas: what nothing uses limits nothing, and one tenant has one.
+func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
+	u, is := a.GetObject().(runtime.Unstructured)
+	if !is || a.GetSubresource() != "" {
+		return nil
+	}
+	hard, _, err := unstructured.NestedMap(u.UnstructuredContent(), "spec", "hard")
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	for name := range hard {
+		if _, known := Resource(corev1.ResourceName(name)); !known {
+			return admission.NewForbidden(a, fmt.Errorf("spec.hard[%s]: no object uses it", name))
+		}
+	}
+	name, _, _ := unstructured.NestedString(u.UnstructuredContent(), "spec", "tenant")
+	id, err := tenant.Parse(name)
+	if err != nil || a.GetOperation() != admission.Create {
+		return nil // the definition's schema holds the name
+	}
+	taken, err := p.Store.Taken(ctx, id)
+	switch {
+	case err != nil:
+		return admission.NewForbidden(a, err)
+	case taken:
+		return admission.NewForbidden(a, errTaken)
+	}
+	return nil
+}
+
+func govern(states []*State, of schema.GroupResource) bool {
+	for _, s := range states {
+		if len(names(s.Hard, of)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *plugin) request(a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource) (*request, error) {
+	now := p.Now()
+	r := &request{expires: now.Add(p.Reservation),
+		names:    func(hard corev1.ResourceList) []corev1.ResourceName { return names(hard, of) },
+		required: func([]corev1.ResourceName) error { return nil }}
+	var err error
+	if r.is, err = Usage(of, a.GetObject(), o, now); err != nil {
+		return nil, err
+	}
+	if of == pods {
+		pod, err := plugins.Versioned[corev1.Pod](a.GetObject(), corev1.SchemeGroupVersion.WithKind("Pod"), o)
+		if err != nil {
+			return nil, err
+		}
+		r.required = func(hard []corev1.ResourceName) error { return checkRequired(pod, hard) }
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return nil, err
+	}
+	if r.uid = m.GetUID(); r.uid == "" {
+		r.uid = uuid.NewUUID() // never seen: it expires
+	}
+	if a.GetOperation() == admission.Update {
+		r.was, err = Usage(of, a.GetOldObject(), o, now)
+	}
+	return r, err
+}

@@ -1,0 +1,162 @@
+package quota
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	upstream "k8s.io/apiserver/pkg/quota/v1"
+)
+
+// State is a quota as it stands.
+type State struct {
+	// Name of the object, and which version of it this is.
+	Name, Version string
+	// Hard are the limits.
+	Hard corev1.ResourceList
+	// Used is at least what the tenant's objects use, with those that are about to be stored. A name
+	// that is missing has not been counted yet.
+	Used corev1.ResourceList
+	// Reserved are the writes that were let through, until they are seen or expire.
+	Reserved []Reservation
+}
+
+// Reservation is what an object uses that was let through and may not be seen yet.
+type Reservation struct {
+	UID     types.UID
+	Expires time.Time
+	Usage   corev1.ResourceList
+}
+
+// request is a write to be charged.
+type request struct {
+	uid      types.UID
+	expires  time.Time
+	was, is  corev1.ResourceList
+	required func(hard []corev1.ResourceName) error
+	names    func(hard corev1.ResourceList) []corev1.ResourceName
+}
+
+// charge returns the state with what a write uses. It is s itself where that is nothing; an error says
+// that it is too much, or that what is used is not known.
+func (s *State) charge(r *request) (*State, error) {
+	governed := r.names(s.Hard)
+	if len(governed) == 0 {
+		return s, nil
+	}
+	if err := r.required(governed); err != nil {
+		return nil, fmt.Errorf("failed quota: %s: %w", s.Name, err)
+	}
+	is := upstream.Mask(r.is, governed)
+	delta := upstream.RemoveZeros(upstream.SubtractWithNonNegativeResult(is, upstream.Mask(r.was, governed)))
+	if len(delta) == 0 {
+		return s, nil
+	}
+	if negative := upstream.IsNegative(r.is); len(negative) > 0 {
+		return nil, fmt.Errorf("quota usage is negative for resource(s): %s", join(negative))
+	}
+	asked := upstream.ResourceNames(delta)
+	for _, name := range asked {
+		if _, counted := s.Used[name]; !counted {
+			return nil, fmt.Errorf("%w: %s, resources: %s", ErrUnknown, s.Name, name)
+		}
+	}
+	used := upstream.Add(s.Used, delta)
+	if fits, exceeded := upstream.LessThanOrEqual(upstream.Mask(used, asked), s.Hard); !fits {
+		return nil, fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", s.Name,
+			list(upstream.Mask(delta, exceeded)), list(upstream.Mask(s.Used, exceeded)), list(upstream.Mask(s.Hard, exceeded)))
+	}
+	out := *s
+	out.Used = used
+	out.Reserved = reserve(s.Reserved, Reservation{r.uid, r.expires, is})
+	return &out, nil
+}
+
+// reserve adds a reservation to a copy. One that there is of the object keeps what it has more.
+func reserve(all []Reservation, r Reservation) []Reservation {
+	out := slices.Clone(all)
+	for i := range out {
+		if out[i].UID == r.UID {
+			out[i] = Reservation{r.UID, r.Expires, upstream.Max(out[i].Usage, r.Usage)}
+			return out
+		}
+	}
+	return append(out, r)
+}
+
+// Counted is an object that is stored.
+type Counted struct {
+	UID       types.UID
+	Namespace string
+	Usage     corev1.ResourceList
+}
+
+// Recount returns the state after a look at all the tenant's objects, with what the objects of each
+// namespace use. counted are the names that were looked at; gone are objects that were seen and are
+// not there any more. What is reserved stays so until the object is seen with that much, is gone, or
+// its time is over: it may have been let through and be stored any moment.
+func (s *State) Recount(objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time) (*State, map[string]corev1.ResourceList) {
+	reserved := map[types.UID]Reservation{}
+	for _, r := range s.Reserved {
+		if now.Before(r.Expires) && !gone(r.UID) {
+			reserved[r.UID] = r
+		}
+	}
+	used := zero(counted)
+	namespaces := map[string]corev1.ResourceList{}
+	for _, o := range objects {
+		usage := upstream.Mask(o.Usage, counted)
+		namespaces[o.Namespace] = upstream.Add(namespaces[o.Namespace], usage)
+		if r, has := reserved[o.UID]; has {
+			if fits, _ := upstream.LessThanOrEqual(r.Usage, usage); fits {
+				delete(reserved, o.UID)
+			} else {
+				usage = upstream.Max(usage, upstream.Mask(r.Usage, counted))
+				r.Usage = nil // counted here
+				reserved[o.UID] = r
+			}
+		}
+		used = upstream.Add(used, usage)
+	}
+	out := &State{Name: s.Name, Version: s.Version, Hard: s.Hard, Used: used}
+	for _, r := range s.Reserved {
+		if left, still := reserved[r.UID]; still {
+			out.Reserved = append(out.Reserved, r)
+			used = upstream.Add(used, upstream.Mask(left.Usage, counted))
+		}
+	}
+	out.Used = upstream.Mask(used, upstream.ResourceNames(s.Hard))
+	return out, namespaces
+}
+
+func zero(names []corev1.ResourceName) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, name := range names {
+		quantity := one.DeepCopy()
+		quantity.Set(0)
+		out[name] = quantity
+	}
+	return out
+}
+
+func join(names []corev1.ResourceName) string {
+	out := make([]string, 0, len(names))
+	for _, name := range names {
+		out = append(out, string(name))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ",")
+}
+
+func list(l corev1.ResourceList) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		quantity := l[name]
+		out = append(out, string(name)+"="+quantity.String())
+	}
+	return strings.Join(out, ",")
+}

@@ -1,0 +1,276 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	upstream "k8s.io/apiserver/pkg/quota/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+const storageClassSuffix = ".storageclass.storage.k8s.io/"
+
+var (
+	pods     = schema.GroupResource{Resource: "pods"}
+	services = schema.GroupResource{Resource: "services"}
+	claims   = schema.GroupResource{Resource: "persistentvolumeclaims"}
+)
+
+// aliases are the older names of counts (k8s.io/kubernetes pkg/quota/v1/evaluator/core, v1.37.1).
+var aliases = map[schema.GroupResource]corev1.ResourceName{
+	{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
+	{Resource: "resourcequotas"}:         corev1.ResourceQuotas,
+	{Resource: "replicationcontrollers"}: corev1.ResourceReplicationControllers,
+	{Resource: "secrets"}:                corev1.ResourceSecrets,
+}
+
+var one = resource.MustParse("1")
+
+// Usage returns what an object uses of a quota, as upstream's evaluators say it (k8s.io/kubernetes
+// pkg/quota/v1, v1.37.1): which pods are over is judged by now.
+func Usage(of schema.GroupResource, obj runtime.Object, o admission.ObjectInterfaces, now time.Time) (corev1.ResourceList, error) {
+	out := corev1.ResourceList{corev1.ResourceName("count/" + of.String()): one}
+	switch of {
+	case pods:
+		pod, err := plugins.Versioned[corev1.Pod](obj, corev1.SchemeGroupVersion.WithKind("Pod"), o)
+		if err != nil {
+			return nil, err
+		}
+		addPod(out, pod, now)
+	case services:
+		service, err := plugins.Versioned[corev1.Service](obj, corev1.SchemeGroupVersion.WithKind("Service"), o)
+		if err != nil {
+			return nil, err
+		}
+		addService(out, service)
+	case claims:
+		claim, err := plugins.Versioned[corev1.PersistentVolumeClaim](obj, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), o)
+		if err != nil {
+			return nil, err
+		}
+		addClaim(out, claim)
+	default:
+		if alias, has := aliases[of]; has {
+			out[alias] = one
+		}
+	}
+	return out, nil
+}
+
+func isOver(pod *corev1.Pod, now time.Time) bool {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	// The kubelet that should have stopped it may be away.
+	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil &&
+		now.After(pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds)*time.Second))
+}
+
+func addPod(out corev1.ResourceList, pod *corev1.Pod, now time.Time) {
+	if isOver(pod, now) {
+		return
+	}
+	o := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	addCompute(out, resourcehelper.PodRequests(pod, o), resourcehelper.PodLimits(pod, o))
+}
+
+func addCompute(out, requests, limits corev1.ResourceList) {
+	out[corev1.ResourcePods] = one
+	for name, quantity := range requests {
+		switch {
+		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, isHugePages(name):
+			out[name] = quantity
+			out[corev1.DefaultResourceRequestsPrefix+name] = quantity
+		case isExtended(name):
+			out[corev1.DefaultResourceRequestsPrefix+name] = quantity
+		}
+	}
+	for name, quantity := range limits {
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
+			out["limits."+name] = quantity
+		}
+	}
+}
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+func isExtended(name corev1.ResourceName) bool {
+	text := string(name)
+	return strings.HasPrefix(text, "deviceclass.resource.kubernetes.io/") ||
+		strings.Contains(text, "/") && !strings.Contains(text, corev1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(text, corev1.DefaultResourceRequestsPrefix)
+}
+
+func addService(out corev1.ResourceList, service *corev1.Service) {
+	ports := len(service.Spec.Ports)
+	balancers := int64(0)
+	switch service.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+	case corev1.ServiceTypeLoadBalancer:
+		balancers = 1
+		if allocate := service.Spec.AllocateLoadBalancerNodePorts; allocate != nil && !*allocate {
+			ports = 0
+			for _, p := range service.Spec.Ports {
+				if p.NodePort != 0 {
+					ports++
+				}
+			}
+		}
+	default:
+		ports = 0
+	}
+	out[corev1.ResourceServices] = one
+	out[corev1.ResourceServicesLoadBalancers] = *resource.NewQuantity(balancers, resource.DecimalSI)
+	out[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(int64(ports), resource.DecimalSI)
+}
+
+func addClaim(out corev1.ResourceList, claim *corev1.PersistentVolumeClaim) {
+	class := claim.Annotations[corev1.BetaStorageClassAnnotation]
+	if _, old := claim.Annotations[corev1.BetaStorageClassAnnotation]; !old && claim.Spec.StorageClassName != nil {
+		class = *claim.Spec.StorageClassName
+	}
+	add := func(name corev1.ResourceName, quantity resource.Quantity) {
+		out[name] = quantity
+		if class != "" {
+			out[corev1.ResourceName(class+storageClassSuffix)+name] = quantity
+		}
+	}
+	add(corev1.ResourcePersistentVolumeClaims, one)
+	storage, has := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !has {
+		return
+	}
+	storage = wholeBytes(storage)
+	if allocated, has := claim.Status.AllocatedResources[corev1.ResourceStorage]; has && allocated.Cmp(storage) > 0 {
+		storage = wholeBytes(allocated) // an expansion that failed half-way
+	}
+	add(corev1.ResourceRequestsStorage, storage)
+}
+
+func wholeBytes(q resource.Quantity) resource.Quantity {
+	rounded := q.DeepCopy()
+	rounded.RoundUp(0)
+	return rounded
+}
+
+// Resource returns the resource whose objects use a quota's name; ok is false for a name that none
+// uses.
+func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
+	text := string(name)
+	if counted, is := strings.CutPrefix(text, "count/"); is {
+		of = schema.ParseGroupResource(counted)
+		return of, of.Resource != "" && of.Resource != "events"
+	}
+	for of, alias := range aliases {
+		if name == alias {
+			return of, true
+		}
+	}
+	if class, rest, is := strings.Cut(text, storageClassSuffix); is {
+		name, text = corev1.ResourceName(rest), rest
+		if class == "" || name != corev1.ResourcePersistentVolumeClaims && name != corev1.ResourceRequestsStorage {
+			return of, false
+		}
+	}
+	switch name {
+	case corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage:
+		return claims, true
+	case corev1.ResourceServices, corev1.ResourceServicesLoadBalancers, corev1.ResourceServicesNodePorts:
+		return services, true
+	case corev1.ResourcePods:
+		return pods, true
+	}
+	requested, isRequest := strings.CutPrefix(text, corev1.DefaultResourceRequestsPrefix)
+	limited, isLimit := strings.CutPrefix(text, "limits.")
+	if isLimit {
+		requested = limited
+	}
+	switch compute := corev1.ResourceName(requested); {
+	case compute == corev1.ResourceCPU, compute == corev1.ResourceMemory, compute == corev1.ResourceEphemeralStorage:
+		return pods, true
+	case isHugePages(compute):
+		return pods, !isLimit
+	case isExtended(compute):
+		return pods, isRequest
+	}
+	return of, false
+}
+
+// handles reports whether a write can use more of a quota than what was there.
+func handles(a admission.Attributes) bool {
+	of := a.GetResource().GroupResource()
+	if plugins.IsVirtual(a) || of.Resource == "events" {
+		return false
+	}
+	switch a.GetOperation() {
+	case admission.Create:
+		return a.GetSubresource() == ""
+	case admission.Update:
+		switch of {
+		case pods:
+			return a.GetSubresource() == "resize"
+		case services:
+			return a.GetSubresource() == ""
+		case claims:
+			return a.GetSubresource() == "" || a.GetSubresource() == "status"
+		}
+	}
+	return false
+}
+
+// checkRequired refuses a Pod that does not say how much it asks for of what is limited, as upstream
+// does (k8s.io/kubernetes pkg/quota/v1/evaluator/core/pods.go, Constraints, v1.37.1): it would use
+// none of it.
+func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		return nil
+	}
+	var missing []string
+	for _, name := range hard {
+		switch name {
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+		default:
+			continue
+		}
+		var without []string
+		for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+			for i := range containers {
+				said := corev1.ResourceList{}
+				addCompute(said, containers[i].Resources.Requests, containers[i].Resources.Limits)
+				if _, has := said[name]; !has {
+					without = append(without, containers[i].Name)
+				}
+			}
+		}
+		if len(without) > 0 {
+			missing = append(missing, fmt.Sprintf("%s for: %s", name, strings.Join(without, ",")))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("must specify %s", strings.Join(missing, "; "))
+}
+
+// names returns the names of a quota that objects of a resource use, sorted.
+func names(hard corev1.ResourceList, of schema.GroupResource) []corev1.ResourceName {
+	var out []corev1.ResourceName
+	for _, name := range upstream.ResourceNames(hard) {
+		if r, ok := Resource(name); ok && r == of {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,324 @@
+package kubetenant
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// countAfter gathers the changes of a tenant's objects into one count.
+	countAfter = 250 * time.Millisecond
+	// countCycle is how often every quota is counted, whatever changed.
+	countCycle = time.Minute
+	// rememberGone is how long it is known that an object was deleted: longer than any reservation.
+	rememberGone = time.Hour
+)
+
+// errCounting says that the objects are not all known yet.
+var errCounting = errors.New("the objects are not all known yet")
+
+// QuotaCounter counts what the objects of tenants use, and writes it into their quotas: that gives
+// back what was deleted, and what was reserved for a write that was not stored. Of the resources that
+// some quota limits, and of no others, it follows all objects.
+type QuotaCounter struct {
+	quotas     *Quotas
+	client     dynamic.Interface
+	mapper     meta.ResettableRESTMapper
+	namespaces corelisters.NamespaceLister
+	queue      workqueue.TypedRateLimitingInterface[string]
+
+	mu       sync.Mutex
+	counting map[schema.GroupResource]cache.SharedIndexInformer // nil for a kind that the server does not have
+	gone     map[types.UID]time.Time
+}
+
+// NewQuotaCounter returns a counter for quotas that run.
+func NewQuotaCounter(quotas *Quotas, mapper meta.ResettableRESTMapper, namespaces corelisters.NamespaceLister) *QuotaCounter {
+	return &QuotaCounter{quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
+		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
+		counting: map[schema.GroupResource]cache.SharedIndexInformer{}, gone: map[types.UID]time.Time{}}
+}
+
+// Run counts until ctx ends. Once per QuotaCounter. The namespaces must have been read by then.
+func (c *QuotaCounter) Run(ctx context.Context) {
+	defer c.queue.ShutDown()
+	add := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			c.queue.Add(name.Name)
+		}
+	}
+	if _, err := c.quotas.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, is any) { add(is) }}); err != nil {
+		klog.FromContext(ctx).Error(err, "Quotas are not counted")
+		return
+	}
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		c.forget()
+		for _, name := range c.quotas.informer.GetStore().ListKeys() {
+			c.queue.Add(name)
+		}
+	}, countCycle)
+	go func() {
+		<-ctx.Done()
+		c.queue.ShutDown()
+	}()
+	for {
+		name, shutdown := c.queue.Get()
+		if shutdown {
+			return
+		}
+		switch err := c.count(ctx, name); {
+		case err == nil:
+			c.queue.Forget(name)
+		case ctx.Err() == nil:
+			if !errors.Is(err, quota.ErrConflict) && !errors.Is(err, errCounting) {
+				klog.FromContext(ctx).Info("A quota could not be counted", "quota", name, "err", err)
+			}
+			c.queue.AddRateLimited(name)
+		}
+		c.queue.Done(name)
+	}
+}
+
+// forget drops what was deleted long ago, and looks again for kinds that there were not.
+func (c *QuotaCounter) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uid, at := range c.gone {
+		if time.Since(at) > rememberGone {
+			delete(c.gone, uid)
+		}
+	}
+	for of, informer := range c.counting {
+		if informer == nil {
+			delete(c.counting, of)
+		}
+	}
+}
+
+func (c *QuotaCounter) isGone(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, gone := c.gone[uid]
+	return gone
+}
+
+// count counts one quota.
+func (c *QuotaCounter) count(ctx context.Context, name string) error {
+	obj, found, err := c.quotas.informer.GetStore().GetByKey(name)
+	u, is := obj.(*unstructured.Unstructured)
+	if err != nil || !found || !is {
+		return err
+	}
+	was, object, err := stateOf(c.quotas.newest(u))
+	if err != nil {
+		return err
+	}
+	if siblings, err := c.quotas.of(object.Spec.Tenant); err != nil {
+		return err
+	} else if isDefault(u) && !slices.ContainsFunc(siblings, isDefault) {
+		return c.dropDefault(ctx, u) // the tenant has one of its own now
+	}
+	objects, counted, err := c.objects(ctx, object)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	state, used := was.Recount(objects, c.isGone, counted, now)
+	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
+	for _, namespace := range slices.Sorted(maps.Keys(used)) {
+		breakdown = append(breakdown, v1alpha1.NamespaceUsage{Namespace: namespace, Used: used[namespace]})
+	}
+	if soonest := earliest(state.Reserved); !soonest.IsZero() {
+		c.queue.AddAfter(name, soonest.Sub(now)+time.Millisecond)
+	}
+	if upstreamquota.Equals(was.Used, state.Used) && len(was.Reserved) == len(state.Reserved) && equality.Semantic.DeepEqual(object.Status.Namespaces, breakdown) {
+		return nil
+	}
+	return c.quotas.write(ctx, was, state, breakdown)
+}
+
+func (c *QuotaCounter) dropDefault(ctx context.Context, u *unstructured.Unstructured) error {
+	uid := u.GetUID()
+	err := c.client.Resource(tenantQuotas).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func earliest(all []quota.Reservation) time.Time {
+	var out time.Time
+	for _, r := range all {
+		if out.IsZero() || r.Expires.Before(out) {
+			out = r.Expires
+		}
+	}
+	return out
+}
+
+// objects returns what the tenant of a quota has of what is limited, and which names that are.
+func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) ([]quota.Counted, []corev1.ResourceName, error) {
+	own, err := c.namespaces.List(labels.SelectorFromSet(labels.Set{tenant.Label: q.Spec.Tenant}))
+	if err != nil {
+		return nil, nil, err
+	}
+	var counted []corev1.ResourceName
+	byUID := map[types.UID]quota.Counted{}
+	seen := map[schema.GroupResource]bool{}
+	for name := range q.Spec.Hard {
+		of, known := quota.Resource(name)
+		if !known {
+			continue
+		}
+		counted = append(counted, name)
+		if seen[of] {
+			continue
+		}
+		seen[of] = true
+		informer, err := c.informer(ctx, of)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case informer == nil:
+			continue
+		case !informer.HasSynced():
+			return nil, nil, errCounting
+		}
+		for _, ns := range own {
+			stored, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, ns.Name)
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, obj := range stored {
+				if o, is := obj.(*countedObject); is {
+					byUID[o.UID] = quota.Counted{UID: o.UID, Namespace: o.Namespace, Usage: o.usage}
+				}
+			}
+		}
+	}
+	out := make([]quota.Counted, 0, len(byUID))
+	for _, o := range byUID {
+		out = append(out, o)
+	}
+	return out, counted, nil
+}
+
+// countedObject is what is kept of an object.
+type countedObject struct {
+	metav1.ObjectMeta
+	usage corev1.ResourceList
+}
+
+// informer returns the informer of a resource, and starts it where it is new; nil for a resource that
+// the server does not have, of which there is nothing.
+func (c *QuotaCounter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if informer, has := c.counting[of]; has {
+		return informer, nil
+	}
+	resource, err := c.mapper.ResourceFor(of.WithVersion(""))
+	if meta.IsNoMatchError(err) {
+		c.mapper.Reset()
+		resource, err = c.mapper.ResourceFor(of.WithVersion(""))
+	}
+	if meta.IsNoMatchError(err) {
+		c.counting[of] = nil
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	informer := dynamicinformer.NewDynamicSharedInformerFactory(c.client, 0).ForResource(resource).Informer()
+	if err := informer.SetTransform(func(obj any) (any, error) { return countable(of, obj) }); err != nil {
+		return nil, err
+	}
+	if _, err := informer.AddEventHandler(c.follow()); err != nil {
+		return nil, err
+	}
+	c.counting[of] = informer
+	go informer.RunWithContext(ctx)
+	return informer, nil
+}
+
+func countable(of schema.GroupResource, obj any) (any, error) {
+	u, is := obj.(*unstructured.Unstructured)
+	if !is {
+		return obj, nil // a tombstone
+	}
+	usage, err := quota.Usage(of, u, nil, time.Now())
+	return &countedObject{metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}, usage}, err
+}
+
+// follow counts again what changed.
+func (c *QuotaCounter) follow() cache.ResourceEventHandler {
+	changed := func(obj any) {
+		name, err := cache.DeletionHandlingObjectToName(obj)
+		if err != nil {
+			return
+		}
+		ns, err := c.namespaces.Get(name.Namespace)
+		if err != nil {
+			return // the cycle finds it
+		}
+		quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, ns.Labels[tenant.Label])
+		if err != nil {
+			return
+		}
+		for _, q := range quotas {
+			c.queue.AddAfter(q, countAfter)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: changed,
+		UpdateFunc: func(was, is any) {
+			before, _ := was.(*countedObject)
+			now, _ := is.(*countedObject)
+			if before != nil && now != nil && before.UID != now.UID {
+				c.noteGone(before.UID)
+			}
+			if before == nil || now == nil || before.UID != now.UID || !upstreamquota.Equals(before.usage, now.usage) {
+				changed(is)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, is := obj.(cache.DeletedFinalStateUnknown); is {
+				obj = unknown.Obj
+			}
+			if o, is := obj.(*countedObject); is {
+				c.noteGone(o.UID)
+				changed(o)
+			}
+		}}
+}
+
+func (c *QuotaCounter) noteGone(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone[uid] = time.Now()
+}
