@@ -52,7 +52,7 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 func TestOlderObjects(t *testing.T) {
 	dir := t.TempDir()
 	const n = 1200 // more than two pages
-	before, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false, "--tenancy=false")
+	before, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false, withoutWorkloads, "--tenancy=false")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestOlderObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first run may be cut off anywhere: the second goes on.
-	first, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false)
+	first, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false, withoutWorkloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// withoutWorkloads leaves out the controllers that make pods: few tests need them.
+const withoutWorkloads = "--workload-controllers=false"
+
 // start runs a server in dir until the test ends.
 func start(t *testing.T, dir string, args ...string) *localserver.Server {
 	t.Helper()
+	args = append([]string{withoutWorkloads}, args...) // unless the test says otherwise
 	s, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false, args...)
 	if err != nil {
 		t.Fatal(err)

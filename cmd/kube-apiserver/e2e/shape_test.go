@@ -56,7 +56,7 @@ func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sessi
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--tenancy-config", w.ConfigFile, "--"}
+	args := []string{withoutWorkloads, "--tenancy-config", w.ConfigFile, "--"}
 	switch w.Scenario.Delegate {
 	case v1alpha1.DelegateAllow:
 		args = append(args, "--authorization-mode=AlwaysAllow")
@@ -84,7 +84,7 @@ func (s compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawE
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	server, err := localserver.Start(ctx, s.binary, w.Dir, false, "--tenancy=false")
+	server, err := localserver.Start(ctx, s.binary, w.Dir, false, withoutWorkloads, "--tenancy=false")
 	if err != nil {
 		return nil, err
 	}

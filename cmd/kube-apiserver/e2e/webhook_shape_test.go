@@ -72,7 +72,7 @@ func (s behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Se
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--tenancy-config", w.ConfigFile, "--webhook", "--behind"}
+	args := []string{withoutWorkloads, "--tenancy-config", w.ConfigFile, "--webhook", "--behind"}
 	switch w.Scenario.Delegate {
 	case v1alpha1.DelegateAllow:
 		args = append(args, "AlwaysAllow")

@@ -23,9 +23,12 @@ import (
 // controllers are the ones of kube-controller-manager without which namespaces are not usable: they
 // delete what is in a deleted namespace, make the default service account and the root CA ConfigMap
 // in a new one, and fill the roles admin, edit and view.
-func controllers(ca []byte) app.Hook {
+func controllers(ca []byte, workloads bool) app.Hook {
 	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
-		return startControllers(h, h.LoopbackClientConfig, ca)
+		if err := startControllers(h, h.LoopbackClientConfig, ca); err != nil || !workloads {
+			return err
+		}
+		return startWorkloads(h, h.LoopbackClientConfig)
 	}}
 }
 

@@ -1,5 +1,5 @@
 // Package local runs a whole small control plane in one process: kube-apiserver with tenants, an
-// embedded etcd, its own certificate authority, and the few controllers that namespaces need.
+// embedded etcd, its own certificate authority, and the few controllers that namespaces and workloads need.
 package local
 
 import (
@@ -39,6 +39,8 @@ type Options struct {
 	Webhook  bool
 	Replicas int
 	Behind   []string
+	// Workloads runs the controllers that make pods.
+	Workloads bool
 }
 
 // NewCommand returns the subcommand.
@@ -48,7 +50,7 @@ func NewCommand() *cobra.Command {
 		Use:   "local --dir DIR [-- KUBE-APISERVER-FLAGS]",
 		Short: "Run a whole small control plane with tenants in one process",
 		Long: `Runs kube-apiserver with tenants, an embedded etcd, an own certificate authority
-and the controllers that namespaces and the built-in roles need, in one process. All
+and the controllers that namespaces, the built-in roles and workloads need, in one process. All
 of it is kept in DIR; the same DIR continues where it was stopped. The server
 listens on the loopback address only.
 
@@ -68,6 +70,7 @@ Flags behind -- are given to kube-apiserver.`,
 	f.StringVar(&o.TenancyConfig, "tenancy-config", "", "TenancyConfiguration to use instead of DIR/tenancy.yaml, which is written where it is missing")
 	f.BoolVar(&o.Tenancy, "tenancy", true, "false runs upstream's server on the same data, to compare or to prepare objects")
 	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
+	f.BoolVar(&o.Workloads, "workload-controllers", true, "run the controllers of Deployments, ReplicaSets, Jobs and CronJobs, and the garbage collector; nothing runs the pods")
 	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
 	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook: replicas of the service, to which connections are spread as a Service would")
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook: the server's own authorizers, asked where the service has no opinion")
@@ -144,7 +147,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	if config == "" {
 		c.config = "none: tenancy is off"
 	}
-	return app.Run(ctx, s, config, controllers(certPEM(c.ca.cert.Raw)), c.announcement(out, started))
+	return app.Run(ctx, s, config, controllers(certPEM(c.ca.cert.Raw), o.Workloads), c.announcement(out, started))
 }
 
 // cluster is what was prepared in the directory.

@@ -173,6 +173,11 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 	if err := s.awaitSweep(ctx, client); err != nil {
 		return err
 	}
+	if s.o.Workloads {
+		if err := startWorkloads(ctx, s.admin); err != nil {
+			return err
+		}
+	}
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})

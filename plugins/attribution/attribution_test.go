@@ -1,0 +1,338 @@
+package attribution_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errAway = errors.New("away")
+
+// world knows who is whose by extra, and the objects that there are.
+type world struct {
+	objects map[string]runtime.Object
+	away    bool
+	options attribution.WorkloadUser
+}
+
+func (w *world) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	if w.away {
+		return nil, errAway
+	}
+	object, has := w.objects[kind.Kind+"/"+namespace+"/"+name]
+	if !has {
+		return nil, nil
+	}
+	return object, nil
+}
+
+// admit mutates and validates.
+func (w *world) admit(t *testing.T, a admission.Attributes) error {
+	t.Helper()
+	o := w.options
+	if o.SystemUsers == nil {
+		o.SystemUsers = []*regexp.Regexp{regexp.MustCompile(`\Asystem:.*-controller\z`)}
+	}
+	o.TrustControllers = !o.TrustControllers // on by default, as configured
+	owner := func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") }
+	subject := func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
+	p := attribution.New(attribution.Options{Subject: subject, Owner: owner, Kinds: workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true, WorkloadUser: o})
+	if err := p.Admit(t.Context(), a, nil); err != nil {
+		return err
+	}
+	return p.Validate(t.Context(), a, nil)
+}
+
+func caller(name, id string, groups ...string) user.Info {
+	return &user.DefaultInfo{Name: name, UID: "uid", Groups: groups, Extra: map[string][]string{tenant.ExtraKey: {id}}}
+}
+
+var (
+	alice      = caller("alice", "a", "dev", "tenant:a")
+	controller = caller("system:replicaset-controller", "system")
+)
+
+func create(obj runtime.Object, u user.Info) admission.Attributes {
+	gvks := map[string]schema.GroupVersionKind{}
+	kind := gvks[""]
+	switch obj.(type) {
+	case *corev1.Pod:
+		kind = corev1.SchemeGroupVersion.WithKind("Pod")
+	case *appsv1.ReplicaSet:
+		kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+	case *appsv1.Deployment:
+		kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
+	case *batchv1.Job:
+		kind = batchv1.SchemeGroupVersion.WithKind("Job")
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	return admission.NewAttributesRecord(obj, nil, kind, "a--web", "x", resource, "", admission.Create, nil, false, u)
+}
+
+func update(is, was runtime.Object, u user.Info) admission.Attributes {
+	c := create(is, u)
+	return admission.NewAttributesRecord(is, was, c.GetKind(), "a--web", "x", c.GetResource(), "", admission.Update, nil, false, u)
+}
+
+func owned(kind, name, uid string) metav1.ObjectMeta {
+	yes := true
+	group := "apps/v1"
+	if kind == "CronJob" || kind == "Job" {
+		group = "batch/v1"
+	}
+	return metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{{APIVersion: group, Kind: kind, Name: name, UID: "uid-of-" + "owner", Controller: &yes}}}
+}
+
+// replicaSet is what a Deployment of alice's became; userInfo is its template's, empty for none.
+func replicaSet(userInfo string) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: "a--web", UID: "uid-of-owner",
+		Annotations: map[string]string{tenant.CreatorAnnotation: "the controller", tenant.OnBehalfOfAnnotation: "alice"}}}
+	if userInfo != "" {
+		rs.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: userInfo}
+	}
+	return rs
+}
+
+const bobs = `{"user":"bob","groups":["dev"]}`
+
+// TestMadeByControllers: what a controller makes is its own on behalf of who made the owner, and its
+// user is the owner's.
+func TestMadeByControllers(t *testing.T) {
+	other := replicaSet(bobs)
+	other.UID = "another"
+	elsewhere := replicaSet(bobs)
+	elsewhere.Namespace = "b--web"
+	for name, c := range map[string]struct {
+		owner      runtime.Object
+		supplied   string
+		by         user.Info
+		suspicious bool // controllers are not trusted
+		user, for_ string
+		denied     string
+	}{
+		"a pod takes the owner's":                    {owner: replicaSet(bobs), by: controller, user: bobs, for_: "alice"},
+		"a pod that says the owner's":                {owner: replicaSet(bobs), supplied: bobs, by: controller, user: bobs, for_: "alice"},
+		"a pod that says another, trusted":           {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, user: `{"user":"eve"}`, for_: "alice"},
+		"a pod that says the owner's, not trusted":   {owner: replicaSet(bobs), supplied: bobs, by: controller, suspicious: true, user: bobs, for_: "alice"},
+		"a pod that says another, not trusted":       {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, suspicious: true, denied: "is not allowed to set user annotation"},
+		"an owner that says nothing":                 {owner: replicaSet(""), by: controller, user: `{"user":"system:replicaset-controller"}`, for_: "alice"},
+		"no owner":                                   {by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"an owner of that name and another life":     {owner: other, by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"an owner in another namespace":              {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"a tenant that names an owner":               {owner: replicaSet(bobs), by: alice, user: `{"user":"alice","groups":["dev","tenant:a"]}`},
+		"a tenant that names an owner and its user":  {owner: replicaSet(bobs), supplied: bobs, by: alice, denied: "user alice with groups [dev,tenant:a] is not allowed to set user annotation"},
+		"a tenant by the name of a controller":       {owner: replicaSet(bobs), by: caller("system:replicaset-controller", "a"), user: `{"user":"system:replicaset-controller"}`},
+		"nobody's controller":                        {owner: replicaSet(bobs), by: &user.DefaultInfo{Name: "system:replicaset-controller"}, user: `{"user":"system:replicaset-controller"}`},
+		"a system caller that is no controller":      {owner: replicaSet(bobs), by: caller("root", "system"), user: `{"user":"root"}`, for_: "alice"},
+		"a controller that supplies nonsense":        {owner: replicaSet(bobs), supplied: "{}", by: controller, denied: "the user annotation must be"},
+		"a controller with nonsense that is owner's": {owner: replicaSet("{}"), supplied: "{}", by: controller, user: "{}", for_: "alice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{TrustControllers: c.suspicious}}
+			if c.owner != nil {
+				w.objects["ReplicaSet/a--web/rs"] = c.owner
+			}
+			pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs", "")}
+			if c.supplied != "" {
+				pod.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
+			}
+			err := w.admit(t, create(pod, c.by))
+			if c.denied != "" {
+				if err == nil || !strings.Contains(err.Error(), c.denied) {
+					t.Errorf("%v, want %s", err, c.denied)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pod.Annotations[tenant.WorkloadUserAnnotation]; got != c.user {
+				t.Errorf("user %s, want %s", got, c.user)
+			}
+			if got := pod.Annotations[tenant.OnBehalfOfAnnotation]; got != c.for_ {
+				t.Errorf("on behalf of %q, want %q", got, c.for_)
+			}
+		})
+	}
+}
+
+// TestTemplatesOfControllers: a template that a controller makes is its owner's and nothing else, or it
+// would be made anew for ever.
+func TestTemplatesOfControllers(t *testing.T) {
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web", UID: "uid-of-owner"}}
+	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
+	cron.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
+	w := &world{objects: map[string]runtime.Object{"Deployment/a--web/d": deployment, "CronJob/a--web/c": cron}, options: attribution.WorkloadUser{TrustControllers: true}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d", "")}
+	if err := w.admit(t, create(rs, controller)); err != nil || rs.Spec.Template.Annotations != nil {
+		t.Errorf("%v, %v", rs.Spec.Template.Annotations, err)
+	}
+	job := &batchv1.Job{ObjectMeta: owned("CronJob", "c", "")}
+	job.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
+	if err := w.admit(t, create(job, controller)); err != nil || job.Spec.Template.Annotations[tenant.WorkloadUserAnnotation] != bobs {
+		t.Errorf("%v, %v", job.Spec.Template.Annotations, err)
+	}
+}
+
+// TestOwnerAway: who cannot be asked for is not guessed.
+func TestOwnerAway(t *testing.T) {
+	w := &world{away: true}
+	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs", "")}, controller)); err == nil {
+		t.Error("admitted")
+	}
+	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs", "")}, alice)); err != nil {
+		t.Error("a tenant's pod needs no look:", err)
+	}
+}
+
+// TestBypassAuth lets everybody supply a valid annotation, and change a template's.
+func TestBypassAuth(t *testing.T) {
+	w := &world{options: attribution.WorkloadUser{BypassAuth: true}}
+	for value, valid := range map[string]bool{bobs: true, `{"user":"system:admin"}`: true, "{}": false, "null": false, "bob": false} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}}}
+		if err := w.admit(t, create(pod, alice)); (err == nil) != valid {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// TestLaterChanges: a webhook behind us may not change what was decided.
+func TestLaterChanges(t *testing.T) {
+	w := &world{}
+	o := attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds: workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true}
+	p := attribution.New(o)
+	for key, value := range map[string]string{tenant.CreatorAnnotation: `{"user":"root"}`, tenant.OnBehalfOfAnnotation: "x", tenant.WorkloadUserAnnotation: bobs} {
+		for _, remove := range []bool{false, true} {
+			pod := &corev1.Pod{}
+			a := create(pod, alice)
+			if err := p.Admit(t.Context(), a, nil); err != nil {
+				t.Fatal(err)
+			}
+			if remove {
+				delete(pod.Annotations, key)
+			} else {
+				pod.Annotations[key] = value
+			}
+			if err := p.Validate(t.Context(), a, nil); (err == nil) != (remove && key == tenant.OnBehalfOfAnnotation) {
+				t.Errorf("%s, removed %t: %v", key, remove, err)
+			}
+		}
+	}
+}
+
+type heard []string
+
+func (h *heard) AddWarning(_, text string) { *h = append(*h, text) }
+
+// TestWarning: who tries to change the creator is told that it stays.
+func TestWarning(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   map[string]string
+		want int
+	}{
+		"changed":  {map[string]string{tenant.CreatorAnnotation: "y"}, 1},
+		"left out": {nil, 0},
+		"same":     {map[string]string{tenant.CreatorAnnotation: "x"}, 0},
+	} {
+		var told heard
+		ctx := warning.WithWarningRecorder(t.Context(), &told)
+		w := &world{}
+		p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+			Kinds: workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true})
+		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
+		is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.is}}
+		if err := p.Admit(ctx, update(is, was, alice), nil); err != nil {
+			t.Fatal(err)
+		}
+		if is.Annotations[tenant.CreatorAnnotation] != "x" || len(told) != c.want {
+			t.Errorf("%s: %v, told %q", name, is.Annotations, told)
+		}
+	}
+}
+
+// TestScheduling hands pods to another scheduler.
+func TestScheduling(t *testing.T) {
+	w := &world{options: attribution.WorkloadUser{Scheduling: &attribution.Scheduling{SchedulerName: "yunikorn", Queue: "root.{tenant}.{namespace}"}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}}
+	if err := w.admit(t, create(pod, alice)); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"yunikorn.apache.org/app-id": "yunikorn-a--web-autogen", "applicationId": "yunikorn-a--web-autogen", "queue": "root.a.a--web"}
+	for key, value := range want {
+		if pod.Labels[key] != value {
+			t.Errorf("%s is %q, want %q", key, pod.Labels[key], value)
+		}
+	}
+	if pod.Spec.SchedulerName != "yunikorn" {
+		t.Error(pod.Spec.SchedulerName)
+	}
+	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"applicationId": "mine", "queue": "root.x"}}, Spec: corev1.PodSpec{SchedulerName: "other"}}
+	if err := w.admit(t, create(own, alice)); err != nil {
+		t.Fatal(err)
+	}
+	if own.Labels["yunikorn.apache.org/app-id"] != "mine" || own.Labels["queue"] != "root.x" || own.Spec.SchedulerName != "other" {
+		t.Errorf("%v %s", own.Labels, own.Spec.SchedulerName)
+	}
+}
+
+// TestLongNames: a name that does not fit is nobody's.
+func TestLongNames(t *testing.T) {
+	id, _ := tenant.Parse("a")
+	if _, err := attribution.Record(caller(strings.Repeat("x", 5000), "a"), id); err == nil {
+		t.Error("recorded")
+	}
+	many := slices.Repeat([]string{"a-group-of-some-length"}, 400)
+	text, err := attribution.Record(caller("alice", "a", many...), id)
+	var got attribution.Creator
+	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.GroupCount != 400 || got.Groups != nil || len(text) > attribution.MaxCreatorBytes {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// FuzzUserInfo: what is accepted of an external caller is one object with a user and nothing else.
+func FuzzUserInfo(f *testing.F) {
+	for _, text := range []string{bobs, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `} {
+		f.Add(text)
+	}
+	w := &world{options: attribution.WorkloadUser{ExternalUsers: []*regexp.Regexp{regexp.MustCompile(`\Aalice\z`)}}}
+	f.Fuzz(func(t *testing.T, text string) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: text}}}
+		if err := w.admit(t, create(pod, alice)); err != nil {
+			return
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(pod.Annotations[tenant.WorkloadUserAnnotation]), &fields); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		var name string
+		if err := json.Unmarshal(fields["user"], &name); err != nil || name == "" || strings.HasPrefix(name, "system:") {
+			t.Errorf("%q: user %q, %v", text, name, err)
+		}
+		for key := range fields {
+			if key != "user" && key != "groups" {
+				t.Errorf("%q: field %q", text, key)
+			}
+		}
+	})
+}

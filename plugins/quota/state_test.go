@@ -1,0 +1,218 @@
+package quota_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const counted = corev1.ResourceName("count/configmaps")
+
+func hard(n int64) corev1.ResourceList {
+	return corev1.ResourceList{counted: *resource.NewQuantity(n, resource.DecimalSI)}
+}
+
+// server is a quota object and the objects that are stored, with optimistic updates as etcd has them.
+// Replicas see the quota by caches that may be behind.
+type server struct {
+	mu      sync.Mutex
+	state   *quota.State
+	version int
+	objects map[types.UID]bool
+}
+
+// replica is one of several servers in front of it.
+type replica struct {
+	*server
+	mu    sync.Mutex
+	cache *quota.State
+	rand  *rand.Rand
+	fails bool
+}
+
+func (r *replica) Of(context.Context, tenant.ID) ([]*quota.State, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cache == nil || r.rand.IntN(3) == 0 {
+		r.server.mu.Lock()
+		r.cache = r.state
+		r.server.mu.Unlock()
+	}
+	return []*quota.State{r.cache}, nil
+}
+
+func (r *replica) Taken(context.Context, tenant.ID) (bool, error) { return true, nil }
+
+func (r *replica) Charge(_ context.Context, was, is *quota.State) error {
+	err := r.put(was, is)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cache = nil
+	return err
+}
+
+func (s *server) put(was, is *quota.State) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was.Version != s.state.Version {
+		return quota.ErrConflict
+	}
+	s.version++
+	next := *is
+	next.Version = fmt.Sprint(s.version)
+	s.state = &next
+	return nil
+}
+
+// recount counts as a controller does whose cache of objects is behind: it may not know the newest.
+func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, now time.Time) {
+	s.mu.Lock()
+	was := s.state
+	s.mu.Unlock()
+	var all []quota.Counted
+	for uid := range known {
+		all = append(all, quota.Counted{UID: uid, Namespace: "a--web", Usage: hard(1)})
+	}
+	is, _ := was.Recount(all, gone, []corev1.ResourceName{counted}, now)
+	_ = s.put(was, is) // or another was faster
+}
+
+// TestNeverExceeded: whatever the interleaving of creates by several servers, failures after the charge,
+// deletes and counts that are behind, there are never more objects than the limit; and once all is
+// quiet, what is used is what there is.
+func TestNeverExceeded(t *testing.T) {
+	for seed := range uint64(40) {
+		neverExceeded(t, rand.New(rand.NewPCG(seed, 1)))
+	}
+}
+
+func neverExceeded(t *testing.T, random *rand.Rand) {
+	const limit = 10
+	now := time.Unix(1000, 0)
+	clock := func() time.Time { return now }
+	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(limit), Used: hard(0)}, objects: map[types.UID]bool{}}
+	id, _ := tenant.Parse("a")
+	owner := func(context.Context, string) (tenant.ID, error) { return id, nil }
+	var plugins []admission.ValidationInterface
+	for i := range uint64(2) {
+		store := &replica{server: s, rand: rand.New(rand.NewPCG(i, 2))}
+		plugins = append(plugins, quota.New(quota.Options{Owner: owner, Store: store, Reservation: time.Minute, Now: clock}))
+	}
+	seen, gone := map[types.UID]bool{}, map[types.UID]bool{}
+	isGone := func(uid types.UID) bool { return gone[uid] }
+	var pending []types.UID // let through, and not stored yet
+	for step := range 300 {
+		switch random.IntN(6) {
+		case 0, 1:
+			uid := types.UID(fmt.Sprint(step))
+			if plugins[random.IntN(2)].Validate(t.Context(), creating(uid), nil) == nil {
+				pending = append(pending, uid)
+			}
+		case 2: // stored, or lost
+			if len(pending) > 0 {
+				if random.IntN(4) > 0 {
+					s.objects[pending[0]] = true
+				}
+				pending = pending[1:]
+			}
+		case 3: // deleted
+			for uid := range s.objects {
+				delete(s.objects, uid)
+				if seen[uid] {
+					delete(seen, uid)
+					gone[uid] = true
+				}
+				break
+			}
+		case 4: // the count learns of some
+			for uid := range s.objects {
+				if random.IntN(2) == 0 {
+					seen[uid] = true
+				}
+			}
+			s.recount(seen, isGone, now)
+		case 5:
+			s.recount(seen, isGone, now)
+		}
+		if len(s.objects)+len(pending) > limit {
+			t.Fatalf("%d objects and %d on their way, limit %d", len(s.objects), len(pending), limit)
+		}
+	}
+	now = now.Add(2 * time.Minute) // all that was reserved is over
+	s.recount(s.objects, isGone, now)
+	used := s.state.Used[counted]
+	if used.Value() != int64(len(s.objects)) || len(s.state.Reserved) > 0 {
+		t.Errorf("used %s with %d objects, %d reserved", used.String(), len(s.objects), len(s.state.Reserved))
+	}
+}
+
+func creating(uid types.UID) admission.Attributes {
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "a--web", UID: uid}}
+	return admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", string(uid),
+		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, nil)
+}
+
+// TestAtOnce: of many at once through two servers, as many succeed as fit.
+func TestAtOnce(t *testing.T) {
+	const limit, tries = 50, 200
+	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(limit), Used: hard(0)}, objects: map[types.UID]bool{}}
+	id, _ := tenant.Parse("a")
+	owner := func(context.Context, string) (tenant.ID, error) { return id, nil }
+	var plugins []admission.ValidationInterface
+	for i := range uint64(2) {
+		plugins = append(plugins, quota.New(quota.Options{Owner: owner, Reservation: time.Minute, Store: &replica{server: s, rand: rand.New(rand.NewPCG(i, 2))}}))
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	ok := 0
+	for i := range tries {
+		all.Go(func() {
+			if plugins[i%2].Validate(t.Context(), creating(types.UID(fmt.Sprint(i))), nil) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				ok++
+			}
+		})
+	}
+	all.Wait()
+	if ok != limit {
+		t.Errorf("%d succeeded, want %d", ok, limit)
+	}
+}
+
+// TestUpdatesAndReservations: an object that grew and is not seen so is counted by what was let through.
+func TestUpdatesAndReservations(t *testing.T) {
+	now := time.Unix(1000, 0)
+	reserved := []quota.Reservation{
+		{UID: "grew", Expires: now.Add(time.Minute), Usage: hard(5)},
+		{UID: "new", Expires: now.Add(time.Minute), Usage: hard(2)},
+		{UID: "lost", Expires: now, Usage: hard(7)},
+		{UID: "gone", Expires: now.Add(time.Minute), Usage: hard(7)},
+		{UID: "seen", Expires: now.Add(time.Minute), Usage: hard(1)},
+	}
+	objects := []quota.Counted{{UID: "grew", Namespace: "x", Usage: hard(3)}, {UID: "seen", Namespace: "y", Usage: hard(1)}}
+	s := &quota.State{Name: "q", Hard: hard(100), Used: hard(50), Reserved: reserved}
+	got, namespaces := s.Recount(objects, func(uid types.UID) bool { return uid == "gone" }, []corev1.ResourceName{counted}, now)
+	if used := got.Used[counted]; used.Value() != 5+2+1 {
+		t.Errorf("used %s", used.String())
+	}
+	if len(got.Reserved) != 2 || got.Reserved[0].UID != "grew" || got.Reserved[1].UID != "new" {
+		t.Errorf("reserved %v", got.Reserved)
+	}
+	x := namespaces["x"][counted]
+	if x.Value() != 3 || len(namespaces) != 2 {
+		t.Errorf("namespaces %v", namespaces)
+	}
+}
