@@ -43,27 +43,34 @@ func Register(all []Plugin, into *admission.Plugins) {
 
 // plugins returns the plugins in their order, which follow the stack's generations.
 func (s *Stack) plugins(grantors authorizer.Authorizer) []Plugin {
-	configured := func(name string) Plugin { return Plugin{Name: name, Interface: following{s, name}} }
+	configured := func(name string, of func(*configuredPlugins) admission.Interface) Plugin {
+		return Plugin{Name: name, Interface: following{s, of}}
+	}
 	return []Plugin{
-		configured(namespace.Name),
-		configured(restriction.Name),
-		configured(rolebinding.Name),
+		configured(namespace.Name, func(c *configuredPlugins) admission.Interface { return c.namespace }),
+		configured(restriction.Name, func(c *configuredPlugins) admission.Interface { return c.restriction }),
+		configured(rolebinding.Name, func(c *configuredPlugins) admission.Interface { return c.rolebinding }),
 		{Name: grant.Name, Interface: grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: grantors})},
-		configured(attribution.Name),
-		configured(binding.Name),
-		configured(placement.Name),                                 // of what the others put into pods too
-		{Name: label.Name, Interface: label.New(s.NamespaceOwner)}, // so that it sees what the others changed
-		{Name: quota.Name, Interface: following{s, quota.Name}, Last: true},
+		configured(attribution.Name, func(c *configuredPlugins) admission.Interface { return c.attribution }),
+		configured(binding.Name, func(c *configuredPlugins) admission.Interface { return c.binding }),
+		configured(placement.Name, func(c *configuredPlugins) admission.Interface { return c.placement }), // of what the others put into pods too
+		{Name: label.Name, Interface: label.New(s.NamespaceOwner)},                                        // so that it sees what the others changed
+		{Name: quota.Name, Interface: following{s, func(c *configuredPlugins) admission.Interface { return c.quota }}, Last: true},
 	}
 }
 
-// following is the current generation's plugin of a name.
-type following struct {
-	stack *Stack
-	name  string
+// configuredPlugins are those that a configuration makes.
+type configuredPlugins struct {
+	namespace, restriction, rolebinding, attribution, binding, placement, quota admission.Interface
 }
 
-func (f following) now() admission.Interface { return f.stack.current.Load().plugins[f.name] }
+// following is one of the current generation's plugins.
+type following struct {
+	stack *Stack
+	of    func(*configuredPlugins) admission.Interface
+}
+
+func (f following) now() admission.Interface { return f.of(f.stack.current.Load().plugins) }
 
 func (f following) Handles(op admission.Operation) bool { return f.now().Handles(op) }
 
@@ -82,7 +89,7 @@ func (f following) Validate(ctx context.Context, a admission.Attributes, o admis
 }
 
 // admission builds the plugins that are configured.
-func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFunc, names *tenant.SystemNames) (map[string]admission.Interface, error) {
+func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFunc, names *tenant.SystemNames) (*configuredPlugins, error) {
 	c := &config.Admission
 	kinds := workloadKinds(c.Workloads)
 	owner := plugins.OwnerFunc(b.owners.Certain)
@@ -105,22 +112,22 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 	if *c.Attribution.Creator.Enabled {
 		recorded = []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
 	}
-	return map[string]admission.Interface{
-		restriction.Name: restriction.New(restriction.Options{
+	return &configuredPlugins{
+		restriction: restriction.New(restriction.Options{
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: b.owners.Of}),
-		namespace.Name: namespace.New(namespace.Options{
+		namespace: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recorded}),
-		rolebinding.Name: rolebinding.New(rolebinding.Options{
+		rolebinding: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owner, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.RoleBinding.ServiceExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.RoleBinding.ClaimVolumeName == v1alpha1.PermissionForbid}),
-		attribution.Name: attribution.New(attribution.Options{
+		attribution: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
-		quota.Name: quota.New(quota.Options{
+		quota: quota.New(quota.Options{
 			Owner: owner, Store: b.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: b.Now}),
-		binding.Name: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
-		placement.Name: placement.New(placement.Options{
+		binding: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
+		placement: placement.New(placement.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user.Scheduling), DefaultPriority: b.DefaultPriority}),
 	}, nil
 }

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/component-base/metrics"
@@ -30,10 +29,10 @@ import (
 type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
-	olderPaths    bool                           // /api/v1/tenants/<id>/... is read
-	plugins       map[string]admission.Interface // those that are configured
-	defaultQuota  corev1.ResourceList            // of tenants that have none
-	clientCAs     []func() []byte                // of the x509 sources
+	olderPaths    bool // /api/v1/tenants/<id>/... is read
+	plugins       *configuredPlugins
+	defaultQuota  corev1.ResourceList // of tenants that have none
+	clientCAs     []func() []byte     // of the x509 sources
 	issuers       oidc.Clients
 	compiler      func() authenticationcel.Compiler // for the issuers' claims
 	stop          context.CancelFunc

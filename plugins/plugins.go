@@ -44,19 +44,20 @@ type Interface interface {
 	admission.ValidationInterface
 }
 
-// virtual are the kinds whose objects are not stored as they are sent. Kinds of the groups
-// authentication.k8s.io and authorization.k8s.io are never stored.
-var virtual = map[schema.GroupKind]bool{
-	{Kind: "Binding"}:                     true,
-	{Group: "autoscaling", Kind: "Scale"}: true,
-	{Group: "policy", Kind: "Eviction"}:   true,
-}
-
 // IsVirtual reports whether the object of a write is not stored as it is sent: what is put into it
 // would go nowhere.
 func IsVirtual(a admission.Attributes) bool {
-	kind := a.GetKind().GroupKind()
-	return virtual[kind] || kind.Group == "authentication.k8s.io" || kind.Group == "authorization.k8s.io"
+	switch kind := a.GetKind(); kind.Group {
+	case "":
+		return kind.Kind == "Binding"
+	case "autoscaling":
+		return kind.Kind == "Scale"
+	case "policy":
+		return kind.Kind == "Eviction"
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return true
+	}
+	return false
 }
 
 // ErrObject says that a write's object is not of the kind that the write names.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/utils/lru"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/workload"
@@ -41,37 +42,47 @@ type Options struct {
 
 // New returns the plugin. It governs every write of what is stored, subresources included.
 func New(o Options) plugins.Interface {
-	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, lru.New(remembered)}
 }
 
 type plugin struct {
 	*admission.Handler
 	Options
+	valid *lru.Cache
 }
 
 // Admit implements [admission.MutationInterface].
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	was, is, err := plugins.Stored(a)
-	if err == nil && is != nil && p.Creator {
-		err = p.record(ctx, a, was, is)
-	}
-	if err == nil && is != nil {
-		err = p.stamp(ctx, a, is, o)
-	}
-	if err != nil {
-		return admission.NewForbidden(a, err)
-	}
-	return nil
+	return p.each(ctx, a, o, p.record, p.stamp)
 }
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return p.each(ctx, a, o, p.checkCreator, p.checkUser)
+}
+
+// each does one thing for the creator and one for the user.
+func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
+	creator func(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error,
+	workloadUser func(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error) error {
 	was, is, err := plugins.Stored(a)
-	if err == nil && is != nil && p.Creator {
-		err = p.checkCreator(ctx, a, was, is)
+	if err != nil {
+		return admission.NewForbidden(a, err)
 	}
-	if err == nil && is != nil {
-		err = p.checkUser(ctx, a, is, o)
+	_, describes := p.Kinds[a.GetKind().GroupKind()]
+	describes = describes && !p.WorkloadUser.Off
+	if is == nil || !describes && (was != nil || !p.Creator) {
+		if is != nil && p.Creator {
+			err = creator(ctx, nil, a, was, is) // whoever it is: nothing changes
+		}
+	} else {
+		c := p.caller(ctx, a.GetUserInfo())
+		if p.Creator {
+			err = creator(ctx, c, a, was, is)
+		}
+		if err == nil && describes {
+			err = workloadUser(ctx, c, a, is, o)
+		}
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)

@@ -53,12 +53,8 @@ func Record(u user.Info, id tenant.ID) (string, error) {
 }
 
 // creator returns what must stand on a new object.
-func (p *plugin) creator(ctx context.Context, a admission.Attributes, is metav1.Object) (creator string, onBehalfOf *string, err error) {
-	caller, err := p.Subject(ctx, a.GetUserInfo())
-	if err != nil {
-		caller = tenant.ID{} // whoever it is, has a name
-	}
-	if creator, err = Record(a.GetUserInfo(), caller); err != nil || !caller.IsSystem() {
+func (p *plugin) creator(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object) (creator string, onBehalfOf *string, err error) {
+	if creator, err = Record(c, c.id); err != nil || !c.id.IsSystem() {
 		return creator, nil, err
 	}
 	// What anybody else says of an owner may be a lie.
@@ -79,12 +75,12 @@ func (p *plugin) creator(ctx context.Context, a admission.Attributes, is metav1.
 }
 
 // record sets the creator of a new object, and keeps that of an old one.
-func (p *plugin) record(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
 		plugins.Keep(ctx, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 		return nil
 	}
-	creator, onBehalfOf, err := p.creator(ctx, a, is)
+	creator, onBehalfOf, err := p.creator(ctx, c, a, is)
 	if err != nil {
 		return err
 	}
@@ -94,11 +90,11 @@ func (p *plugin) record(ctx context.Context, a admission.Attributes, was, is met
 }
 
 // checkCreator holds it again.
-func (p *plugin) checkCreator(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+func (p *plugin) checkCreator(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
 		return plugins.Kept(was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 	}
-	creator, onBehalfOf, err := p.creator(ctx, a, is)
+	creator, onBehalfOf, err := p.creator(ctx, c, a, is)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,12 @@ var (
 	errName    = errors.New("the user annotation may hold no reserved name")
 )
 
+// What is remembered of valid values: some megabytes at most.
+const (
+	remembered      = 1024
+	rememberedBytes = 2 << 10
+)
+
 // userInfo is what the annotation holds.
 type userInfo struct {
 	User   string   `json:"user"`
@@ -74,20 +80,31 @@ func matches(patterns []*regexp.Regexp, name string) bool {
 	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(name) })
 }
 
-// isController reports whether the caller is a controller that is known by name.
-func (p *plugin) isController(ctx context.Context, u user.Info) bool {
-	return matches(p.WorkloadUser.SystemUsers, u.GetName()) && p.Subject.IsSystem(ctx, u)
+// caller is who writes.
+type caller struct {
+	user.Info
+	id tenant.ID // zero where it is not known
+	// controller says that it is a controller that is known by name.
+	controller bool
+}
+
+func (p *plugin) caller(ctx context.Context, u user.Info) *caller {
+	id, err := p.Subject(ctx, u)
+	if err != nil {
+		id = tenant.ID{} // whoever it is, has a name
+	}
+	return &caller{u, id, id.IsSystem() && matches(p.WorkloadUser.SystemUsers, u.GetName())}
 }
 
 // maySupply returns nil if the caller is on an allow-list and the value is one that it may supply.
-func (p *plugin) maySupply(ctx context.Context, u user.Info, value string) error {
+func (p *plugin) maySupply(c *caller, value string) error {
 	w := &p.WorkloadUser
-	external := matches(w.ExternalUsers, u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
-	trusted := w.BypassAuth || w.TrustControllers && p.isController(ctx, u)
+	external := matches(w.ExternalUsers, c.GetName()) || slices.ContainsFunc(c.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
+	trusted := w.BypassAuth || w.TrustControllers && c.controller
 	if !external && !trusted {
-		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation", u.GetName(), strings.Join(u.GetGroups(), ","))
+		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation", c.GetName(), strings.Join(c.GetGroups(), ","))
 	}
-	info, err := parse(value)
+	info, err := p.parse(value)
 	if err != nil {
 		return err
 	}
@@ -95,6 +112,18 @@ func (p *plugin) maySupply(ctx context.Context, u user.Info, value string) error
 		return errName
 	}
 	return nil
+}
+
+// parse remembers what is valid: the pods of one template all say the same.
+func (p *plugin) parse(value string) (*userInfo, error) {
+	if known, has := p.valid.Get(value); has {
+		return known.(*userInfo), nil
+	}
+	info, err := parse(value)
+	if err == nil && len(value) <= rememberedBytes {
+		p.valid.Add(value, info)
+	}
+	return info, err
 }
 
 // described is a Pod, or a template of pods in an object.
@@ -130,8 +159,8 @@ func supplied(m metav1.Object) *string {
 }
 
 // stamp puts the user into what is new.
-func (p *plugin) stamp(ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
-	if p.WorkloadUser.Off || a.GetSubresource() != "" {
+func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+	if a.GetSubresource() != "" {
 		return nil
 	}
 	now, write, err := p.describe(a, a.GetObject(), o)
@@ -147,7 +176,7 @@ func (p *plugin) stamp(ctx context.Context, a admission.Attributes, is metav1.Ob
 		if _, old := before[d.path]; old {
 			continue
 		}
-		want, err := p.wanted(ctx, a, is, d, o)
+		want, err := p.wanted(ctx, c, a, is, d, o)
 		if err != nil {
 			return err
 		}
@@ -182,16 +211,14 @@ func (p *plugin) before(a admission.Attributes, o admission.ObjectInterfaces) (m
 }
 
 // wanted returns what must stand in a new Pod or template, nil for nothing.
-func (p *plugin) wanted(ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
-	u := a.GetUserInfo()
-	controller := p.isController(ctx, u)
+func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
 	value := supplied(d.meta)
 	if value != nil {
-		err := p.maySupply(ctx, u, *value)
+		err := p.maySupply(c, *value)
 		if err == nil {
 			return value, nil
 		}
-		if !controller {
+		if !c.controller {
 			return nil, err
 		}
 		owners, lookup := p.owners(ctx, a, is, d, o)
@@ -203,14 +230,14 @@ func (p *plugin) wanted(ctx context.Context, a admission.Attributes, is metav1.O
 		}
 		return value, nil
 	}
-	if controller {
+	if c.controller {
 		owners, err := p.owners(ctx, a, is, d, o)
 		// A template that differed from its owner's would be made anew for ever.
 		if err != nil || owners.value != nil && d.path == "" || owners.found && d.path != "" {
 			return owners.pods(d), err
 		}
 	}
-	text, err := own(u)
+	text, err := own(c)
 	return &text, err
 }
 
@@ -250,10 +277,7 @@ func (p *plugin) owners(ctx context.Context, a admission.Attributes, is metav1.O
 }
 
 // checkUser holds the annotation again, and what updates do to it.
-func (p *plugin) checkUser(ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
-	if p.WorkloadUser.Off {
-		return nil
-	}
+func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
 	now, _, err := p.describe(a, a.GetObject(), o)
 	if err != nil || len(now) == 0 {
 		return err
@@ -267,9 +291,9 @@ func (p *plugin) checkUser(ctx context.Context, a admission.Attributes, is metav
 		old, had := before[d.path]
 		switch {
 		case !had:
-			err = p.checkNew(ctx, a, is, d, o)
+			err = p.checkNew(ctx, c, a, is, d, o)
 		case (old == nil) == (value == nil) && (old == nil || *old == *value):
-		case value == nil || d.path == "" || p.maySupply(ctx, a.GetUserInfo(), *value) != nil:
+		case value == nil || d.path == "" || p.maySupply(c, *value) != nil:
 			err = errChanged
 		}
 		if err != nil {
@@ -280,14 +304,14 @@ func (p *plugin) checkUser(ctx context.Context, a admission.Attributes, is metav
 }
 
 // checkNew holds a new Pod or template: what stands there is the caller's own, or what it may supply.
-func (p *plugin) checkNew(ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) error {
+func (p *plugin) checkNew(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) error {
 	value := supplied(d.meta)
 	if value != nil {
-		if mine, err := own(a.GetUserInfo()); err == nil && mine == *value {
+		if mine, err := own(c); err == nil && mine == *value {
 			return nil
 		}
 	}
-	want, err := p.wanted(ctx, a, is, d, o)
+	want, err := p.wanted(ctx, c, a, is, d, o)
 	switch {
 	case err != nil:
 		return err

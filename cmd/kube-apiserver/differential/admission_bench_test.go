@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,7 +54,9 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 	owner := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "web-5d8c7b9f6d", Namespace: "acme--web", UID: "uid",
 		Annotations: map[string]string{tenant.OnBehalfOfAnnotation: `{"user":"alice","tenant":"acme"}`}}}
-	find := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) { return owner, nil }
+	find := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
+		return owner, nil
+	}
 	stack, err := kubetenant.New(b.Context(), &v1alpha1.Settings{}, kubetenant.Cluster{Namespaces: corelisters.NewNamespaceLister(namespaces), MakerMetadata: find, MakerObjects: find})
 	if err != nil {
 		b.Fatal(err)
@@ -79,12 +82,16 @@ func BenchmarkAdmission(b *testing.B) {
 		by  user.Info
 	}{"a tenant's": {pod, alice}, "a controller's": {made, controller}} {
 		b.Run("create a pod, "+name, func(b *testing.B) {
+			m, err := apimeta.Accessor(c.pod)
+			if err != nil {
+				b.Fatal(err)
+			}
+			annotations, labels := m.GetAnnotations(), m.GetLabels()
 			b.ReportAllocs()
 			for b.Loop() {
-				b.StopTimer()
-				fresh := c.pod.DeepCopyObject()
-				b.StartTimer()
-				through(b, stack, admission.NewAttributesRecord(fresh, nil, kind, "acme--web", "", pods, "", admission.Create, nil, false, c.by), o)
+				m.SetAnnotations(annotations)
+				m.SetLabels(labels)
+				through(b, stack, admission.NewAttributesRecord(c.pod, nil, kind, "acme--web", "", pods, "", admission.Create, nil, false, c.by), o)
 			}
 		})
 	}
