@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -96,6 +98,11 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 	user, err := workloadUser(&c.Attribution.WorkloadUser, names)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Quota.Default)) {
+		if _, known := quota.Resource(name); !known {
+			return nil, fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
+		}
 	}
 	governed := map[schema.GroupKind]bool{}
 	for _, k := range c.Binding.Kinds {

@@ -12,6 +12,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func newValidateCommand() *cobra.Command {
@@ -30,6 +31,7 @@ code that the server reads them with, and prints every problem at its field.`,
 				return fmt.Errorf("-o %s: want json", output)
 			}
 			var found []validation
+			warnings := map[string][]string{}
 			var failed, unread error
 			for _, file := range files {
 				err := kubetenant.Check(cmd.Context(), file)
@@ -41,9 +43,17 @@ code that the server reads them with, and prints every problem at its field.`,
 					failed = errFailed
 				}
 				found = append(found, validation{file, problems(file, err)})
+				if config, err := v1alpha1.Load(file); err == nil {
+					warnings[file] = config.Warnings()
+				}
 			}
 			if err := printValidations(cmd.OutOrStdout(), found, output); err != nil {
 				return err
+			}
+			for _, file := range files {
+				for _, text := range warnings[file] {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", file, text)
+				}
 			}
 			if unread != nil {
 				return unread

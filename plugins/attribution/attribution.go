@@ -105,7 +105,7 @@ func (p *plugin) maker(ctx context.Context, find plugins.ObjectFunc, a admission
 	}
 	owner, err := find(ctx, kind, a.GetNamespace(), ref.Name)
 	if err != nil {
-		return nil, kind, fmt.Errorf("%w: %v", errOwner, err)
+		return nil, kind, fmt.Errorf("%w: %w", errOwner, err)
 	}
 	if owner == nil {
 		return nil, kind, nil

@@ -93,13 +93,13 @@ func update(is, was runtime.Object, u user.Info) admission.Attributes {
 	return admission.NewAttributesRecord(is, was, c.GetKind(), "a--web", "x", c.GetResource(), "", admission.Update, nil, false, u)
 }
 
-func owned(kind, name, uid string) metav1.ObjectMeta {
+func owned(kind, name string) metav1.ObjectMeta {
 	yes := true
 	group := "apps/v1"
 	if kind == "CronJob" || kind == "Job" {
 		group = "batch/v1"
 	}
-	return metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{{APIVersion: group, Kind: kind, Name: name, UID: "uid-of-" + "owner", Controller: &yes}}}
+	return metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{{APIVersion: group, Kind: kind, Name: name, UID: "uid-of-owner", Controller: &yes}}}
 }
 
 // replicaSet is what a Deployment of alice's became; userInfo is its template's, empty for none.
@@ -122,19 +122,19 @@ func TestMadeByControllers(t *testing.T) {
 	elsewhere := replicaSet(bobs)
 	elsewhere.Namespace = "b--web"
 	for name, c := range map[string]struct {
-		owner      runtime.Object
-		supplied   string
-		by         user.Info
-		suspicious bool // controllers are not trusted
-		user, for_ string
-		denied     string
+		owner        runtime.Object
+		supplied     string
+		by           user.Info
+		suspicious   bool // controllers are not trusted
+		user, behalf string
+		denied       string
 	}{
-		"a pod takes the owner's":                    {owner: replicaSet(bobs), by: controller, user: bobs, for_: "alice"},
-		"a pod that says the owner's":                {owner: replicaSet(bobs), supplied: bobs, by: controller, user: bobs, for_: "alice"},
-		"a pod that says another, trusted":           {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, user: `{"user":"eve"}`, for_: "alice"},
-		"a pod that says the owner's, not trusted":   {owner: replicaSet(bobs), supplied: bobs, by: controller, suspicious: true, user: bobs, for_: "alice"},
+		"a pod takes the owner's":                    {owner: replicaSet(bobs), by: controller, user: bobs, behalf: "alice"},
+		"a pod that says the owner's":                {owner: replicaSet(bobs), supplied: bobs, by: controller, user: bobs, behalf: "alice"},
+		"a pod that says another, trusted":           {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, user: `{"user":"eve"}`, behalf: "alice"},
+		"a pod that says the owner's, not trusted":   {owner: replicaSet(bobs), supplied: bobs, by: controller, suspicious: true, user: bobs, behalf: "alice"},
 		"a pod that says another, not trusted":       {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, suspicious: true, denied: "is not allowed to set user annotation"},
-		"an owner that says nothing":                 {owner: replicaSet(""), by: controller, user: `{"user":"system:replicaset-controller"}`, for_: "alice"},
+		"an owner that says nothing":                 {owner: replicaSet(""), by: controller, user: `{"user":"system:replicaset-controller"}`, behalf: "alice"},
 		"no owner":                                   {by: controller, user: `{"user":"system:replicaset-controller"}`},
 		"an owner of that name and another life":     {owner: other, by: controller, user: `{"user":"system:replicaset-controller"}`},
 		"an owner in another namespace":              {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
@@ -142,16 +142,16 @@ func TestMadeByControllers(t *testing.T) {
 		"a tenant that names an owner and its user":  {owner: replicaSet(bobs), supplied: bobs, by: alice, denied: "user alice with groups [dev,tenant:a] is not allowed to set user annotation"},
 		"a tenant by the name of a controller":       {owner: replicaSet(bobs), by: caller("system:replicaset-controller", "a"), user: `{"user":"system:replicaset-controller"}`},
 		"nobody's controller":                        {owner: replicaSet(bobs), by: &user.DefaultInfo{Name: "system:replicaset-controller"}, user: `{"user":"system:replicaset-controller"}`},
-		"a system caller that is no controller":      {owner: replicaSet(bobs), by: caller("root", "system"), user: `{"user":"root"}`, for_: "alice"},
+		"a system caller that is no controller":      {owner: replicaSet(bobs), by: caller("root", "system"), user: `{"user":"root"}`, behalf: "alice"},
 		"a controller that supplies nonsense":        {owner: replicaSet(bobs), supplied: "{}", by: controller, denied: "the user annotation must be"},
-		"a controller with nonsense that is owner's": {owner: replicaSet("{}"), supplied: "{}", by: controller, user: "{}", for_: "alice"},
+		"a controller with nonsense that is owner's": {owner: replicaSet("{}"), supplied: "{}", by: controller, user: "{}", behalf: "alice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{TrustControllers: c.suspicious}}
 			if c.owner != nil {
 				w.objects["ReplicaSet/a--web/rs"] = c.owner
 			}
-			pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs", "")}
+			pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}
 			if c.supplied != "" {
 				pod.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
 			}
@@ -168,8 +168,8 @@ func TestMadeByControllers(t *testing.T) {
 			if got := pod.Annotations[tenant.WorkloadUserAnnotation]; got != c.user {
 				t.Errorf("user %s, want %s", got, c.user)
 			}
-			if got := pod.Annotations[tenant.OnBehalfOfAnnotation]; got != c.for_ {
-				t.Errorf("on behalf of %q, want %q", got, c.for_)
+			if got := pod.Annotations[tenant.OnBehalfOfAnnotation]; got != c.behalf {
+				t.Errorf("on behalf of %q, want %q", got, c.behalf)
 			}
 		})
 	}
@@ -182,11 +182,11 @@ func TestTemplatesOfControllers(t *testing.T) {
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
 	w := &world{objects: map[string]runtime.Object{"Deployment/a--web/d": deployment, "CronJob/a--web/c": cron}, options: attribution.WorkloadUser{TrustControllers: true}}
-	rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d", "")}
+	rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d")}
 	if err := w.admit(t, create(rs, controller)); err != nil || rs.Spec.Template.Annotations != nil {
 		t.Errorf("%v, %v", rs.Spec.Template.Annotations, err)
 	}
-	job := &batchv1.Job{ObjectMeta: owned("CronJob", "c", "")}
+	job := &batchv1.Job{ObjectMeta: owned("CronJob", "c")}
 	job.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
 	if err := w.admit(t, create(job, controller)); err != nil || job.Spec.Template.Annotations[tenant.WorkloadUserAnnotation] != bobs {
 		t.Errorf("%v, %v", job.Spec.Template.Annotations, err)
@@ -196,10 +196,10 @@ func TestTemplatesOfControllers(t *testing.T) {
 // TestOwnerAway: who cannot be asked for is not guessed.
 func TestOwnerAway(t *testing.T) {
 	w := &world{away: true}
-	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs", "")}, controller)); err == nil {
+	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}, controller)); err == nil {
 		t.Error("admitted")
 	}
-	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs", "")}, alice)); err != nil {
+	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}, alice)); err != nil {
 		t.Error("a tenant's pod needs no look:", err)
 	}
 }

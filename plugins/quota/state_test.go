@@ -39,7 +39,6 @@ type replica struct {
 	mu    sync.Mutex
 	cache *quota.State
 	rand  *rand.Rand
-	fails bool
 }
 
 func (r *replica) Of(context.Context, tenant.ID) ([]*quota.State, error) {

@@ -116,7 +116,7 @@ func (k Kinds) Read(obj runtime.Object, kind schema.GroupVersionKind, o admissio
 	}
 	versioned, err := admission.ConvertToGVK(obj, kind, o)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", errTemplate, err)
+		return nil, fmt.Errorf("%w: %w", errTemplate, err)
 	}
 	out.typed, out.convert = versioned, o
 	if out.Templates = typed(versioned); out.Templates == nil {
@@ -164,7 +164,7 @@ func readUnstructured(u runtime.Unstructured, paths [][]string) (*Object, error)
 			// Not the whole object, of which a Pod has a status too.
 			err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": m["metadata"], "spec": m["spec"]}, &t)
 			if err != nil {
-				return fmt.Errorf("%w: %v", errTemplate, err)
+				return fmt.Errorf("%w: %w", errTemplate, err)
 			}
 			out.maps = append(out.maps, m)
 			out.Templates = append(out.Templates, &Template{at, &t.ObjectMeta, &t.Spec})

@@ -41,9 +41,25 @@ type request struct {
 	expected, output               string
 }
 
-func (r request) shown() string { return strings.Join(r.args, " ") }
+func (r request) shown() string {
+	text := strings.Join(r.args, " ")
+	if _, after, is := strings.Cut(r.input, "kind: "); is {
+		kind, _, _ := strings.Cut(after, ",")
+		text += " <<< " + kind
+	}
+	return text
+}
 
 const daemonSet = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: everywhere, namespace: acme--web}, spec: {selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: i}]}}}}`
+
+// quota is acme's: one Deployment over all its namespaces.
+const quota = `{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: acme}, spec: {tenant: acme, hard: {count/deployments.apps: 1}}}`
+
+const deployment = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: acme--web}, spec: {selector: {matchLabels: {app: %[1]s}}, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i}]}}}}`
+
+const pinnedPod = `{apiVersion: v1, kind: Pod, metadata: {name: pinned, namespace: acme--web}, spec: {nodeSelector: {pool: globex}, containers: [{name: c, image: i}]}}`
+
+const annotation = "-o jsonpath={.items[0].metadata.annotations."
 
 var requests = []request{
 	{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
@@ -62,6 +78,11 @@ var requests = []request{
 	{"acme's alice", "token", "acme-token", words("create ns globex--trap"), "", "403", ""},
 	{"acme's alice", "token", "acme-token", words("label ns acme--web kubetenant.dev/tenant=globex --overwrite"), "", "403", ""},
 	{"acme's alice", "token", "acme-token", words("create -f -"), daemonSet, "403", ""},
+	{"acme's alice", "token", "acme-token", words("create -f -"), pinnedPod, "403", ""},
+	{"acme's alice", "token", "acme-token", words("get pods -n acme--web -l app=web " + annotation + "yunikorn\\.apache\\.org/user\\.info}"), "", "answered", `{"user":"alice","groups":["dev","tenant:acme","system:authenticated"]}`},
+	{"the cluster's ops", "token", "ops-token", words("get pods -n acme--web -l app=web " + annotation + "kubetenant\\.dev/on-behalf-of}"), "", "answered", `{"user":"alice","uid":"a1","tenant":"acme","groups":["dev","tenant:acme","system:authenticated"]}`},
+	{"acme's alice", "token", "acme-token", words("get tenantquota acme -o jsonpath={.status.used.count/deployments\\.apps}"), "", "answered", "1"},
+	{"acme's alice", "token", "acme-token", words("create -f -"), fmt.Sprintf(deployment, "more"), "403", ""},
 	{"acme's robot", "service account", "acme-robot", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
 	{"acme's robot", "service account", "acme-robot", words("get configmap hello -n globex--shop"), "", "403", ""},
 	{"acme's robot", "service account", "acme-robot", words("auth whoami -o jsonpath={.status.userInfo.extra.kubetenant\\.dev/tenant[0]},{.status.userInfo.extra.kubetenant\\.dev/source[0]}"), "", "answered", "acme,cluster"},
@@ -96,6 +117,9 @@ func (d *demo) prepare(ctx context.Context) error {
 		{"acme", "", words("create configmap hello -n acme--web --from-literal=of=acme")},
 		{"globex", "", words("create configmap hello -n globex--shop --from-literal=of=globex")},
 		{"acme", "", words("create serviceaccount robot -n acme--web")},
+		{"admin", quota, words("apply -f -")},
+		{"acme-token", fmt.Sprintf(deployment, "web"), words("create -f -")},
+		{"acme", "", words("wait --for=create pod -n acme--web -l app=web")},
 		{"acme", "", words("get configmaps -A")}, // open once the server has looked at what was there
 	} {
 		if err := d.retry(ctx, step.caller, step.input, step.args); err != nil {

@@ -173,7 +173,7 @@ func testForgery(t *testing.T, authentication string, args ...string) {
 			}
 			return err
 		})
-		f.truth = f.stored(g, "standing")
+		f.truth = f.stored(g)
 		for _, p := range g.places() {
 			for who := range f.clients {
 				f.creates(who, g, p)
@@ -199,9 +199,9 @@ func (f *forger) in(who string, g governed) dynamic.ResourceInterface {
 	return f.clients[who].Resource(g.resource).Namespace("acme--web")
 }
 
-func (f *forger) stored(g governed, name string) *unstructured.Unstructured {
+func (f *forger) stored(g governed) *unstructured.Unstructured {
 	f.t.Helper()
-	u, err := f.in("admin", g).Get(f.t.Context(), name, metav1.GetOptions{})
+	u, err := f.in("admin", g).Get(f.t.Context(), "standing", metav1.GetOptions{})
 	if err != nil {
 		f.t.Fatal(g.kind, err)
 	}
@@ -296,7 +296,7 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 	var err error
 	switch way {
 	case "update":
-		u := f.stored(g, "standing")
+		u := f.stored(g)
 		unstructured.RemoveNestedField(u.Object, at...)
 		if !remove {
 			if err := unstructured.SetNestedField(u.Object, forgedValue(p), at...); err != nil {
@@ -334,10 +334,10 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 		return
 	}
 	// The identity of an application is its last editor's; here nothing else changes.
-	if value := valueAt(f.stored(g, "standing"), p); value != valueAt(f.truth, p) {
+	if value := valueAt(f.stored(g), p); value != valueAt(f.truth, p) {
 		f.forged++
 		f.t.Errorf("%s: stored %s, was %s", what, value, valueAt(f.truth, p))
-		f.truth = f.stored(g, "standing")
+		f.truth = f.stored(g)
 	}
 }
 
@@ -393,7 +393,7 @@ func (f *forger) others() {
 				if err != nil {
 					f.refused++
 				}
-				if now := f.stored(pods, "standing"); valueAt(now, p) != f.before(pods, p) {
+				if now := f.stored(pods); valueAt(now, p) != f.before(pods, p) {
 					f.forged++
 					f.t.Errorf("%s: %s with %s: stored %s", who, u.GetKind(), p.key, valueAt(now, p))
 				}
@@ -406,7 +406,7 @@ func (f *forger) others() {
 			f.refused++
 		}
 		for _, p := range g.places() {
-			if value := valueAt(f.stored(g, "standing"), p); value == forgedValue(p) {
+			if value := valueAt(f.stored(g), p); value == forgedValue(p) {
 				f.forged++
 				f.t.Errorf("deletecollection of %s: %s is %s", g.kind, p.key, value)
 			}

@@ -189,10 +189,13 @@ func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) 
 	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}}}
 	return s.await(ctx, "the policies", func(ctx context.Context) error {
 		_, err := client.CoreV1().ConfigMaps(webhookNamespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		if err == nil {
+			return errors.New("a probe passed")
+		}
+		if strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 			return nil
 		}
-		return fmt.Errorf("a probe was answered: %v", err)
+		return fmt.Errorf("a probe was answered: %w", err)
 	})
 }
 
