@@ -126,7 +126,7 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recorded}),
 		rolebinding: rolebinding.New(rolebinding.Options{
-			Subject: subject, Owner: owner, Names: names, QualifiedNames: config.Authentication.QualifyNames,
+			Subject: subject, Owner: b.owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.RoleBinding.ServiceExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.RoleBinding.ClaimVolumeName == v1alpha1.PermissionForbid}),
 		attribution: attribution.New(attribution.Options{
@@ -135,7 +135,7 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 			Owner: owner, Store: b.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: b.Now}),
 		binding: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
 		placement: placement.New(placement.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user.Scheduling), DefaultPriority: b.DefaultPriority}),
+			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: b.DefaultPriority}),
 	}, nil
 }
 
@@ -169,10 +169,10 @@ func workloadUser(c *v1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribu
 }
 
 // placementSpaces returns what holds for each tenant.
-func placementSpaces(c *v1alpha1.Placement, scheduling *attribution.Scheduling) func(tenant.ID) *placement.Space {
+func placementSpaces(c *v1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
 	scheduler := ""
-	if scheduling != nil {
-		scheduler = scheduling.SchedulerName // it is put into pods, so it is allowed
+	if !user.Off && user.Scheduling != nil {
+		scheduler = user.Scheduling.SchedulerName // it is put into pods, so it is allowed
 	}
 	others := placementSpace(scheduler, &c.PlacementRules)
 	own := map[string]*placement.Space{}

@@ -34,15 +34,6 @@ var makerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: "batch", Kind: "Job"}:        batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// MakerResources are the built-in resources that [Makers] list and watch.
-func MakerResources() []schema.GroupVersionResource {
-	out := make([]schema.GroupVersionResource, 0, len(makerResources))
-	for _, r := range makerResources {
-		out = append(out, r)
-	}
-	return out
-}
-
 // Makers know the objects from which controllers make others, for admission: the metadata of the
 // built-in kinds from a cache, everything else by a live look.
 type Makers struct {
@@ -82,6 +73,16 @@ func attributed(obj any) (any, error) {
 	return slim, nil
 }
 
+// HasSynced reports whether the objects of the start are known.
+func (m *Makers) HasSynced() bool {
+	for _, informer := range m.informers {
+		if !informer.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
 // Run follows the built-in kinds until ctx ends. Once per Makers.
 func (m *Makers) Run(ctx context.Context) {
 	var all sync.WaitGroup
@@ -91,7 +92,8 @@ func (m *Makers) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Metadata is a [plugins.ObjectFunc] that returns the metadata of built-in kinds only.
+// Metadata is a [plugins.ObjectFunc]. Of built-in kinds it returns what it has in its cache: the metadata
+// alone.
 func (m *Makers) Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
 	if informer, known := m.informers[kind.GroupKind()]; known {
 		obj, found, err := informer.GetStore().GetByKey(namespace + "/" + name)

@@ -42,6 +42,8 @@ type QuotaStore interface {
 	quota.Store
 	// Ensure makes the quota of a tenant that has none, and brings one that was made so up to date.
 	Ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceList) error
+	// DropDefaults takes away the quotas that Ensure made.
+	DropDefaults(ctx context.Context) error
 	// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
 }
@@ -215,7 +217,7 @@ func stateOf(u *unstructured.Unstructured) (*quota.State, *v1alpha1.TenantQuota,
 	}
 	state := &quota.State{Name: object.Name, Version: object.ResourceVersion, Hard: object.Spec.Hard, Used: object.Status.Used}
 	for _, r := range object.Status.Reserved {
-		state.Reserved = append(state.Reserved, quota.Reservation{UID: r.UID, Expires: r.Expires.Time, Usage: r.Used})
+		state.Reserved = append(state.Reserved, quota.Reservation{UID: r.UID, Expires: r.Expires.Time, Usage: r.Used, After: r.After})
 	}
 	return state, object, nil
 }
@@ -245,7 +247,7 @@ func (q *Quotas) write(ctx context.Context, was, is *quota.State, namespaces []v
 		object.Status.Namespaces = namespaces
 	}
 	for _, r := range is.Reserved {
-		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{UID: r.UID, Expires: metav1.NewTime(r.Expires), Used: r.Usage})
+		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{UID: r.UID, Expires: metav1.NewTime(r.Expires), Used: r.Usage, After: r.After})
 	}
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object.Status)
 	if err != nil {
@@ -270,12 +272,18 @@ func (q *Quotas) write(ctx context.Context, was, is *quota.State, namespaces []v
 // ensureEvery is how often it is looked whether every tenant has a quota.
 const ensureEvery = time.Second
 
-// EnsureQuotas makes the quotas of tenants that have none, where the configuration limits them too, until
-// ctx ends. A tenant's writes wait for its quota.
+// EnsureQuotas makes the quotas of tenants that have none, where the configuration limits them too, and
+// takes them away where it does not any more, until ctx ends. A tenant's writes wait for its quota.
 func (s *Stack) EnsureQuotas(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		hard := s.current.Load().defaultQuota
-		if s.quotas == nil || len(hard) == 0 {
+		if s.quotas == nil {
+			return
+		}
+		if len(hard) == 0 {
+			if err := s.quotas.DropDefaults(ctx); err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "A default quota that is not wanted any more still limits its tenant")
+			}
 			return
 		}
 		all, err := s.namespaces.List(labels.Everything())
@@ -313,6 +321,30 @@ func (q *Quotas) Ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceL
 		return q.apply(ctx, defaultQuotaName(id), id, hard)
 	}
 	return nil
+}
+
+// DropDefaults implements [QuotaStore].
+func (q *Quotas) DropDefaults(ctx context.Context) error {
+	if !q.HasSynced() {
+		return quota.ErrUnknown
+	}
+	var err error
+	for _, obj := range q.informer.GetStore().List() {
+		if u, is := obj.(*unstructured.Unstructured); is && isDefault(u) {
+			err = errors.Join(err, q.drop(ctx, u))
+		}
+	}
+	return err
+}
+
+// drop deletes a quota, and none that was made anew by its name.
+func (q *Quotas) drop(ctx context.Context, u *unstructured.Unstructured) error {
+	uid := u.GetUID()
+	err := q.client.Resource(tenantQuotas).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // apply writes a quota as the configuration has it.

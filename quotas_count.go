@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +35,7 @@ const (
 	countAfter = 250 * time.Millisecond
 	// countCycle is how often every quota is counted, whatever changed.
 	countCycle = time.Minute
-	// rememberGone is how long it is known that an object was deleted: longer than any reservation.
+	// rememberGone is how long it is known that an object was deleted; a longer reservation waits to expire.
 	rememberGone = time.Hour
 )
 
@@ -45,7 +44,7 @@ var errCounting = errors.New("the objects are not all known yet")
 
 // QuotaCounter counts what the objects of tenants use, and writes it into their quotas: that gives
 // back what was deleted, and what was reserved for a write that was not stored. Of the resources that
-// some quota limits, and of no others, it follows all objects.
+// some quota limits, or has limited, it follows all objects.
 type QuotaCounter struct {
 	quotas     *Quotas
 	client     dynamic.Interface
@@ -142,7 +141,7 @@ func (c *QuotaCounter) count(ctx context.Context, name string) error {
 	if siblings, err := c.quotas.of(object.Spec.Tenant); err != nil {
 		return err
 	} else if isDefault(u) && !slices.ContainsFunc(siblings, isDefault) {
-		return c.dropDefault(ctx, u) // the tenant has one of its own now
+		return c.quotas.drop(ctx, u) // the tenant has one of its own now
 	}
 	objects, counted, err := c.objects(ctx, object)
 	if err != nil {
@@ -161,15 +160,6 @@ func (c *QuotaCounter) count(ctx context.Context, name string) error {
 		return nil
 	}
 	return c.quotas.write(ctx, was, state, breakdown)
-}
-
-func (c *QuotaCounter) dropDefault(ctx context.Context, u *unstructured.Unstructured) error {
-	uid := u.GetUID()
-	err := c.client.Resource(tenantQuotas).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 func earliest(all []quota.Reservation) time.Time {
@@ -217,7 +207,7 @@ func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) ([]
 			}
 			for _, obj := range stored {
 				if o, is := obj.(*countedObject); is {
-					byUID[o.UID] = quota.Counted{UID: o.UID, Namespace: o.Namespace, Usage: o.usage}
+					byUID[o.UID] = quota.Counted{UID: o.UID, Namespace: o.Namespace, Version: o.ResourceVersion, Usage: o.now()}
 				}
 			}
 		}
@@ -233,37 +223,51 @@ func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) ([]
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
+	// Where it is being deleted: when it is over, whether or not it goes, and what it uses then.
+	over  time.Time
+	final corev1.ResourceList
+}
+
+// now is what it uses.
+func (o *countedObject) now() corev1.ResourceList {
+	if !o.over.IsZero() && time.Now().After(o.over) {
+		return o.final
+	}
+	return o.usage
 }
 
 // informer returns the informer of a resource, and starts it where it is new; nil for a resource that
 // the server does not have, of which there is nothing.
 func (c *QuotaCounter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if informer, has := c.counting[of]; has {
-		return informer, nil
+	known, has := c.counting[of]
+	c.mu.Unlock()
+	if has {
+		return known, nil
 	}
 	resource, err := c.mapper.ResourceFor(of.WithVersion(""))
 	if meta.IsNoMatchError(err) {
 		c.mapper.Reset()
 		resource, err = c.mapper.ResourceFor(of.WithVersion(""))
 	}
-	if meta.IsNoMatchError(err) {
-		c.counting[of] = nil
-		return nil, nil
-	}
-	if err != nil {
+	var informer cache.SharedIndexInformer
+	switch {
+	case meta.IsNoMatchError(err):
+	case err != nil:
 		return nil, err
+	default:
+		informer = dynamicinformer.NewDynamicSharedInformerFactory(c.client, 0).ForResource(resource).Informer()
+		if err := informer.SetTransform(func(obj any) (any, error) { return countable(of, obj) }); err != nil {
+			return nil, err
+		}
+		if _, err := informer.AddEventHandler(c.follow()); err != nil {
+			return nil, err
+		}
+		go informer.RunWithContext(ctx)
 	}
-	informer := dynamicinformer.NewDynamicSharedInformerFactory(c.client, 0).ForResource(resource).Informer()
-	if err := informer.SetTransform(func(obj any) (any, error) { return countable(of, obj) }); err != nil {
-		return nil, err
-	}
-	if _, err := informer.AddEventHandler(c.follow()); err != nil {
-		return nil, err
-	}
+	c.mu.Lock() // this is the one place that adds, and one count runs at a time
+	defer c.mu.Unlock()
 	c.counting[of] = informer
-	go informer.RunWithContext(ctx)
 	return informer, nil
 }
 
@@ -272,8 +276,16 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 	if !is {
 		return obj, nil // a tombstone
 	}
-	usage, err := quota.Usage(of, u, nil, time.Now())
-	return &countedObject{metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}, usage}, err
+	out := &countedObject{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}}
+	var err error
+	if out.usage, err = quota.Usage(of, u, nil, time.Now()); err != nil {
+		return nil, err
+	}
+	if at, grace := u.GetDeletionTimestamp(), u.GetDeletionGracePeriodSeconds(); at != nil && grace != nil {
+		out.over = at.Add(time.Duration(*grace) * time.Second)
+		out.final, err = quota.Usage(of, u, nil, out.over.Add(time.Second))
+	}
+	return out, err
 }
 
 // follow counts again what changed.

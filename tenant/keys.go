@@ -44,7 +44,7 @@ const (
 	IdentityAnnotation = Domain + "/identity"
 
 	// TakeIdentityAnnotation set to "true" by a caller of the system tenant makes its own identity the
-	// object's. It is used up by that.
+	// object's, with that write: what stood there before asks for nothing.
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
 	// GroupPrefix begins the group that holds all callers of one tenant, see [ID.Group].

@@ -19,7 +19,7 @@ import (
 func newControllerCommand() *cobra.Command {
 	var c cluster
 	var listen string
-	var own bool
+	var own, quotas bool
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "controller",
@@ -28,6 +28,7 @@ func newControllerCommand() *cobra.Command {
 	}
 	c.addFlags(cmd)
 	cmd.Flags().StringVar(&listen, "metrics-listen", ":8080", "address of the health checks, without TLS")
+	cmd.Flags().BoolVar(&quotas, "quotas", true, "count what the objects of tenants use")
 	cmd.Flags().BoolVar(&own, "certificates", false, "make and renew the service's certificates, in Secrets of the namespace, and tell the webhook configurations of their authorities")
 	cmd.Flags().StringSliceVar(&names, "name", nil, "DNS names and addresses besides the Service's by which kube-apiserver reaches the service, for --certificates")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +42,10 @@ func newControllerCommand() *cobra.Command {
 			return err
 		}
 		defer func() { _ = side.Close() }()
-		tasks := []controller.Task{controller.Sweep(config, c.namespace), controller.Quotas(config)}
+		tasks := []controller.Task{controller.Sweep(config, c.namespace)}
+		if quotas {
+			tasks = append(tasks, controller.Quotas(config))
+		}
 		if own {
 			client, err := kubernetes.NewForConfig(config)
 			if err != nil {

@@ -71,18 +71,18 @@ func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.O
 	}
 	_, describes := p.Kinds[a.GetKind().GroupKind()]
 	describes = describes && !p.WorkloadUser.Off
-	if is == nil || !describes && (was != nil || !p.Creator) {
-		if is != nil && p.Creator {
-			err = creator(ctx, nil, a, was, is) // whoever it is: nothing changes
-		}
-	} else {
-		c := p.caller(ctx, a.GetUserInfo())
-		if p.Creator {
-			err = creator(ctx, c, a, was, is)
-		}
-		if err == nil && describes {
-			err = workloadUser(ctx, c, a, is, o)
-		}
+	if is == nil || !p.Creator && !describes {
+		return nil
+	}
+	var c *caller
+	if was == nil || describes { // else it does not matter who it is
+		c = p.caller(ctx, a.GetUserInfo())
+	}
+	if p.Creator {
+		err = creator(ctx, c, a, was, is)
+	}
+	if err == nil && describes {
+		err = workloadUser(ctx, c, a, is, o)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -103,16 +103,17 @@ func (p *plugin) maker(ctx context.Context, find plugins.ObjectFunc, a admission
 	if _, makes := p.Kinds[kind.GroupKind()]; !makes {
 		return nil, kind, nil
 	}
-	owner, err := find(ctx, kind, a.GetNamespace(), ref.Name)
-	if err != nil {
-		return nil, kind, fmt.Errorf("%w: %w", errOwner, err)
+	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may know one of that name that is gone
+		owner, err := look(ctx, kind, a.GetNamespace(), ref.Name)
+		if err != nil {
+			return nil, kind, fmt.Errorf("%w: %w", errOwner, err)
+		}
+		if owner == nil {
+			break
+		}
+		if m, err := meta.Accessor(owner); err == nil && m.GetUID() == ref.UID && m.GetNamespace() == a.GetNamespace() {
+			return owner, kind, nil
+		}
 	}
-	if owner == nil {
-		return nil, kind, nil
-	}
-	m, err := meta.Accessor(owner)
-	if err != nil || m.GetUID() != ref.UID || m.GetNamespace() != a.GetNamespace() {
-		return nil, kind, nil //nolint:nilerr // what has no metadata is nobody's owner
-	}
-	return owner, kind, nil
+	return nil, kind, nil
 }

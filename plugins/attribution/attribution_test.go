@@ -204,7 +204,7 @@ func TestOwnerAway(t *testing.T) {
 	}
 }
 
-// TestBypassAuth lets everybody supply a valid annotation, and change a template's.
+// TestBypassAuth lets everybody supply a valid annotation.
 func TestBypassAuth(t *testing.T) {
 	w := &world{options: attribution.WorkloadUser{BypassAuth: true}}
 	for value, valid := range map[string]bool{bobs: true, `{"user":"system:admin"}`: true, "{}": false, "null": false, "bob": false} {

@@ -7,7 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 // What YuniKorn reads of a Pod (yunikorn-k8shim pkg/common/constants, 1.7).
@@ -57,7 +60,12 @@ func (p *plugin) schedule(ctx context.Context, a admission.Attributes, is metav1
 		labels[olderApplicationLabel] = labels[applicationLabel]
 	}
 	if s.Queue != "" && labels[queueLabel] == "" && is.GetAnnotations()[queueAnnotation] == "" {
-		labels[queueLabel] = strings.NewReplacer("{tenant}", owner.String(), "{namespace}", a.GetNamespace()).Replace(s.Queue)
+		queue := strings.NewReplacer("{tenant}", owner.String(), "{namespace}", a.GetNamespace()).Replace(s.Queue)
+		if len(queue) <= validation.LabelValueMaxLength {
+			labels[queueLabel] = queue
+		} else {
+			plugins.SetAnnotation(pod.Templates[0].Meta, queueAnnotation, &queue)
+		}
 	}
 	pod.Templates[0].Meta.Labels = labels
 	return pod.Write()

@@ -173,7 +173,7 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 	}
 	changed := false
 	for _, d := range now {
-		if _, old := before[d.path]; old {
+		if _, old := before.of(d); old {
 			continue
 		}
 		want, err := p.wanted(ctx, c, a, is, d, o)
@@ -195,7 +195,7 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 }
 
 // before returns what each template of an update's old object had.
-func (p *plugin) before(a admission.Attributes, o admission.ObjectInterfaces) (map[string]*string, error) {
+func (p *plugin) before(a admission.Attributes, o admission.ObjectInterfaces) (earlier, error) {
 	if a.GetOperation() != admission.Update {
 		return nil, nil
 	}
@@ -203,18 +203,46 @@ func (p *plugin) before(a admission.Attributes, o admission.ObjectInterfaces) (m
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]*string{}
+	out := earlier{}
 	for _, d := range old {
 		out[d.path] = supplied(d.meta)
 	}
 	return out, nil
 }
 
+// earlier is what the templates of an object had, by their paths.
+type earlier map[string]*string
+
+// inList finds the elements of lists in a path. Elements move: one is known by what it says.
+var inList = regexp.MustCompile(`\[[0-9]+\]`)
+
+// of returns what a template had before; known is false for one that is new.
+func (e earlier) of(d described) (value *string, known bool) {
+	if !inList.MatchString(d.path) {
+		value, known = e[d.path]
+		return value, known
+	}
+	says := supplied(d.meta)
+	for path, value := range e {
+		if says != nil && value != nil && *says == *value && inList.MatchString(path) {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
 // wanted returns what must stand in a new Pod or template, nil for nothing.
 func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
 	value := supplied(d.meta)
+	mine, err := own(c)
+	if err != nil {
+		return nil, err
+	}
 	if value != nil {
-		err := p.maySupply(c, *value)
+		if *value == mine { // stamped before: plugins are asked again where a webhook changed the object
+			return value, nil
+		}
+		err = p.maySupply(c, *value)
 		if err == nil {
 			return value, nil
 		}
@@ -237,8 +265,7 @@ func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, 
 			return owners.pods(d), err
 		}
 	}
-	text, err := own(c)
-	return &text, err
+	return &mine, nil
 }
 
 // inherited is what the owner of an object has.
@@ -288,7 +315,7 @@ func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attribute
 	}
 	for _, d := range now {
 		value := supplied(d.meta)
-		old, had := before[d.path]
+		old, had := before.of(d)
 		switch {
 		case !had:
 			err = p.checkNew(ctx, c, a, is, d, o)
@@ -306,11 +333,6 @@ func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attribute
 // checkNew holds a new Pod or template: what stands there is the caller's own, or what it may supply.
 func (p *plugin) checkNew(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) error {
 	value := supplied(d.meta)
-	if value != nil {
-		if mine, err := own(c); err == nil && mine == *value {
-			return nil
-		}
-	}
 	want, err := p.wanted(ctx, c, a, is, d, o)
 	switch {
 	case err != nil:

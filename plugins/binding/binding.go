@@ -30,7 +30,7 @@ const (
 	KubeVelaGroup = "app.oam.dev/group"
 )
 
-// maxIdentityBytes bounds the record: an identity that does not fit is refused, since one with less
+// maxIdentityBytes bounds the record: an identity that does not fit is refused, since one with fewer
 // groups would be another.
 const maxIdentityBytes = 32 << 10
 
@@ -79,6 +79,9 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if err != nil || is == nil {
 		return forbidden(a, err)
 	}
+	if !takes(was, is) || !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil) // it has been answered, or is not the caller's to ask
+	}
 	records, err := p.records(ctx, a, was, is, kubeVela)
 	switch {
 	case err != nil:
@@ -90,8 +93,6 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 			plugins.SetAnnotation(is, key, value)
 		}
 	}
-	// Used up; and it is nobody else's to set.
-	plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil)
 	return nil
 }
 
@@ -112,19 +113,30 @@ func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is me
 		return nil, errUnknownCaller
 	}
 	identity := tenant.IdentityOf(a.GetUserInfo(), caller)
-	if caller.IsSystem() && is.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true" {
-		if was != nil {
-			return nil, nil
-		}
-		owner, err := p.Owner(ctx, a.GetNamespace())
-		if err != nil {
-			return nil, err
-		}
-		if !owner.IsSystem() {
-			identity = tenant.Identity{Tenant: owner.String()}
-		}
+	if !caller.IsSystem() || takes(was, is) {
+		return annotations(identity, kubeVela)
+	}
+	if was != nil {
+		return nil, nil
+	}
+	if a.GetNamespace() == "" {
+		return annotations(identity, kubeVela)
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	if !owner.IsSystem() {
+		identity = tenant.Identity{Tenant: owner.String()}
 	}
 	return annotations(identity, kubeVela)
+}
+
+// takes reports whether a write asks for the identity of a system caller. What stood there before
+// asks for nothing: anybody may have written it.
+func takes(was, is metav1.Object) bool {
+	return is.GetAnnotations()[tenant.TakeIdentityAnnotation] == "true" &&
+		(was == nil || was.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")
 }
 
 func annotations(identity tenant.Identity, kubeVela bool) (map[string]*string, error) {
@@ -205,7 +217,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err != nil || is == nil {
 		return forbidden(a, err)
 	}
-	records, err := p.taken(ctx, a, was, is, kubeVela)
+	records, err := p.records(ctx, a, was, is, kubeVela)
 	if err == nil && records == nil {
 		err = plugins.Kept(was, is, keys(kubeVela)...)
 	}
@@ -215,16 +227,4 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		}
 	}
 	return forbidden(a, err)
-}
-
-// taken is what records was when the object was admitted: the annotation that asks for the identity
-// of a system caller is used up, so its own is right too.
-func (p *plugin) taken(ctx context.Context, a admission.Attributes, was, is metav1.Object, kubeVela bool) (map[string]*string, error) {
-	caller, err := p.Subject(ctx, a.GetUserInfo())
-	if err == nil && caller.IsSystem() && a.GetSubresource() != "status" {
-		if own := tenant.IdentityOf(a.GetUserInfo(), caller); is.GetAnnotations()[tenant.IdentityAnnotation] == own.String() {
-			return annotations(own, kubeVela)
-		}
-	}
-	return p.records(ctx, a, was, is, kubeVela)
 }

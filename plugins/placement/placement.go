@@ -40,7 +40,7 @@ type Rule struct {
 	Allowed []string
 }
 
-// Rules are the policies of a tenant, by the fields' names in a configuration: see [Fields]. A field
+// Rules are the policies of a tenant, by the fields' names in a configuration. A field
 // that is not there is forbidden.
 type Rules map[string]Rule
 
@@ -223,13 +223,4 @@ func (r Rule) check(name string, i item) error {
 		return nil
 	}
 	return fmt.Errorf("%s: a tenant's pods may not choose their %s", i.path, says[name])
-}
-
-// Fields are the names of the fields that the plugin governs, as a configuration has them.
-func Fields() []string {
-	names := make([]string, 0, len(fields))
-	for _, f := range fields {
-		names = append(names, f.name)
-	}
-	return names
 }

@@ -14,9 +14,9 @@ import (
 const (
 	// attempts bounds how often a batch is tried against other servers' charges.
 	attempts = 20
-	// chargeWithin bounds a batch: less than a webhook's time.
-	chargeWithin = 8 * time.Second
-	// chargePause is at most between two attempts, the first.
+	// chargeWithin bounds a batch: with the patience for a new quota less than a webhook's time.
+	chargeWithin = 2500 * time.Millisecond
+	// chargePause bounds the pause after the first attempt; it doubles.
 	chargePause = 5 * time.Millisecond
 )
 
@@ -36,6 +36,7 @@ type batch struct {
 type entry struct {
 	*request
 	dryRun bool
+	ctx    context.Context // of the request
 	done   chan struct{}
 	err    error
 }
@@ -44,7 +45,7 @@ func newLedger(store Store) *ledger { return &ledger{store: store, batches: map[
 
 // charge returns when the write is paid for, or why it is not.
 func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request, dryRun bool) error {
-	e := &entry{request: r, dryRun: dryRun, done: make(chan struct{})}
+	e := &entry{request: r, dryRun: dryRun, ctx: ctx, done: make(chan struct{})}
 	l.mu.Lock()
 	b, running := l.batches[id]
 	if !running {
@@ -115,7 +116,7 @@ func fail(entries []*entry, err error) {
 
 // try charges all entries that fit, in their order, with one write for each quota. Several quotas of one
 // tenant are a mistake: each is held, and one that was charged when another cannot be gets it back
-// when the reservations expire.
+// with the next count after the reservation.
 func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error {
 	were, err := l.store.Of(ctx, id)
 	if err != nil {
@@ -123,7 +124,9 @@ func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error 
 	}
 	are := append([]*State(nil), were...)
 	for _, e := range entries {
-		e.err = nil
+		if e.err = context.Cause(e.ctx); e.err != nil {
+			continue // nobody waits for it any more
+		}
 		next := make([]*State, len(are))
 		for i := range are {
 			if next[i], e.err = are[i].charge(e.request); e.err != nil {

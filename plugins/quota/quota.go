@@ -2,9 +2,10 @@
 // extended resources, first come, first served.
 //
 // What a write uses is added to the quota before it is stored, in one update that another one cannot
-// pass by; what is deleted is given back by whoever counts the objects, see [State.Recount]. The
-// limits are therefore never passed, whatever is interrupted, and what was reserved by a write that
-// was not stored is free again when the reservation expires.
+// pass by; what is deleted is given back by whoever counts the objects, see [State.Recount]. What is
+// charged therefore never passes the limits, whatever is interrupted, and what was reserved by a write
+// that was not stored is free again when the reservation expires. Writes that were under way when a
+// quota, or a name in it, was new are counted as soon as they are seen.
 package quota
 
 import (
@@ -37,7 +38,7 @@ var errStore = errors.New("the quota could not be charged")
 
 // A quota that was just made is counted in a moment: a write waits for that.
 const (
-	patience = 5 * time.Second
+	patience = 2 * time.Second // and less than a webhook's time
 	pause    = 100 * time.Millisecond
 )
 
@@ -61,14 +62,15 @@ type Options struct {
 	Owner plugins.OwnerFunc
 	Store Store
 	// Reservation is how long a write that was let through may take to be stored and seen: more than a
-	// request may take, and the time that caches are behind.
+	// request may take and the counter's caches may be behind.
 	Reservation time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // New returns the plugin. It governs what is created in tenant space, and the updates that can use
-// more. It MUST be the last to validate: what it lets through is charged.
+// more. It MUST be the last to validate: what it lets
+// through is charged. Behind a webhook, where others may refuse what was charged, that is reserved until it expires.
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -193,7 +195,13 @@ func (p *plugin) request(a admission.Attributes, o admission.ObjectInterfaces, o
 		r.uid = uuid.NewUUID() // never seen: it expires
 	}
 	if a.GetOperation() == admission.Update {
+		old, err := meta.Accessor(a.GetOldObject())
+		if err != nil {
+			return nil, err
+		}
+		r.after = old.GetResourceVersion()
 		r.was, err = Usage(of, a.GetOldObject(), o, now)
+		return r, err
 	}
-	return r, err
+	return r, nil
 }

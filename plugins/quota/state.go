@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	upstream "k8s.io/apiserver/pkg/quota/v1"
 )
 
@@ -30,11 +31,26 @@ type Reservation struct {
 	UID     types.UID
 	Expires time.Time
 	Usage   corev1.ResourceList
+	// After is the version of the object that an update changed: one that is not newer says nothing of
+	// the update. Empty for a create.
+	After string
+}
+
+// seen reports whether an object shows what was let through.
+func (r *Reservation) seen(o *Counted, usage corev1.ResourceList) bool {
+	if r.After != "" {
+		if newer, err := resourceversion.CompareResourceVersion(o.Version, r.After); err != nil || newer <= 0 {
+			return false
+		}
+	}
+	fits, _ := upstream.LessThanOrEqual(r.Usage, usage)
+	return fits
 }
 
 // request is a write to be charged.
 type request struct {
 	uid      types.UID
+	after    string
 	expires  time.Time
 	was, is  corev1.ResourceList
 	required func(hard []corev1.ResourceName) error
@@ -72,7 +88,7 @@ func (s *State) charge(r *request) (*State, error) {
 	}
 	out := *s
 	out.Used = used
-	out.Reserved = reserve(s.Reserved, Reservation{r.uid, r.expires, is})
+	out.Reserved = reserve(s.Reserved, Reservation{r.uid, r.expires, is, r.after})
 	return &out, nil
 }
 
@@ -81,7 +97,7 @@ func reserve(all []Reservation, r Reservation) []Reservation {
 	out := slices.Clone(all)
 	for i := range out {
 		if out[i].UID == r.UID {
-			out[i] = Reservation{r.UID, r.Expires, upstream.Max(out[i].Usage, r.Usage)}
+			out[i] = Reservation{r.UID, r.Expires, upstream.Max(out[i].Usage, r.Usage), r.After}
 			return out
 		}
 	}
@@ -92,6 +108,7 @@ func reserve(all []Reservation, r Reservation) []Reservation {
 type Counted struct {
 	UID       types.UID
 	Namespace string
+	Version   string
 	Usage     corev1.ResourceList
 }
 
@@ -112,7 +129,7 @@ func (s *State) Recount(objects []Counted, gone func(types.UID) bool, counted []
 		usage := upstream.Mask(o.Usage, counted)
 		namespaces[o.Namespace] = upstream.Add(namespaces[o.Namespace], usage)
 		if r, has := reserved[o.UID]; has {
-			if fits, _ := upstream.LessThanOrEqual(r.Usage, usage); fits {
+			if r.seen(&o, usage) {
 				delete(reserved, o.UID)
 			} else {
 				usage = upstream.Max(usage, upstream.Mask(r.Usage, counted))

@@ -10,6 +10,8 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -54,10 +56,7 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 }
 
 // checkService is off by default.
-func (p *plugin) checkService(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if !p.ForbidExternalIPs {
-		return nil
-	}
+func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.Service](a.GetObject(), serviceKind, o)
 	if err != nil || len(is.Spec.ExternalIPs) == 0 {
 		return err
@@ -75,10 +74,7 @@ func (p *plugin) checkService(ctx context.Context, a admission.Attributes, o adm
 }
 
 // checkClaim is off by default.
-func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if !p.ForbidVolumeNames {
-		return nil
-	}
+func (p *plugin) checkClaim(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetObject(), claimKind, o)
 	if err != nil || is.Spec.VolumeName == "" {
 		return err
@@ -90,4 +86,14 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admis
 		}
 	}
 	return errVolumeName
+}
+
+// isFromTemplate reports whether a controller creates a claim in tenant space, from what a tenant wrote.
+func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bool, error) {
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil || a.GetOperation() != admission.Create || metav1.GetControllerOfNoCopy(m) == nil {
+		return false, nil //nolint:nilerr // no claim
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	return !owner.IsSystem(), err
 }

@@ -30,7 +30,10 @@ func validate(t *testing.T, a admission.Attributes) error {
 	t.Helper()
 	return rolebinding.New(rolebinding.Options{Names: names,
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.ID{}, errors.New("away") },
+		Owner: func(context.Context, string) (tenant.ID, error) {
+			id, _ := tenant.Parse("a")
+			return id, errors.New("away")
+		},
 	}).Validate(t.Context(), a, nil)
 }
 

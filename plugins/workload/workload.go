@@ -56,12 +56,6 @@ func New(others map[schema.GroupKind][]string) Kinds {
 	return k
 }
 
-// BuiltIn reports whether a kind's templates are known without configuration.
-func BuiltIn(kind schema.GroupKind) bool {
-	_, is := builtIn[kind]
-	return is
-}
-
 // IsPod reports whether kind is the Pod.
 func IsPod(kind schema.GroupKind) bool { return kind == schema.GroupKind{Kind: "Pod"} }
 

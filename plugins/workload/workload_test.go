@@ -94,7 +94,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// FuzzRead: no object makes it panic, and what is written back unchanged is what was read.
+// FuzzRead: no object makes it panic, and writing back loses no template.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"spec":{"roles":{"a":{"template":{"spec":{"nodeName":"n"}}}}}}`)
 	f.Add(`{"spec":{"roles":[{"template":{"metadata":{"annotations":{"a":"b"}},"spec":{}}}]}}`)

@@ -56,6 +56,9 @@ type QuotaReservation struct {
 	UID     types.UID           `json:"uid"`
 	Expires metav1.Time         `json:"expires"`
 	Used    corev1.ResourceList `json:"used,omitempty"`
+	// after is the resourceVersion that an update changed.
+	// +optional
+	After string `json:"after,omitempty"`
 }
 
 // Quota configures TenantQuota.
@@ -68,7 +71,7 @@ type Quota struct {
 	// +optional
 	Default corev1.ResourceList `json:"default,omitempty"`
 	// reservation is how long a write that was let through may take to be stored and seen. It must be
-	// longer than requests may take (--request-timeout). Default: 2m.
+	// longer than requests may take (--request-timeout) and caches may be behind. Default: 2m.
 	// +optional
 	Reservation *metav1.Duration `json:"reservation,omitempty"`
 }

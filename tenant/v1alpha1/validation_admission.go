@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -27,6 +28,12 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	errs = append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
 	errs = append(errs, validateWorkloads(a.Workloads, path.Child("workloads"))...)
 	errs = append(errs, validatePlacement(&a.Placement, path.Child("placement"))...)
+	if s := a.Attribution.WorkloadUser.Scheduling; s != nil {
+		for i := range a.Placement.Tenants {
+			errs = append(errs, validateScheduler(s, a.Placement.Tenants[i].Defaults, path.Child("placement", "tenants").Index(i))...)
+		}
+		errs = append(errs, validateScheduler(s, a.Placement.Defaults, path.Child("placement"))...)
+	}
 	errs = append(errs, validateWorkloadUser(&a.Attribution.WorkloadUser, path.Child("attribution", "workloadUser"))...)
 	for i, k := range a.Binding.Kinds {
 		at := path.Child("binding", "kinds").Index(i)
@@ -49,6 +56,14 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 		}
 	}
 	return errs
+}
+
+// validateScheduler refuses two schedulers for one pod.
+func validateScheduler(s *WorkloadScheduling, d *PlacementDefaults, path *field.Path) field.ErrorList {
+	if d == nil || d.SchedulerName == "" || d.SchedulerName == s.SchedulerName {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path.Child("defaults", "schedulerName"), d.SchedulerName, "attribution.workloadUser.scheduling names another")}
 }
 
 func validateGroupKind(group, kind string, path *field.Path) field.ErrorList {
@@ -171,13 +186,23 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 			}
 		}
 		for i, t := range d.Tolerations {
+			here := at.Child("tolerations").Index(i)
 			if t.Key == "" {
-				errs = append(errs, field.Required(at.Child("tolerations").Index(i).Child("key"), "a toleration without a key is one of everything"))
+				errs = append(errs, field.Required(here.Child("key"), "a toleration without a key is one of everything"))
+			}
+			if operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}; !slices.Contains(operators, t.Operator) {
+				errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
+			}
+			if effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}; !slices.Contains(effects, t.Effect) {
+				errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
 			}
 		}
 	}
 	return errs
 }
+
+// reservedExamples are names that no pattern of external callers may match.
+var reservedExamples = []string{"system:masters", "system:kube-controller-manager", "system:authenticated", "system:serviceaccount:kube-system:default", "tenant:system"}
 
 func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -190,7 +215,7 @@ func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 				errs = append(errs, field.Required(at, "an empty pattern matches nobody"))
 			case err != nil:
 				errs = append(errs, field.Invalid(at, pattern, "must be RE2"))
-			case name != "systemUsers" && compiled.MatchString("system:kube-controller-manager"):
+			case name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
 				errs = append(errs, field.Invalid(at, pattern, "matches reserved names too"))
 			}
 		}

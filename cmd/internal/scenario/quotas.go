@@ -107,5 +107,8 @@ func (q *quotas) Ensure(_ context.Context, id tenant.ID, hard corev1.ResourceLis
 	return q.add(id, id.String(), hard)
 }
 
+// DropDefaults implements kubetenant.QuotaStore.
+func (q *quotas) DropDefaults(context.Context) error { return nil }
+
 // TenantOf implements kubetenant.QuotaStore.
 func (q *quotas) TenantOf(name string) tenant.ID { return q.tenants[name] }

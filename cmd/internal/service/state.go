@@ -93,7 +93,8 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	s.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
 	s.namespaces = s.factory.Core().V1().Namespaces().Informer()
 	s.swept = followSwept(client, namespace)
-	s.synced = map[string]func() bool{"namespaces": s.namespaces.HasSynced, "custom-resource-definitions": s.scopes.HasSynced, "swept": s.swept.informer.HasSynced}
+	s.synced = map[string]func() bool{"namespaces": s.namespaces.HasSynced, "custom-resource-definitions": s.scopes.HasSynced, "swept": s.swept.informer.HasSynced,
+		"makers": s.makers.HasSynced, "priority-classes": s.factory.Scheduling().V1().PriorityClasses().Informer().HasSynced}
 	s.Cluster = kubetenant.Cluster{
 		Webhook:      true,
 		APIAudiences: settings.Service.APIAudiences,

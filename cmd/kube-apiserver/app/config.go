@@ -201,7 +201,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		go scopes.Run(h)
 		go makers.Run(h)
 		go func() {
-			// Both act on what the informers say: that must be all.
+			// These act on what the informers say: that must be all.
 			if cache.WaitForCacheSync(h.Done(), synced...) {
 				go sweep.Run(h)
 				if defineKinds(h, unstructured) == nil {

@@ -1,0 +1,116 @@
+package kubetenant_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// TestReinvocation: a server asks its plugins again when a webhook changed the object. Nothing that they
+// did the first time is held against the caller then, and the second time changes nothing.
+func TestReinvocation(t *testing.T) {
+	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}}); err != nil {
+		t.Fatal(err)
+	}
+	settings := &v1alpha1.Settings{}
+	settings.Admission.Placement.Defaults = &v1alpha1.PlacementDefaults{NodeSelector: map[string]string{"pool": "acme"}, Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}
+	settings.Admission.Attribution.WorkloadUser.Scheduling = &v1alpha1.WorkloadScheduling{Queue: "root.{tenant}"}
+	settings.Admission.Binding.Kinds = []v1alpha1.BindingKind{{Group: "example.com", Kind: "Application", KubeVela: true}}
+	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Cluster{Namespaces: corelisters.NewNamespaceLister(namespaces)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(name, id string) user.Info {
+		return &user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{tenant.ExtraKey: {id}}}
+	}
+	callers := map[string]user.Info{"a tenant": of("alice", "acme"), "the system tenant": of("root", "system"), "a controller": of("system:kube-controller-manager", "system")}
+	application := func(annotations map[string]any) runtime.Object {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Application",
+			"metadata": map[string]any{"name": "x", "namespace": "acme--web", "annotations": annotations}, "spec": map[string]any{}}}
+	}
+	take := map[string]any{tenant.TakeIdentityAnnotation: "true"}
+	was := application(map[string]any{tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme"}`}).(*unstructured.Unstructured)
+	was.SetLabels(map[string]string{tenant.Label: "acme"})
+	takes := was.DeepCopy()
+	takes.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme"}`, tenant.TakeIdentityAnnotation: "true"})
+	application1 := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Application"}
+	for name, c := range map[string]struct {
+		kind    schema.GroupVersionKind
+		is, was runtime.Object
+	}{
+		"a pod":                 {corev1.SchemeGroupVersion.WithKind("Pod"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil},
+		"a Deployment":          {appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil},
+		"an application":        {application1, application(map[string]any{}), nil},
+		"one that is lent":      {application1, application(take), nil},
+		"one that is lent now":  {application1, takes, was},
+		"one that is left":      {application1, was.DeepCopy(), was},
+		"a Namespace's creator": {corev1.SchemeGroupVersion.WithKind("Namespace"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--new"}}, nil},
+	} {
+		for by, u := range callers {
+			again(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
+		}
+	}
+}
+
+func again(t *testing.T, name string, stack *kubetenant.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info) {
+	t.Helper()
+	resource := map[string]string{"Pod": "pods", "Deployment": "deployments", "Application": "applications", "Namespace": "namespaces"}[kind.Kind]
+	operation, namespace := admission.Create, "acme--web"
+	if was != nil {
+		operation = admission.Update
+	}
+	if kind.Kind == "Namespace" {
+		namespace = ""
+	}
+	a := admission.NewAttributesRecord(is, was, kind, namespace, "x", kind.GroupVersion().WithResource(resource), "", operation, nil, false, u)
+	var first runtime.Object
+	for range 2 {
+		first = is.DeepCopyObject()
+		for _, p := range stack.Admission {
+			if m, ok := p.Interface.(admission.MutationInterface); ok && p.Handles(operation) {
+				if err := m.Admit(t.Context(), a, nil); err != nil {
+					t.Errorf("%s: %s: %v", name, p.Name, err)
+					return
+				}
+			}
+		}
+	}
+	if !equalJSON(t, first, is) {
+		t.Errorf("%s: changed again", name)
+	}
+	for _, p := range stack.Admission {
+		if v, ok := p.Interface.(admission.ValidationInterface); ok && p.Handles(operation) {
+			if err := v.Validate(t.Context(), a, nil); err != nil {
+				t.Errorf("%s: %s: %v", name, p.Name, err)
+			}
+		}
+	}
+}
+
+func equalJSON(t *testing.T, a, b runtime.Object) bool {
+	t.Helper()
+	one, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Equal(one, other)
+}
