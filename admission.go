@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
@@ -132,7 +133,10 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 		attribution: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
 		quota: quota.New(quota.Options{
-			Owner: owner, Store: b.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: b.Now}),
+			Owner: owner, Store: b.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: b.Now,
+			ClusterScoped: func(r schema.GroupResource) bool {
+				return (&authz.Scopes{Custom: b.CustomScope}).Of(r) == authz.ScopeCluster
+			}}),
 		binding: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
 		placement: placement.New(placement.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: b.DefaultPriority}),

@@ -49,13 +49,16 @@ type QuotaStore interface {
 }
 
 // mandatory is the store of a configuration that limits tenants without a quota too.
-type mandatory struct{ QuotaStore }
+type mandatory struct {
+	QuotaStore
+	hard corev1.ResourceList
+}
 
 // Of implements [quota.Store].
 func (m mandatory) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	states, err := m.QuotaStore.Of(ctx, id)
 	if err == nil && len(states) == 0 {
-		err = quota.ErrUnknown // it is being made
+		states = []*quota.State{{Name: defaultQuotaName(id), Hard: m.hard}} // it is being made; nothing is known of what is used
 	}
 	return states, err
 }
@@ -78,7 +81,7 @@ func (b *builder) quotaStore(c *v1alpha1.Quota) quota.Store {
 	case b.Quotas == nil || !*c.Enabled:
 		return unlimited{}
 	case len(c.Default) > 0:
-		return mandatory{b.Quotas}
+		return mandatory{b.Quotas, c.Default}
 	}
 	return b.Quotas
 }
@@ -217,7 +220,7 @@ func stateOf(u *unstructured.Unstructured) (*quota.State, *v1alpha1.TenantQuota,
 	}
 	state := &quota.State{Name: object.Name, Version: object.ResourceVersion, Hard: object.Spec.Hard, Used: object.Status.Used}
 	for _, r := range object.Status.Reserved {
-		state.Reserved = append(state.Reserved, quota.Reservation{UID: r.UID, Expires: r.Expires.Time, Usage: r.Used, After: r.After})
+		state.Reserved = append(state.Reserved, quota.Reservation{UID: r.UID, Key: r.Key, Expires: r.Expires.Time, Usage: r.Used, After: r.After})
 	}
 	return state, object, nil
 }
@@ -247,7 +250,7 @@ func (q *Quotas) write(ctx context.Context, was, is *quota.State, namespaces []v
 		object.Status.Namespaces = namespaces
 	}
 	for _, r := range is.Reserved {
-		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{UID: r.UID, Expires: metav1.NewTime(r.Expires), Used: r.Usage, After: r.After})
+		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{UID: r.UID, Key: r.Key, Expires: metav1.NewTime(r.Expires), Used: r.Usage, After: r.After})
 	}
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object.Status)
 	if err != nil {
@@ -318,7 +321,11 @@ func (q *Quotas) Ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceL
 		}
 	}
 	if len(objects) == 0 {
-		return q.apply(ctx, defaultQuotaName(id), id, hard)
+		name := defaultQuotaName(id)
+		if _, taken, err := q.informer.GetStore().GetByKey(name); err != nil || taken {
+			name = distinctQuotaName(id) // by a quota of another tenant
+		}
+		return q.apply(ctx, name, id, hard)
 	}
 	return nil
 }
@@ -368,6 +375,10 @@ func defaultQuotaName(id tenant.ID) string {
 	if name == id.String() && len(validation.IsDNS1123Label(name)) == 0 {
 		return name
 	}
+	return distinctQuotaName(id)
+}
+
+func distinctQuotaName(id tenant.ID) string {
 	sum := sha256.Sum256([]byte(id.String()))
-	return strings.NewReplacer("_", "-", ".", "-").Replace(name) + "." + hex.EncodeToString(sum[:4])
+	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(id.String())) + "." + hex.EncodeToString(sum[:4])
 }

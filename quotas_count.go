@@ -36,7 +36,7 @@ const (
 	// countCycle is how often every quota is counted, whatever changed.
 	countCycle = time.Minute
 	// rememberGone is how long it is known that an object was deleted; a longer reservation waits to expire.
-	rememberGone = time.Hour
+	rememberGone = 15 * time.Minute
 )
 
 // errCounting says that the objects are not all known yet.
@@ -72,10 +72,12 @@ func (c *QuotaCounter) Run(ctx context.Context) {
 			c.queue.Add(name.Name)
 		}
 	}
-	if _, err := c.quotas.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, is any) { add(is) }}); err != nil {
+	handler, err := c.quotas.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, is any) { add(is) }})
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Quotas are not counted")
 		return
 	}
+	defer func() { _ = c.quotas.informer.RemoveEventHandler(handler) }() // it may have ended
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		c.forget()
 		for _, name := range c.quotas.informer.GetStore().ListKeys() {
@@ -143,10 +145,7 @@ func (c *QuotaCounter) count(ctx context.Context, name string) error {
 	} else if isDefault(u) && !slices.ContainsFunc(siblings, isDefault) {
 		return c.quotas.drop(ctx, u) // the tenant has one of its own now
 	}
-	objects, counted, err := c.objects(ctx, object)
-	if err != nil {
-		return err
-	}
+	objects, counted, unknown := c.objects(ctx, object)
 	now := time.Now()
 	state, used := was.Recount(objects, c.isGone, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
@@ -157,9 +156,9 @@ func (c *QuotaCounter) count(ctx context.Context, name string) error {
 		c.queue.AddAfter(name, soonest.Sub(now)+time.Millisecond)
 	}
 	if upstreamquota.Equals(was.Used, state.Used) && len(was.Reserved) == len(state.Reserved) && equality.Semantic.DeepEqual(object.Status.Namespaces, breakdown) {
-		return nil
+		return unknown
 	}
-	return c.quotas.write(ctx, was, state, breakdown)
+	return errors.Join(unknown, c.quotas.write(ctx, was, state, breakdown))
 }
 
 func earliest(all []quota.Reservation) time.Time {
@@ -172,51 +171,57 @@ func earliest(all []quota.Reservation) time.Time {
 	return out
 }
 
-// objects returns what the tenant of a quota has of what is limited, and which names that are.
-func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) ([]quota.Counted, []corev1.ResourceName, error) {
+// objects returns what the tenant of a quota has of what is limited, and which names that are: of a
+// resource that cannot be read now nothing is counted, and the error says so.
+func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
 	own, err := c.namespaces.List(labels.SelectorFromSet(labels.Set{tenant.Label: q.Spec.Tenant}))
 	if err != nil {
 		return nil, nil, err
 	}
-	var counted []corev1.ResourceName
-	byUID := map[types.UID]quota.Counted{}
-	seen := map[schema.GroupResource]bool{}
+	read := map[schema.GroupResource]bool{}
 	for name := range q.Spec.Hard {
 		of, known := quota.Resource(name)
 		if !known {
 			continue
 		}
-		counted = append(counted, name)
-		if seen[of] {
-			continue
+		ok, done := read[of]
+		if !done {
+			objects, err := c.stored(ctx, of, own)
+			unknown = errors.Join(unknown, err)
+			ok, read[of] = err == nil, err == nil
+			out = append(out, objects...)
 		}
-		seen[of] = true
-		informer, err := c.informer(ctx, of)
-		switch {
-		case err != nil:
-			return nil, nil, err
-		case informer == nil:
-			continue
-		case !informer.HasSynced():
-			return nil, nil, errCounting
+		if ok {
+			counted = append(counted, name)
 		}
-		for _, ns := range own {
-			stored, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, ns.Name)
-			if err != nil {
-				return nil, nil, err
-			}
-			for _, obj := range stored {
-				if o, is := obj.(*countedObject); is {
-					byUID[o.UID] = quota.Counted{UID: o.UID, Namespace: o.Namespace, Version: o.ResourceVersion, Usage: o.now()}
-				}
+	}
+	return out, counted, unknown
+}
+
+// stored returns the objects of a resource in some namespaces.
+func (c *QuotaCounter) stored(ctx context.Context, of schema.GroupResource, namespaces []*corev1.Namespace) ([]quota.Counted, error) {
+	informer, err := c.informer(ctx, of)
+	switch {
+	case err != nil:
+		return nil, err
+	case informer == nil:
+		return nil, nil
+	case !informer.HasSynced():
+		return nil, errCounting
+	}
+	var out []quota.Counted
+	for _, ns := range namespaces {
+		objects, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, ns.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, obj := range objects {
+			if o, is := obj.(*countedObject); is {
+				out = append(out, quota.Counted{UID: o.UID, Namespace: o.Namespace, Version: o.ResourceVersion, Usage: o.now()})
 			}
 		}
 	}
-	out := make([]quota.Counted, 0, len(byUID))
-	for _, o := range byUID {
-		out = append(out, o)
-	}
-	return out, counted, nil
+	return out, nil
 }
 
 // countedObject is what is kept of an object.

@@ -8,13 +8,13 @@ package attribution
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -71,11 +71,12 @@ func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.O
 	}
 	_, describes := p.Kinds[a.GetKind().GroupKind()]
 	describes = describes && !p.WorkloadUser.Off
-	if is == nil || !p.Creator && !describes {
+	revision := a.GetKind().GroupKind() == revisionKind.GroupKind() && !p.WorkloadUser.Off
+	if is == nil || !p.Creator && !describes && !revision {
 		return nil
 	}
 	var c *caller
-	if was == nil || describes { // else it does not matter who it is
+	if was == nil || describes || revision { // else it does not matter who it is
 		c = p.caller(ctx, a.GetUserInfo())
 	}
 	if p.Creator {
@@ -83,6 +84,9 @@ func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.O
 	}
 	if err == nil && describes {
 		err = workloadUser(ctx, c, a, is, o)
+	}
+	if err == nil && revision {
+		err = p.checkRevision(c, a, o)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -106,7 +110,8 @@ func (p *plugin) maker(ctx context.Context, find plugins.ObjectFunc, a admission
 	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may know one of that name that is gone
 		owner, err := look(ctx, kind, a.GetNamespace(), ref.Name)
 		if err != nil {
-			return nil, kind, fmt.Errorf("%w: %w", errOwner, err)
+			klog.FromContext(ctx).Error(err, "The owner of a new object cannot be looked up", "kind", kind, "namespace", a.GetNamespace(), "name", ref.Name)
+			return nil, kind, errOwner
 		}
 		if owner == nil {
 			break

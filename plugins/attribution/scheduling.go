@@ -39,7 +39,7 @@ func (p *plugin) schedule(ctx context.Context, a admission.Attributes, is metav1
 		return err
 	}
 	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
-	if err != nil {
+	if err != nil || pod == nil {
 		return err
 	}
 	spec := pod.Templates[0].Spec

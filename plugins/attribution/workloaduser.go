@@ -140,6 +140,9 @@ func (p *plugin) describe(a admission.Attributes, obj runtime.Object, o admissio
 		return []described{{"", m}}, func() error { return nil }, err
 	}
 	object, err := p.Kinds.Read(obj, a.GetKind(), o)
+	if err != nil && workload.IsLeaving(a) {
+		return nil, nil, nil
+	}
 	if err != nil || object == nil {
 		return nil, nil, err
 	}

@@ -116,7 +116,7 @@ func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is me
 	if !caller.IsSystem() || takes(was, is) {
 		return annotations(identity, kubeVela)
 	}
-	if was != nil {
+	if isRecorded(was) {
 		return nil, nil
 	}
 	if a.GetNamespace() == "" {
@@ -130,6 +130,16 @@ func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is me
 		identity = tenant.Identity{Tenant: owner.String()}
 	}
 	return annotations(identity, kubeVela)
+}
+
+// isRecorded reports whether an identity was. Where none was, the other annotations are not to be kept:
+// they were written before anybody looked.
+func isRecorded(was metav1.Object) bool {
+	if was == nil {
+		return false
+	}
+	_, recorded := was.GetAnnotations()[tenant.IdentityAnnotation]
+	return recorded
 }
 
 // takes reports whether a write asks for the identity of a system caller. What stood there before

@@ -25,9 +25,15 @@ type governed struct {
 var says = map[string]string{
 	"nodeName": "node", "nodeSelector": "nodes", "nodeAffinity": "nodes", "tolerations": "nodes' taints",
 	"topologySpread": "topology", "runtimeClassName": "runtime class", "priorityClassName": "priority", "schedulerName": "scheduler",
+	podAffinity: "other namespaces' pods",
 }
 
+// podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there keeps
+// others' pods away, and affinity finds them.
+const podAffinity = "podAffinity"
+
 var fields = []governed{
+	{podAffinity, func(s *corev1.PodSpec) any { return [2]any{podTerms(s, false), podTerms(s, true)} }, podNamespaces},
 	{"nodeName", func(s *corev1.PodSpec) any { return s.NodeName }, func(s *corev1.PodSpec) []item { return named("nodeName", s.NodeName) }},
 	{"nodeSelector", func(s *corev1.PodSpec) any { return s.NodeSelector }, nodeSelector},
 	{"nodeAffinity", func(s *corev1.PodSpec) any { return affinity(s) }, nodeAffinity},
@@ -45,6 +51,44 @@ var fields = []governed{
 		}
 		return named("schedulerName", s.SchedulerName)
 	}},
+}
+
+// podTerms are all terms of affinity or anti-affinity to other pods, with their paths.
+func podTerms(s *corev1.PodSpec, anti bool) map[string]corev1.PodAffinityTerm {
+	terms := map[string]corev1.PodAffinityTerm{}
+	add := func(path string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		for i, t := range required {
+			terms[fmt.Sprintf("%s.requiredDuringSchedulingIgnoredDuringExecution[%d]", path, i)] = t
+		}
+		for i, t := range preferred {
+			terms[fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm", path, i)] = t.PodAffinityTerm
+		}
+	}
+	switch {
+	case s.Affinity == nil:
+	case !anti && s.Affinity.PodAffinity != nil:
+		a := s.Affinity.PodAffinity
+		add("affinity.podAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+	case anti && s.Affinity.PodAntiAffinity != nil:
+		a := s.Affinity.PodAntiAffinity
+		add("affinity.podAntiAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return terms
+}
+
+func podNamespaces(s *corev1.PodSpec) []item {
+	var items []item
+	for _, anti := range []bool{false, true} {
+		for path, t := range podTerms(s, anti) {
+			if t.NamespaceSelector != nil {
+				items = append(items, item{path: path + ".namespaceSelector"}) // on no list
+			}
+			for i, namespace := range t.Namespaces {
+				items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", path, i), key: namespace})
+			}
+		}
+	}
+	return items
 }
 
 func text(s *string) string {

@@ -113,6 +113,9 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 		return nil
 	}
 	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err == nil && pod == nil {
+		err = plugins.ErrObject
+	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
@@ -164,10 +167,13 @@ func (p *plugin) checkBinding(ctx context.Context, a admission.Attributes, o adm
 	return space.Rules["nodeName"].check("nodeName", item{path: "target.name", key: binding.Target.Name})
 }
 
-var errGone = errors.New("the old object cannot be read")
+var errOld = errors.New("the old object cannot be read")
 
 func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, space *Space) error {
 	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil && workload.IsLeaving(a) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -178,14 +184,14 @@ func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, spa
 	if a.GetOperation() == admission.Update {
 		old, err := p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
 		if err != nil || old == nil {
-			return errGone
+			return errOld
 		}
 		for _, t := range old.Templates {
 			was[t.Path] = t.Spec
 		}
 	}
 	for _, t := range is.Templates {
-		if err := p.checkTemplate(t, was[t.Path], space); err != nil {
+		if err := p.checkTemplate(a.GetNamespace(), t, was[t.Path], space); err != nil {
 			return err
 		}
 		if isNewPod(a) {
@@ -197,13 +203,16 @@ func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, spa
 	return nil
 }
 
-func (p *plugin) checkTemplate(t *workload.Template, was *corev1.PodSpec, space *Space) error {
+func (p *plugin) checkTemplate(namespace string, t *workload.Template, was *corev1.PodSpec, space *Space) error {
 	for _, f := range fields {
 		rule := space.Rules[f.name]
 		if rule.Policy == Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
 			continue
 		}
 		for _, i := range f.items(t.Spec) {
+			if f.name == podAffinity && i.key == namespace {
+				continue
+			}
 			if space.Defaults.has(f.name, i) || f.name == "priorityClassName" && p.DefaultPriority != nil && p.DefaultPriority(i.key) {
 				continue
 			}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -98,7 +100,8 @@ func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 		err := l.try(ctx, id, entries)
 		if !errors.Is(err, ErrConflict) {
 			if err != nil {
-				fail(entries, fmt.Errorf("%w: %w", errStore, err))
+				klog.FromContext(ctx).Error(err, "A quota could not be charged", "tenant", id)
+				fail(entries, errStore)
 			}
 			return
 		}

@@ -64,6 +64,9 @@ type Options struct {
 	// Reservation is how long a write that was let through may take to be stored and seen: more than a
 	// request may take and the counter's caches may be behind.
 	Reservation time.Duration
+	// ClusterScoped reports whether a resource is: its objects are nobody's in particular, so no quota
+	// limits them. Nil knows of none.
+	ClusterScoped func(schema.GroupResource) bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -143,7 +146,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 		return admission.NewForbidden(a, err)
 	}
 	for name := range hard {
-		if _, known := Resource(corev1.ResourceName(name)); !known {
+		if of, known := Resource(corev1.ResourceName(name)); !known || p.ClusterScoped != nil && p.ClusterScoped(of) {
 			return admission.NewForbidden(a, fmt.Errorf("spec.hard[%s]: no object uses it", name))
 		}
 	}
@@ -193,6 +196,9 @@ func (p *plugin) request(a admission.Attributes, o admission.ObjectInterfaces, o
 	}
 	if r.uid = m.GetUID(); r.uid == "" {
 		r.uid = uuid.NewUUID() // never seen: it expires
+	}
+	if name := m.GetName(); name != "" && a.GetOperation() == admission.Create {
+		r.key = of.String() + "/" + a.GetNamespace() + "/" + name
 	}
 	if a.GetOperation() == admission.Update {
 		old, err := meta.Accessor(a.GetOldObject())

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +29,10 @@ type State struct {
 
 // Reservation is what an object uses that was let through and may not be seen yet.
 type Reservation struct {
-	UID     types.UID
+	UID types.UID
+	// Key is the resource, namespace and name that a create asks for. Another try of it takes the
+	// place of the one before: at most one of them is stored. Empty for an update.
+	Key     string
 	Expires time.Time
 	Usage   corev1.ResourceList
 	// After is the version of the object that an update changed: one that is not newer says nothing of
@@ -50,6 +54,7 @@ func (r *Reservation) seen(o *Counted, usage corev1.ResourceList) bool {
 // request is a write to be charged.
 type request struct {
 	uid      types.UID
+	key      string
 	after    string
 	expires  time.Time
 	was, is  corev1.ResourceList
@@ -68,8 +73,12 @@ func (s *State) charge(r *request) (*State, error) {
 		return nil, fmt.Errorf("failed quota: %s: %w", s.Name, err)
 	}
 	is := upstream.Mask(r.is, governed)
-	delta := upstream.RemoveZeros(upstream.SubtractWithNonNegativeResult(is, upstream.Mask(r.was, governed)))
-	if len(delta) == 0 {
+	paid := upstream.Mask(r.was, governed)
+	if earlier := s.reserved(r); earlier != nil {
+		paid = upstream.Max(paid, upstream.Mask(earlier.Usage, governed))
+	}
+	delta := upstream.RemoveZeros(upstream.SubtractWithNonNegativeResult(is, paid))
+	if len(delta) == 0 && s.reserved(r) == nil {
 		return s, nil
 	}
 	if negative := upstream.IsNegative(r.is); len(negative) > 0 {
@@ -88,20 +97,34 @@ func (s *State) charge(r *request) (*State, error) {
 	}
 	out := *s
 	out.Used = used
-	out.Reserved = reserve(s.Reserved, Reservation{r.uid, r.expires, is, r.after})
+	out.Reserved = slices.Clone(s.Reserved)
+	next := Reservation{UID: r.uid, Key: r.key, Expires: r.expires, Usage: is, After: r.after}
+	if earlier := out.reserved(r); earlier != nil {
+		next.Usage = upstream.Max(earlier.Usage, is)
+		*earlier = next
+		return &out, nil
+	}
+	if len(out.Reserved) >= maxReserved {
+		return nil, errBusy
+	}
+	out.Reserved = append(out.Reserved, next)
 	return &out, nil
 }
 
-// reserve adds a reservation to a copy. One that there is of the object keeps what it has more.
-func reserve(all []Reservation, r Reservation) []Reservation {
-	out := slices.Clone(all)
-	for i := range out {
-		if out[i].UID == r.UID {
-			out[i] = Reservation{r.UID, r.Expires, upstream.Max(out[i].Usage, r.Usage), r.After}
-			return out
+// maxReserved bounds the writes that were let through and are not seen yet: each charge writes them all
+// again. Only writes that fail afterwards come near it.
+const maxReserved = 500
+
+var errBusy = errors.New("too many writes of this tenant were let through and not stored")
+
+// reserved returns the reservation of an earlier try, or of an earlier update of the object.
+func (s *State) reserved(r *request) *Reservation {
+	for i := range s.Reserved {
+		if s.Reserved[i].UID == r.uid || r.key != "" && s.Reserved[i].Key == r.key {
+			return &s.Reserved[i]
 		}
 	}
-	return append(out, r)
+	return nil
 }
 
 // Counted is an object that is stored.
@@ -113,7 +136,7 @@ type Counted struct {
 }
 
 // Recount returns the state after a look at all the tenant's objects, with what the objects of each
-// namespace use. counted are the names that were looked at; gone are objects that were seen and are
+// namespace use. counted are the names that were looked at, others stay as they are; gone are objects that were seen and are
 // not there any more. What is reserved stays so until the object is seen with that much, is gone, or
 // its time is over: it may have been let through and be stored any moment.
 func (s *State) Recount(objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time) (*State, map[string]corev1.ResourceList) {
@@ -139,11 +162,16 @@ func (s *State) Recount(objects []Counted, gone func(types.UID) bool, counted []
 		}
 		used = upstream.Add(used, usage)
 	}
-	out := &State{Name: s.Name, Version: s.Version, Hard: s.Hard, Used: used}
+	out := &State{Name: s.Name, Version: s.Version, Hard: s.Hard}
 	for _, r := range s.Reserved {
 		if left, still := reserved[r.UID]; still {
 			out.Reserved = append(out.Reserved, r)
 			used = upstream.Add(used, upstream.Mask(left.Usage, counted))
+		}
+	}
+	for name, quantity := range s.Used {
+		if !slices.Contains(counted, name) {
+			used[name] = quantity // of objects that cannot be counted at the moment
 		}
 	}
 	out.Used = upstream.Mask(used, upstream.ResourceNames(s.Hard))

@@ -33,6 +33,9 @@ var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "secrets"}:                corev1.ResourceSecrets,
 }
 
+// uncounted are resources whose objects are not stored, or too many and gone too soon.
+var uncounted = map[string]bool{"bindings": true, "componentstatuses": true, "events": true}
+
 var one = resource.MustParse("1")
 
 // Usage returns what an object uses of a quota, as upstream's evaluators say it (k8s.io/kubernetes
@@ -169,7 +172,7 @@ func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, is := strings.CutPrefix(text, "count/"); is {
 		of = schema.ParseGroupResource(counted)
-		return of, of.Resource != "" && of.Resource != "events"
+		return of, of.Resource != "" && !uncounted[of.Resource] && of.Group != "authentication.k8s.io" && of.Group != "authorization.k8s.io"
 	}
 	for of, alias := range aliases {
 		if name == alias {
@@ -209,7 +212,7 @@ func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 // handles reports whether a write can use more of a quota than what was there.
 func handles(a admission.Attributes) bool {
 	of := a.GetResource().GroupResource()
-	if plugins.IsVirtual(a) || of.Resource == "events" {
+	if plugins.IsVirtual(a) || uncounted[of.Resource] {
 		return false
 	}
 	switch a.GetOperation() {

@@ -21,10 +21,9 @@ import (
 const Name = "TenantRoleBinding"
 
 var (
-	errUnknownCaller = errors.New("the caller's tenant is not known")
-	errForeign       = errors.New("names another tenant's callers")
-	errReserved      = errors.New("is a reserved name")
-	errForeignSA     = errors.New("names a service account of a namespace that is not the tenant's")
+	errForeign   = errors.New("names another tenant's callers")
+	errReserved  = errors.New("is a reserved name")
+	errForeignSA = errors.New("names a service account of a namespace that is not the tenant's")
 )
 
 // Options configure the plugin. Subject, Owner and Names are required.
@@ -89,9 +88,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 }
 
 func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	caller, err := p.Subject(ctx, a.GetUserInfo())
+	owner, err := p.Owner(ctx, a.GetNamespace()) // whoever writes it: a guest's names are not the owner's
 	if err != nil {
-		return errUnknownCaller
+		return err
 	}
 	kind := rbacv1.SchemeGroupVersion.WithKind("RoleBinding")
 	is, err := plugins.Versioned[rbacv1.RoleBinding](a.GetObject(), kind, o)
@@ -112,30 +111,30 @@ func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o
 		if slices.Contains(before, s) {
 			continue
 		}
-		if err := p.checkSubject(ctx, caller, s); err != nil {
+		if err := p.checkSubject(ctx, owner, s); err != nil {
 			return fmt.Errorf("subjects[%d] %w", i, err)
 		}
 	}
 	return nil
 }
 
-func (p *plugin) checkSubject(ctx context.Context, caller tenant.ID, s rbacv1.Subject) error {
+func (p *plugin) checkSubject(ctx context.Context, own tenant.ID, s rbacv1.Subject) error {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
-		return p.checkNamespace(ctx, caller, s.Namespace)
+		return p.checkNamespace(ctx, own, s.Namespace)
 	case rbacv1.UserKind:
 		if namespace, _, err := serviceaccount.SplitUsername(s.Name); err == nil {
-			return p.checkNamespace(ctx, caller, namespace)
+			return p.checkNamespace(ctx, own, namespace)
 		}
 		if p.Names.ReservedUser(s.Name) {
 			return errReserved
 		}
 	case rbacv1.GroupKind:
-		if s.Name == caller.Group() {
+		if s.Name == own.Group() {
 			return nil
 		}
 		if namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); is {
-			return p.checkNamespace(ctx, caller, namespace)
+			return p.checkNamespace(ctx, own, namespace)
 		}
 		if strings.HasPrefix(s.Name, tenant.GroupPrefix) {
 			return errForeign
@@ -146,18 +145,18 @@ func (p *plugin) checkSubject(ctx context.Context, caller tenant.ID, s rbacv1.Su
 	default:
 		return errReserved // of a kind that RBAC does not know yet
 	}
-	if prefix, _, qualified := strings.Cut(s.Name, ":"); p.QualifiedNames && qualified && prefix != caller.String() {
+	if prefix, _, qualified := strings.Cut(s.Name, ":"); p.QualifiedNames && qualified && prefix != own.String() {
 		return errForeign
 	}
 	return nil
 }
 
-func (p *plugin) checkNamespace(ctx context.Context, caller tenant.ID, namespace string) error {
+func (p *plugin) checkNamespace(ctx context.Context, own tenant.ID, namespace string) error {
 	owner, err := p.Owner(ctx, namespace)
 	switch {
 	case err != nil:
 		return err
-	case owner != caller:
+	case owner != own:
 		return errForeignSA
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,6 +65,13 @@ func split(path string) []string {
 		return nil
 	}
 	return strings.Split(path, ".")
+}
+
+// IsLeaving reports whether an update is of an object that is being deleted. What of it cannot be read
+// must not keep it: its finalizers are taken away by updates.
+func IsLeaving(a admission.Attributes) bool {
+	old, err := meta.Accessor(a.GetOldObject())
+	return err == nil && a.GetOperation() == admission.Update && old.GetDeletionTimestamp() != nil
 }
 
 // Template describes pods. What a plugin changes in it takes effect with [Object.Write].

@@ -67,6 +67,10 @@ type PlacementRules struct {
 	// schedulerName by name. The default scheduler is always allowed.
 	// +optional
 	SchedulerName *PlacementRule `json:"schedulerName,omitempty"`
+	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; the pod's own is
+	// always allowed, a namespaceSelector on no list.
+	// +optional
+	PodAffinity *PlacementRule `json:"podAffinity,omitempty"`
 	// defaults are put into new pods, and always allowed.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`

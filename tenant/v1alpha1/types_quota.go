@@ -53,7 +53,10 @@ type NamespaceUsage struct {
 
 // QuotaReservation is what an object uses that was let through and is not seen yet.
 type QuotaReservation struct {
-	UID     types.UID           `json:"uid"`
+	UID types.UID `json:"uid"`
+	// key is the resource, namespace and name of a create.
+	// +optional
+	Key     string              `json:"key,omitempty"`
 	Expires metav1.Time         `json:"expires"`
 	Used    corev1.ResourceList `json:"used,omitempty"`
 	// after is the resourceVersion that an update changed.

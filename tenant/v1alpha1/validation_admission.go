@@ -104,7 +104,7 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 func (r *PlacementRules) fields() map[string]*PlacementRule {
 	return map[string]*PlacementRule{
 		"nodeName": r.NodeName, "nodeSelector": r.NodeSelector, "nodeAffinity": r.NodeAffinity, "tolerations": r.Tolerations,
-		"topologySpread": r.TopologySpread, "runtimeClassName": r.RuntimeClassName, "priorityClassName": r.PriorityClassName, "schedulerName": r.SchedulerName,
+		"topologySpread": r.TopologySpread, "runtimeClassName": r.RuntimeClassName, "priorityClassName": r.PriorityClassName, "schedulerName": r.SchedulerName, "podAffinity": r.PodAffinity,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
@@ -42,6 +43,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/controller"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/label"
@@ -135,7 +137,6 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
-	counter := kubetenant.NewQuotaCounter(quotas, mapper, versioned.Core().V1().Namespaces().Lister())
 	makers, err := newMakers(generic.LoopbackClientConfig, unstructured, mapper)
 	if err != nil {
 		return nil, err
@@ -206,7 +207,9 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 				go sweep.Run(h)
 				if defineKinds(h, unstructured) == nil {
 					go quotas.Run(h)
-					go counter.Run(h)
+					go countQuotas(h, generic.LoopbackClientConfig, func() *kubetenant.QuotaCounter {
+						return kubetenant.NewQuotaCounter(quotas, mapper, versioned.Core().V1().Namespaces().Lister())
+					})
 					go stack.EnsureQuotas(h)
 					stack.Grants.Run(h)
 				}
@@ -244,6 +247,20 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	order := admission.RecommendedPluginOrder
 	admission.RecommendedPluginOrder = slices.Concat(order[:at], names, order[at:end+1], last, order[end+1:])
 	return stack, nil
+}
+
+// countQuotas counts while this server leads: of several, one that is behind would take what another saw
+// for gone.
+func countQuotas(ctx context.Context, config *rest.Config, counter func() *kubetenant.QuotaCounter) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		err := controller.Run(ctx, config, metav1.NamespaceSystem, func(ctx context.Context) error {
+			counter().Run(ctx)
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Quotas are counted by another server", "err", err)
+		}
+	}, time.Second)
 }
 
 // defineKinds defines our kinds, as soon as the server takes them.
