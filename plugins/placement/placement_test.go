@@ -1,0 +1,114 @@
+package placement_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func plugin(space *placement.Space) plugins.Interface {
+	return placement.New(placement.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
+			if namespace == "away" {
+				id, _ := tenant.Parse("a")
+				return id, errors.New("away")
+			}
+			return tenant.Parse("a")
+		},
+		Kinds: workload.New(nil), Space: func(tenant.ID) *placement.Space { return space },
+	})
+}
+
+func caller(id string, groups ...string) user.Info {
+	return &user.DefaultInfo{Name: "x", Groups: groups, Extra: map[string][]string{tenant.ExtraKey: {id}}}
+}
+
+func creating(obj runtime.Object, namespace string, u user.Info) admission.Attributes {
+	return admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, "p",
+		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, nil, false, u)
+}
+
+func on(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
+
+// TestWhoIsHeld: nobody says where a tenant's pods run, but the kubelets of their mirror pods; a group
+// alone makes nobody a kubelet.
+func TestWhoIsHeld(t *testing.T) {
+	p := plugin(&placement.Space{})
+	for name, c := range map[string]struct {
+		by   user.Info
+		held bool
+	}{
+		"a kubelet":                       {caller("system", user.NodesGroup), false},
+		"the system tenant":               {caller("system"), true},
+		"a tenant in the kubelets' group": {caller("a", user.NodesGroup), true},
+		"nobody in the kubelets' group":   {&user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true},
+	} {
+		if err := p.Validate(t.Context(), creating(on("n"), "a--web", c.by), nil); (err != nil) != c.held {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestWhatIsNotKnownIsRefused: an owner that cannot be looked up, and an object that is none.
+func TestWhatIsNotKnownIsRefused(t *testing.T) {
+	p := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
+	for name, a := range map[string]admission.Attributes{
+		"no owner":       creating(on(""), "away", caller("a")),
+		"no object":      creating(nil, "a--web", caller("a")),
+		"another object": creating(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, "a--web", caller("a")),
+	} {
+		if err := p.Admit(t.Context(), a, nil); err == nil {
+			t.Errorf("%s: admitted", name)
+		}
+		if err := p.Validate(t.Context(), a, nil); err == nil {
+			t.Errorf("%s: valid", name)
+		}
+	}
+}
+
+// TestDefaultsAreDemanded: a webhook behind us may not take the pool away.
+func TestDefaultsAreDemanded(t *testing.T) {
+	p := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"},
+		Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}})
+	pod := on("")
+	a := creating(pod, "a--web", caller("a"))
+	for range 2 { // asked again, nothing is added
+		if err := p.Admit(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(pod.Spec.NodeSelector) != 1 || len(pod.Spec.Tolerations) != 1 {
+		t.Errorf("%+v", pod.Spec)
+	}
+	if err := p.Validate(t.Context(), a, nil); err != nil {
+		t.Error(err)
+	}
+	delete(pod.Spec.NodeSelector, "pool")
+	if err := p.Validate(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "spec.nodeSelector[pool]") {
+		t.Error(err)
+	}
+}
+
+// TestZeroRules: nothing is allowed where nothing is said.
+func TestZeroRules(t *testing.T) {
+	p := plugin(&placement.Space{})
+	if err := p.Validate(t.Context(), creating(on("n"), "a--web", caller("a")), nil); err == nil {
+		t.Error("valid")
+	}
+	if err := p.Validate(t.Context(), creating(on(""), "a--web", caller("a")), nil); err != nil {
+		t.Error(err)
+	}
+}
