@@ -42,7 +42,7 @@ func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.Ob
 		return errUser // of a form that no controller writes
 	}
 	value, has := data.Spec.Template.Metadata.Annotations[tenant.WorkloadUserAnnotation]
-	if !has {
+	if mine, err := own(c); !has || err == nil && value == mine {
 		return nil
 	}
 	return p.maySupply(c, value)
