@@ -22,6 +22,9 @@ type request struct{ name, path, body string }
 func requests() []request {
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"acme--web","labels":{"app":"web"},"annotations":{"note":"` + strings.Repeat("x", 1500) + `"}},` +
 		`"spec":{"containers":[{"name":"c","image":"example.com/web:1","env":[` + strings.TrimSuffix(strings.Repeat(`{"name":"A","value":"some value"},`, 12), ",") + `],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}}}],"serviceAccountName":"default"}}`
+	const alice = `\"groups\":[\"dev\",\"tenant:acme\",\"system:authenticated\"]}"`
+	mutated := strings.NewReplacer(`"app":"web"`, `"app":"web","kubetenant.dev/tenant":"acme"`,
+		`"annotations":{`, `"annotations":{"kubetenant.dev/creator":"{\"user\":\"alice\",\"uid\":\"u1\",\"tenant\":\"acme\",`+alice+`,"yunikorn.apache.org/user.info":"{\"user\":\"alice\",`+alice+`,`).Replace(pod)
 	review := func(object string) string {
 		return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","kind":{"group":"","version":"v1","kind":"Pod"},` +
 			`"resource":{"group":"","version":"v1","resource":"pods"},"requestKind":{"group":"","version":"v1","kind":"Pod"},"requestResource":{"group":"","version":"v1","resource":"pods"},` +
@@ -35,7 +38,7 @@ func requests() []request {
 		{"SubjectAccessReview, foreign", "/authorize", strings.Replace(access, "acme--web", "globex--web", 1)},
 		{"TokenReview, remembered", "/authenticate", `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","metadata":{},"spec":{"token":"` + token + `","audiences":["https://kubernetes.default.svc"]},"status":{"user":{}}}`},
 		{"mutate, a pod of 2.4 KB", "/admit/mutate", review(pod)},
-		{"validate, the same labelled", "/admit/validate", review(strings.Replace(pod, `"app":"web"`, `"app":"web","kubetenant.dev/tenant":"acme"`, 1))},
+		{"validate, the same mutated", "/admit/validate", review(mutated)},
 	}
 }
 
