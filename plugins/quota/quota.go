@@ -72,8 +72,8 @@ type Options struct {
 }
 
 // New returns the plugin. It governs what is created in tenant space, and the updates that can use
-// more. It MUST be the last to validate: what it lets
-// through is charged. Behind a webhook, where others may refuse what was charged, that is reserved until it expires.
+// more. It MUST be the last to validate: what it lets through is charged. Behind a webhook, where others
+// may refuse what was charged, that is reserved until it expires.
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -137,9 +137,12 @@ var own = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 
 // checkOwn holds the quotas: what nothing uses limits nothing, and one tenant has one.
 func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
-	u, is := a.GetObject().(runtime.Unstructured)
-	if !is || a.GetSubresource() != "" {
+	if a.GetSubresource() != "" {
 		return nil
+	}
+	u, is := a.GetObject().(runtime.Unstructured)
+	if !is {
+		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	hard, _, err := unstructured.NestedMap(u.UnstructuredContent(), "spec", "hard")
 	if err != nil {

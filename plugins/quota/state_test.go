@@ -191,6 +191,51 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
+// TestOlderVersions: an object that is seen as it was before an update says nothing of the update; and what
+// cannot be counted now stays as it was.
+func TestOlderVersions(t *testing.T) {
+	now := time.Unix(1000, 0)
+	other := corev1.ResourceName("count/secrets")
+	s := &quota.State{Name: "q", Hard: corev1.ResourceList{counted: resource.MustParse("9"), other: resource.MustParse("9")},
+		Used:     corev1.ResourceList{counted: resource.MustParse("5"), other: resource.MustParse("4")},
+		Reserved: []quota.Reservation{{UID: "x", Expires: now.Add(time.Minute), Usage: hard(5), After: "20"}}}
+	for version, left := range map[string]int{"10": 1, "20": 1, "21": 0, "": 1} {
+		got, _ := s.Recount([]quota.Counted{{UID: "x", Namespace: "n", Version: version, Usage: hard(5)}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
+		kept := got.Used[other]
+		if len(got.Reserved) != left || kept.Value() != 4 {
+			t.Errorf("version %q: %d reserved, want %d; %s kept", version, len(got.Reserved), left, kept.String())
+		}
+	}
+}
+
+// TestTriesOfOneName: at most one of them is stored, so they are charged once; and what fails again and
+// again under other names fills no quota object.
+func TestTriesOfOneName(t *testing.T) {
+	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(10000), Used: hard(0)}, objects: map[types.UID]bool{}}
+	id, _ := tenant.Parse("a")
+	p := quota.New(quota.Options{Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
+		Store: &replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}})
+	for i := range 20 {
+		a := creating("same")
+		a.GetObject().(*corev1.ConfigMap).UID = types.UID(fmt.Sprint(i))
+		if err := p.Validate(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := s.state.Used[counted]; used.Value() != 1 || len(s.state.Reserved) != 1 {
+		t.Errorf("used %s, %d reserved", used.String(), len(s.state.Reserved))
+	}
+	refused := 0
+	for i := range 600 {
+		if p.Validate(t.Context(), creating(types.UID(fmt.Sprintf("other-%d", i))), nil) != nil {
+			refused++
+		}
+	}
+	if len(s.state.Reserved) != 500 || refused != 101 {
+		t.Errorf("%d reserved, %d refused", len(s.state.Reserved), refused)
+	}
+}
+
 // TestUpdatesAndReservations: an object that grew and is not seen so is counted by what was let through.
 func TestUpdatesAndReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
