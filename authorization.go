@@ -52,7 +52,7 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 		Selectable:   groupResources(config.SelectableResources),
 		Stale:        b.Stale,
 		Shadow:       config.Mode == v1alpha1.ModeShadow,
-		Observe:      b.decisions.observe,
+		Observe:      b.observe,
 
 		RulesElsewhere: b.Webhook,
 		About:          b.about,
@@ -102,6 +102,14 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 	}
 	behind.boundary = authz.New(o, delegate, union.NewRuleResolvers(behind.rules...))
 	return behind.boundary, nil
+}
+
+// observe counts an outcome, and tells whoever else wants to know.
+func (b *builder) observe(ctx context.Context, o authz.Outcome) {
+	b.decisions.observe(ctx, o)
+	if b.Observe != nil {
+		b.Observe(ctx, o)
+	}
 }
 
 // behind is what stands behind a boundary, and asks it where requests belong.

@@ -97,6 +97,8 @@ type Cluster struct {
 	MakerMetadata, MakerObjects plugins.ObjectFunc
 	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
 	DefaultPriority func(name string) bool
+	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
+	Observe func(context.Context, authz.Outcome)
 	// Register registers metrics, as legacyregistry.Register does. Nil for none.
 	Register func(metrics.Registerable) error
 	// Now is the clock; nil means time.Now.

@@ -65,8 +65,9 @@ type Outcome struct {
 	// Caller is zero for nobody's, Owner where it was not looked up or is nobody.
 	Caller, Owner tenant.ID
 	Verdict       Verdict
-	// Reason of anything but Delegated.
+	// Reason of anything but Delegated, Row of that.
 	Reason Reason
+	Row    Row
 }
 
 // A Verdict is what the boundary did.
@@ -143,6 +144,7 @@ func nameOf(u user.Info) string {
 // verdict is what the boundary thinks of one request. The zero value denies.
 type verdict struct {
 	delegate bool
+	row      Row                 // by which it is delegated
 	reason   Reason              // why it is denied
 	err      error               // what went wrong, for the log
 	owner    tenant.ID           // whose object it is, where that was looked up and is somebody's
@@ -164,7 +166,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 			v = b.decide(ctx, c, id, &q)
 		}
 	}
-	out := Outcome{Caller: id, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason}
+	out := Outcome{Caller: id, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Row: v.row}
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
 		if b.Shadow {
@@ -265,7 +267,7 @@ func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, q *questio
 	case c != nil && c.path != (tenantPath{}) && !q.isImpersonation():
 		return b.decideOnTenantPath(ctx, c, id, q)
 	case id.IsSystem():
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowSystem}
 	}
 	return b.decideTenant(ctx, c, id, q)
 }
@@ -278,7 +280,7 @@ func (b *Boundary) decideUnbound(q *question) verdict {
 	if !open {
 		return verdict{reason: ReasonNoTenant}
 	}
-	return verdict{delegate: true}
+	return verdict{delegate: true, row: RowUnbound}
 }
 
 // decideOnTenantPath narrows a request to the tenant that its path names.
@@ -287,11 +289,11 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID
 	case c.path.all && (!id.IsSystem() || !q.isPlainRead()):
 		return verdict{reason: ReasonTenantPathAll}
 	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowSystem}
 	case !id.IsSystem() && c.path.id != id:
 		return verdict{reason: ReasonTenantPath}
 	case id.IsSystem() && b.isClusterRead(q):
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowClusterRead}
 	case id.IsSystem() && q.verb == "create" && q.resource == namespaces:
 		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}

@@ -81,7 +81,7 @@ func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, q *question) 
 		}
 	}
 	if isPinned(selector, id) && (c == nil || isPinnedIn(q.Attributes, id)) {
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowPinned}
 	}
 	if c == nil && !isForSelfReview(ctx) {
 		return verdict{reason: ReasonNotPinned}
@@ -90,7 +90,7 @@ func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, q *question) 
 	if err != nil {
 		return verdict{reason: ReasonNotPinned, err: err}
 	}
-	return verdict{delegate: true, pin: pin}
+	return verdict{delegate: true, row: RowPinned, pin: pin}
 }
 
 // isPinnedIn reports whether the attributes themselves are pinned: on the old watch paths they hold

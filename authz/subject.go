@@ -45,26 +45,51 @@ type Subjects struct {
 // Security: u MUST be the real caller's or have been checked as impersonated by a caller of the
 // system tenant.
 func (s *Subjects) Of(ctx context.Context, u user.Info) (tenant.ID, error) {
+	id, _, err := s.ByRule(ctx, u)
+	return id, err
+}
+
+// A SubjectRule is the rule by which an identity got its tenant.
+type SubjectRule string
+
+// The rules of [Subjects.Of], in their order.
+const (
+	RuleExtra          SubjectRule = "the extra " + tenant.ExtraKey
+	RuleServiceAccount SubjectRule = "the owner of the service account's namespace"
+	RuleGroup          SubjectRule = "the one group " + tenant.GroupPrefix + "<id> of a certificate"
+	RuleSystemName     SubjectRule = "a name of the system tenant"
+)
+
+// ByRule is [Subjects.Of], and says which rule applied; none where the tenant is not known.
+func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectRule, error) {
 	id, err := s.stated(ctx, u)
-	if !errors.Is(err, tenant.ErrUnbound) || u == nil {
-		return id, err
+	switch {
+	case err == nil && tenant.IsServiceAccountName(u.GetName()):
+		return id, RuleServiceAccount, nil
+	case err == nil:
+		return id, RuleExtra, nil
+	case !errors.Is(err, tenant.ErrUnbound) || u == nil:
+		return id, "", err
 	}
 	if s.FromGroups && isCertificate(u) {
 		id, err := fromGroups(u)
 		if err == nil && !id.IsSystem() && s.hasReservedName(u) {
-			return tenant.ID{}, fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
+			return tenant.ID{}, "", fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
+		}
+		if err == nil {
+			return id, RuleGroup, nil
 		}
 		if !errors.Is(err, tenant.ErrUnbound) {
-			return id, err
+			return id, "", err
 		}
 	}
 	if !s.Names.Has(u) {
-		return tenant.ID{}, tenant.ErrUnbound
+		return tenant.ID{}, "", tenant.ErrUnbound
 	}
 	if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) && !id.IsSystem() {
-		return tenant.ID{}, fmt.Errorf("%w: a name of the system tenant and a tenant's group", ErrDisagree)
+		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a tenant's group", ErrDisagree)
 	}
-	return tenant.System(), nil
+	return tenant.System(), RuleSystemName, nil
 }
 
 // hasReservedName reports whether u, of a tenant, has a name or group that is reserved. Groups that begin

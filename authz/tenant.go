@@ -83,14 +83,14 @@ func underlyingVerb(verb string) (string, bool) {
 // decidePath leaves discovery and the schemas to the delegate, and what is open to everybody.
 func (b *Boundary) decidePath(p string) verdict {
 	if slices.Contains(b.UnboundPaths, p) {
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowPath}
 	}
 	// A path that is not in its shortest form might be read as another one further on.
 	short := strings.TrimSuffix(p, "/")
 	if path.Clean(short) == short {
 		for _, open := range []string{"/api", "/apis", "/openapi"} {
 			if rest, found := strings.CutPrefix(short, open); found && (rest == "" || rest[0] == '/') {
-				return verdict{delegate: true}
+				return verdict{delegate: true, row: RowPath}
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, v
 	case "get", "update", "patch", "delete":
 		return b.ownedBy(ctx, id, q, name)
 	case "create": // admission gives it its owner
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowCreateNamespace}
 	case "list", "watch":
 		if q.namespace != "" && q.name != "" { // the old watch path of one object, which ignores selectors
 			return verdict{reason: ReasonNotPinned}
@@ -140,7 +140,7 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, q *question, names
 	case owner != id:
 		return verdict{reason: ReasonNotOwned, owner: owner}
 	}
-	return verdict{delegate: true, owner: owner}
+	return verdict{delegate: true, row: RowOwn, owner: owner}
 }
 
 // decideCluster is about what is asked for outside any namespace.
@@ -151,11 +151,11 @@ func (b *Boundary) decideCluster(ctx context.Context, c *call, id tenant.ID, ver
 		if b.RulesElsewhere && resource.Resource == "selfsubjectrulesreviews" {
 			return verdict{reason: ReasonReview}
 		}
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowSelfReview}
 	case isRead(verb) && q.subresource == "" && b.isShared(resource):
-		return verdict{delegate: true}
+		return verdict{delegate: true, row: RowShared}
 	case verb == "get" && q.subresource == "" && q.name != "" && b.About != nil && b.About(resource, q.name) == id:
-		return verdict{delegate: true, owner: id}
+		return verdict{delegate: true, row: RowAbout, owner: id}
 	case scope == ScopeNamespaced:
 		return b.decideAcross(ctx, c, id, verb, q)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
@@ -210,5 +210,5 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, q *que
 	if !ok {
 		return verdict{reason: ReasonImpersonation}
 	}
-	return verdict{delegate: true}
+	return verdict{delegate: true, row: RowImpersonation}
 }

@@ -18,9 +18,14 @@ import (
 // Impersonation is never allowed, and a readonly line lets nobody connect: what a get of
 // pods/exec or nodes/proxy does is no reading.
 func (p *Policy) Allows(id tenant.ID, space authz.Space, a authorizer.Attributes) bool {
+	return p.Line(id, space, a) > 0
+}
+
+// Line is [Policy.Allows], and says which line of the file allows the request, from 1; 0 for none.
+func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) int {
 	u := a.GetUser()
 	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
-		return false
+		return 0
 	}
 	r := request{Attributes: a, space: space, groups: u.GetGroups(), isResource: a.IsResourceRequest()}
 	if r.isResource {
@@ -32,16 +37,16 @@ func (p *Policy) Allows(id tenant.ID, space authz.Space, a authorizer.Attributes
 		if whose.any && !p.anyBound {
 			continue
 		}
-		if p.matches(subject{whose, u.GetName(), false}, &r) {
-			return true
+		if number := p.matches(subject{whose, u.GetName(), false}, &r); number > 0 {
+			return number
 		}
 		for _, group := range r.groups {
-			if p.matches(subject{whose, group, true}, &r) {
-				return true
+			if number := p.matches(subject{whose, group, true}, &r); number > 0 {
+				return number
 			}
 		}
 	}
-	return false
+	return 0
 }
 
 // request is what lines are held against.
@@ -53,15 +58,21 @@ type request struct {
 	group, resource, namespace, path string
 }
 
-func (p *Policy) matches(key subject, r *request) bool {
+// matches returns the number of a line of the subject that allows the request, 0 for none.
+func (p *Policy) matches(key subject, r *request) int {
 	lines := p.subjects[key]
 	if lines == nil {
-		return false
+		return 0
 	}
-	if r.isResource && r.namespace != anything && slices.ContainsFunc(lines[r.namespace], r.allowedBy) {
-		return true
+	if r.isResource && r.namespace != anything {
+		if i := slices.IndexFunc(lines[r.namespace], r.allowedBy); i >= 0 {
+			return lines[r.namespace][i].number
+		}
 	}
-	return slices.ContainsFunc(lines[anything], r.allowedBy)
+	if i := slices.IndexFunc(lines[anything], r.allowedBy); i >= 0 {
+		return lines[anything][i].number
+	}
+	return 0
 }
 
 // allowedBy reports whether a line of the right user or group and namespace allows the request.
@@ -86,6 +97,28 @@ func connects(subresource string) bool {
 		return true
 	}
 	return false
+}
+
+// Of returns the numbers of the lines that are about u, a caller of tenant id, in the file's order.
+func (p *Policy) Of(id tenant.ID, u user.Info) []int {
+	var numbers []int
+	for _, whose := range [...]tenants{{id: id}, {any: true}} {
+		keys := []subject{{whose, u.GetName(), false}}
+		for _, group := range u.GetGroups() {
+			keys = append(keys, subject{whose, group, true})
+		}
+		for _, key := range keys {
+			for _, lines := range p.subjects[key] {
+				for _, l := range lines {
+					if l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group) {
+						numbers = append(numbers, l.number)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
 }
 
 // RulesFor returns what the lines allow u, a caller of tenant id, in a namespace and its space. What a

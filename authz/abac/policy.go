@@ -49,6 +49,7 @@ func (t tenants) has(id tenant.ID) bool { return !id.IsZero() && (t.any || t.id 
 
 // line is one policy. Indexed, it is about resources or about paths, not both.
 type line struct {
+	number                              int // in the file, from 1
 	user, group                         string
 	tenant, space                       tenants
 	readonly                            bool
@@ -97,6 +98,7 @@ func Parse(data []byte) (*Policy, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
+		l.number = number
 		p.add(l)
 	}
 	return p, nil

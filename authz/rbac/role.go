@@ -2,9 +2,11 @@ package rbac
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // A mask says in 64 bits which verbs (16), API groups (16) and resources (32) there are, each by its
@@ -81,6 +83,18 @@ func (m masks) compile(rules []rbacv1.PolicyRule) *content {
 		c.mask |= c.rules[i].mask
 	}
 	return c
+}
+
+// Allows reports whether one of the rules of a role allows a request, whoever asks and wherever: it
+// looks at no binding.
+func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
+	r := requestOf(a)
+	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
+		if !r.isResource {
+			return verbMatches(&rule, r.verb) && pathMatches(&rule, r.path)
+		}
+		return matches(&rule, &r)
+	})
 }
 
 // allows reports whether a rule allows the request (RuleAllows of upstream's package).
