@@ -20,7 +20,8 @@ looked at (a file is missing or malformed, or the command line is wrong).`,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
 	}
-	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newVersionCommand())
+	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newWhoAmICommand(), newGenKubeconfigCommand(),
+		newVersionCommand())
 	return cmd
 }
 

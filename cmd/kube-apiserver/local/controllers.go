@@ -2,6 +2,8 @@ package local
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/certificates/signer"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
@@ -20,12 +23,15 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )
 
+// certificateValidity is how long a certificate counts whose request says nothing.
+const certificateValidity = 24 * time.Hour
+
 // controllers are the ones of kube-controller-manager without which namespaces are not usable: they
 // delete what is in a deleted namespace, make the default service account and the root CA ConfigMap
-// in a new one, and fill the roles admin, edit and view.
-func controllers(ca []byte, workloads bool) app.Hook {
+// in a new one, fill the roles admin, edit and view, and sign clients' certificates by the authority in pki.
+func controllers(pki string, workloads bool) app.Hook {
 	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
-		if err := startControllers(h, h.LoopbackClientConfig, ca); err != nil || !workloads {
+		if err := startControllers(h, h.LoopbackClientConfig, pki); err != nil || !workloads {
 			return err
 		}
 		return startWorkloads(h, h.LoopbackClientConfig)
@@ -33,7 +39,12 @@ func controllers(ca []byte, workloads bool) app.Hook {
 }
 
 // startControllers starts them for the server that config reaches.
-func startControllers(ctx context.Context, config *rest.Config, ca []byte) error {
+func startControllers(ctx context.Context, config *rest.Config, pki string) error {
+	certificate, key := filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key")
+	ca, err := os.ReadFile(certificate) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return err
+	}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 200, 400
 	client, err := kubernetes.NewForConfig(config)
@@ -59,11 +70,16 @@ func startControllers(ctx context.Context, config *rest.Config, ca []byte) error
 	if err != nil {
 		return err
 	}
+	signing, err := signer.NewKubeAPIServerClientCSRSigningController(ctx, client, factory.Certificates().V1().CertificateSigningRequests(), certificate, key, certificateValidity)
+	if err != nil {
+		return err
+	}
 	roles := clusterroleaggregation.NewClusterRoleAggregation(factory.Rbac().V1().ClusterRoles(), client.RbacV1())
 	factory.Start(ctx.Done())
 	go namespaces.Run(ctx, 2)
 	go accounts.Run(ctx, 1)
 	go roots.Run(ctx, 1)
 	go roles.Run(ctx, 1)
+	go signing.Run(ctx, 1)
 	return nil
 }

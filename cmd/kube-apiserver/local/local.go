@@ -147,7 +147,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	if config == "" {
 		c.config = "none: tenancy is off"
 	}
-	return app.Run(ctx, s, config, controllers(certPEM(c.ca.cert.Raw), o.Workloads), c.announcement(out, started))
+	return app.Run(ctx, s, config, controllers(filepath.Join(dir, "pki"), o.Workloads), c.announcement(out, started))
 }
 
 // cluster is what was prepared in the directory.

@@ -151,7 +151,7 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 	}); err != nil {
 		return err
 	}
-	if err := startControllers(ctx, s.admin, certPEM(s.ca.cert.Raw)); err != nil {
+	if err := startControllers(ctx, s.admin, filepath.Join(s.dir, "pki")); err != nil {
 		return err
 	}
 	for _, name := range []string{"00-namespace.yaml", "accounts.yaml", "accessgrants.yaml", "tenantquotas.yaml", "flowcontrol.yaml"} {

@@ -1,0 +1,177 @@
+// Package client is how the commands of "kubectl tenant" reach a cluster: the flags of kubectl, and
+// errors that say in one line what is wrong and what to do about it.
+package client
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Flags are kubectl's, but for --user: it names an identity in these commands.
+type Flags struct {
+	*genericclioptions.ConfigFlags
+	// contexts are those of --context where it takes a list.
+	contexts []string
+}
+
+// NewFlags returns the flags of a command that asks one cluster.
+func NewFlags() *Flags {
+	f := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag()
+	f.AuthInfoName, f.Username, f.Password = nil, nil, nil
+	f.WrapConfigFn = func(c *rest.Config) *rest.Config {
+		c.QPS = -1 // one command is no flood; the server's own limits hold
+		return c
+	}
+	return &Flags{ConfigFlags: f}
+}
+
+// AddFlags adds the flags to a command, with what completes them.
+func (f *Flags) AddFlags(cmd *cobra.Command) {
+	f.ConfigFlags.AddFlags(cmd.Flags())
+	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
+}
+
+// AddListFlags is [Flags.AddFlags] for a command that asks several clusters.
+func (f *Flags) AddListFlags(cmd *cobra.Command) {
+	f.Context = nil
+	f.ConfigFlags.AddFlags(cmd.Flags())
+	cmd.Flags().StringSliceVar(&f.contexts, "context", nil, "contexts of the kubeconfig to use, one after the other (comma-separated); the current one by default")
+	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
+}
+
+// Changed reports whether a flag was given.
+func Changed(set *pflag.FlagSet, name string) bool {
+	flag := set.Lookup(name)
+	return flag != nil && flag.Changed
+}
+
+// Cluster is one cluster that a command asks.
+type Cluster struct {
+	// Name is the context's, or what stands for it.
+	Name string
+	// Config reaches it.
+	Config *rest.Config
+	// Namespace is the one to use where none is given.
+	Namespace string
+
+	client kubernetes.Interface
+	mapper func() (meta.RESTMapper, error)
+}
+
+// Kube returns its client.
+func (c *Cluster) Kube() (kubernetes.Interface, error) {
+	if c.client == nil {
+		k, err := kubernetes.NewForConfig(c.Config)
+		if err != nil {
+			return nil, err
+		}
+		c.client = k
+	}
+	return c.client, nil
+}
+
+// Mapper returns what its discovery says about resources.
+func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
+
+// Cluster returns the one cluster.
+func (f *Flags) Cluster() (*Cluster, error) {
+	name := ""
+	if f.Context != nil {
+		name = *f.Context
+	}
+	return f.cluster(name)
+}
+
+// Clusters returns all that --context lists. The error says which of the contexts cannot be used; none of
+// the clusters has been asked anything.
+func (f *Flags) Clusters() ([]*Cluster, error) {
+	if len(f.contexts) == 0 {
+		c, err := f.cluster("")
+		return []*Cluster{c}, err
+	}
+	var all []*Cluster
+	for i, name := range f.contexts {
+		if slices.Contains(f.contexts[:i], name) {
+			return nil, fmt.Errorf("--context names %q twice", name)
+		}
+		c, err := f.cluster(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func (f *Flags) cluster(name string) (*Cluster, error) {
+	given := f.ConfigFlags
+	own := genericclioptions.NewConfigFlags(false)
+	own.CacheDir, own.KubeConfig, own.ClusterName, own.Namespace = given.CacheDir, given.KubeConfig, given.ClusterName, given.Namespace
+	own.APIServer, own.TLSServerName, own.Insecure, own.CertFile, own.KeyFile = given.APIServer, given.TLSServerName, given.Insecure, given.CertFile, given.KeyFile
+	own.CAFile, own.BearerToken, own.Impersonate, own.ImpersonateUID = given.CAFile, given.BearerToken, given.Impersonate, given.ImpersonateUID
+	own.ImpersonateUserExtra, own.ImpersonateGroup, own.Timeout, own.WrapConfigFn = given.ImpersonateUserExtra, given.ImpersonateGroup, given.Timeout, given.WrapConfigFn
+	own.DisableCompression, own.Context, own.AuthInfoName = given.DisableCompression, &name, nil
+	own.Username, own.Password = nil, nil
+	loader := own.ToRawKubeConfigLoader()
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	if err := checkContext(&raw, name, *own.APIServer); err != nil {
+		return nil, err
+	}
+	config, err := own.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-tenant"
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		name = raw.CurrentContext
+	}
+	if name == "" {
+		name = config.Host
+	}
+	return &Cluster{Name: name, Config: config, Namespace: namespace, mapper: own.ToRESTMapper}, nil
+}
+
+// checkContext says what is wrong with a kubeconfig before anybody would try localhost instead.
+func checkContext(raw *clientcmdapi.Config, name, server string) error {
+	if server != "" {
+		return nil
+	}
+	if len(raw.Clusters) == 0 && len(raw.Contexts) == 0 {
+		if _, err := rest.InClusterConfig(); err == nil && name == "" {
+			return nil
+		}
+		return errors.New("no kubeconfig: name one with --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
+	}
+	known := make([]string, 0, len(raw.Contexts))
+	for n := range raw.Contexts {
+		known = append(known, n)
+	}
+	slices.Sort(known)
+	switch _, found := raw.Contexts[name]; {
+	case name == "" && raw.CurrentContext == "":
+		return fmt.Errorf("the kubeconfig has no current context: choose one with --context (%s)", strings.Join(known, ", "))
+	case name != "" && !found:
+		return fmt.Errorf("no context %q in the kubeconfig: it has %s", name, strings.Join(known, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// completeWithin bounds a completion: a shell that waits is worse than one that offers nothing.
+	completeWithin = 3 * time.Second
+	// completeFrom is how many objects are looked at for one.
+	completeFrom = 1000
+)
+
+func (f *Flags) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	raw, err := f.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := make([]string, 0, len(raw.Contexts))
+	for name := range raw.Contexts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompleteNamespaces completes namespaces that the caller may list.
+func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom})
+		if err == nil {
+			for i := range list.Items {
+				add(list.Items[i].Name)
+			}
+		}
+		return err
+	})
+}
+
+// CompleteTenants completes tenants: those that own a namespace.
+func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeFrom, LabelSelector: tenant.Label})
+		if err == nil {
+			for i := range list.Items {
+				add(list.Items[i].Labels[tenant.Label])
+			}
+		}
+		return err
+	})
+}
+
+// CompleteUsers completes the users, and CompleteGroups the groups, to whom something is bound.
+func (f *Flags) CompleteUsers(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return f.completeSubjects(cmd, prefix, rbacv1.UserKind)
+}
+
+// CompleteGroups completes the groups to whom something is bound.
+func (f *Flags) CompleteGroups(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return f.completeSubjects(cmd, prefix, rbacv1.GroupKind)
+}
+
+func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]string, cobra.ShellCompDirective) {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+		subjects := func(all []rbacv1.Subject) {
+			for _, s := range all {
+				if s.Kind == kind {
+					add(s.Name)
+				}
+			}
+		}
+		options := metav1.ListOptions{Limit: completeFrom}
+		if list, err := k.RbacV1().ClusterRoleBindings().List(ctx, options); err == nil {
+			for i := range list.Items {
+				subjects(list.Items[i].Subjects)
+			}
+		}
+		list, err := k.RbacV1().RoleBindings("").List(ctx, options)
+		if err == nil {
+			for i := range list.Items {
+				subjects(list.Items[i].Subjects)
+			}
+		}
+		return err
+	})
+}
+
+func (f *Flags) complete(cmd *cobra.Command, prefix string, from func(context.Context, kubernetes.Interface, func(string)) error) ([]string, cobra.ShellCompDirective) {
+	all, err := f.Clusters()
+	if f.Context != nil {
+		var one *Cluster
+		one, err = f.Cluster()
+		all = []*Cluster{one}
+	}
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	k, err := all[0].Kube()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWithin)
+	defer cancel()
+	var found []string
+	if err := from(ctx, k, func(name string) {
+		if strings.HasPrefix(name, prefix) {
+			found = append(found, name)
+		}
+	}); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	slices.Sort(found)
+	return slices.Compact(found), cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+)
+
+// Explain returns err as one line that says what is wrong and what to do. It keeps what err wraps.
+func (c *Cluster) Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	host := c.Config.Host
+	var unknown x509.UnknownAuthorityError
+	var named x509.HostnameError
+	var dns *net.DNSError
+	var transport *url.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case apierrors.IsUnauthorized(err):
+		return &explained{c.unauthorized(), err}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &explained{fmt.Sprintf("nothing answers at %s: is the server running, and is this its address?", host), err}
+	case errors.As(err, &dns):
+		return &explained{fmt.Sprintf("%s cannot be resolved: check the server's address in the kubeconfig", dns.Name), err}
+	case errors.As(err, &unknown):
+		return &explained{fmt.Sprintf("the certificate of %s is signed by an authority that the kubeconfig does not name: check certificate-authority", host), err}
+	case errors.As(err, &named):
+		return &explained{fmt.Sprintf("the certificate of %s is for another name: check the server's address or set --tls-server-name", host), err}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &transport) && transport.Timeout():
+		return &explained{fmt.Sprintf("%s does not answer in time: try again, or with a longer --request-timeout", host), err}
+	case errors.As(err, &transport):
+		return &explained{fmt.Sprintf("%s cannot be reached: %s", host, oneLine(transport.Err)), err}
+	}
+	return &explained{oneLine(err), err}
+}
+
+// explained says something else than the error that it wraps.
+type explained struct {
+	text  string
+	cause error
+}
+
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.cause }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// unauthorized says why a server may have refused a credential: an expired certificate can be seen here.
+func (c *Cluster) unauthorized() string {
+	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
+		return fmt.Sprintf("the client certificate expired at %s: make a new one (kubectl tenant gen-kubeconfig)", until.UTC().Format(time.RFC3339))
+	}
+	return "the server does not accept the credential: it has expired, is revoked or is another cluster's; log in again or use another kubeconfig"
+}
+
+// CertificateExpiry returns when the client certificate of a configuration ends; false where there is none.
+func CertificateExpiry(config *rest.Config) (time.Time, bool) {
+	data := config.CertData
+	if len(data) == 0 && config.CertFile != "" {
+		data, _ = os.ReadFile(config.CertFile)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return time.Time{}, false
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return certificate.NotAfter, true
+}

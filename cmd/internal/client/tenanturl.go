@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TenantURL returns the server's URL with the path of a tenant, where the server has such paths, else
+// without one.
+func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
+	base, err := url.Parse(c.Config.Host)
+	if err != nil {
+		return "", err
+	}
+	if before, _, found := strings.Cut(base.Path, "/tenants/"); found {
+		base.Path = before
+	}
+	plain := strings.TrimSuffix(base.String(), "/")
+	if id.IsSystem() {
+		return plain, nil // which nothing is narrowed to
+	}
+	at := rest.CopyConfig(c.Config)
+	at.Host = plain
+	k, err := kubernetes.NewForConfig(at)
+	if err != nil {
+		return "", err
+	}
+	status := 0
+	err = k.Discovery().RESTClient().Get().AbsPath("/tenants/" + id.String() + "/version").Do(ctx).StatusCode(&status).Error()
+	switch {
+	case status == http.StatusOK:
+		return plain + "/tenants/" + id.String(), nil
+	case status != 0:
+		return plain, nil // no such path here
+	}
+	return "", err
+}

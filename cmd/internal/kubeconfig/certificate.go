@@ -1,0 +1,180 @@
+package kubeconfig
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// lookEvery is how often a request is looked at.
+	lookEvery = 200 * time.Millisecond
+	// minimalExpiry is the shortest that a CertificateSigningRequest may ask for (its validation).
+	minimalExpiry = 10 * time.Minute
+	// cleanWithin bounds the removal of a request after the command was interrupted.
+	cleanWithin = 10 * time.Second
+)
+
+// Request is a certificate to ask for.
+type Request struct {
+	User   string
+	Groups []string
+	Tenant tenant.ID
+	Expiry time.Duration
+	// Within is how long to wait for approval and signature.
+	Within time.Duration
+	// DryRun has the server check the request and store nothing.
+	DryRun bool
+	// Say is told what is being waited for.
+	Say func(format string, args ...any)
+}
+
+// The errors of [Request.Sign].
+var (
+	ErrTooShort = errors.New("--expires is shorter than 10m, which no certificate may be")
+	ErrDenied   = errors.New("the certificate was denied")
+	ErrNoSigner = errors.New("nothing signed the certificate in time: is the controller csrsigning of kube-controller-manager running, with --cluster-signing-cert-file?")
+	ErrWaiting  = errors.New("nobody approved the certificate in time")
+)
+
+// Subject is that of a new-format certificate: the tenant is the one O, groups are the OUs.
+func (r *Request) Subject() pkix.Name {
+	return pkix.Name{CommonName: r.User, Organization: []string{tenant.GroupPrefix + r.Tenant.String()}, OrganizationalUnit: r.Groups}
+}
+
+// Object returns the CertificateSigningRequest for a key.
+func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+	if r.Expiry < minimalExpiry {
+		return nil, ErrTooShort
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: r.Subject(), SignatureAlgorithm: x509.ECDSAWithSHA256}, key)
+	if err != nil {
+		return nil, err
+	}
+	seconds := int32(r.Expiry.Seconds())
+	return &certificatesv1.CertificateSigningRequest{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "kubectl-tenant-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName:        certificatesv1.KubeAPIServerClientSignerName,
+			ExpirationSeconds: &seconds,
+			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}, nil
+}
+
+// NewKey returns a key for a certificate, ECDSA P-256.
+func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+// Sign has the certificate signed by the cluster's signer kubernetes.io/kube-apiserver-client, approving it
+// only where the caller may, and removes the request again whatever comes of it. With DryRun there is no
+// certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
+func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate, key []byte, err error) {
+	private, err := NewKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	object, err := r.Object(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	requests := k.CertificatesV1().CertificateSigningRequests()
+	options := metav1.CreateOptions{}
+	if r.DryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	object, err = requests.Create(ctx, object, options)
+	if err != nil || r.DryRun {
+		return nil, nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin)
+		defer cancel()
+		if gone := requests.Delete(ctx, object.Name, metav1.DeleteOptions{}); gone != nil && err == nil {
+			err = fmt.Errorf("remove the CertificateSigningRequest %s: %w", object.Name, gone)
+		}
+	}()
+	approved, err := approve(ctx, k, object)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !approved {
+		r.Say("waiting for somebody to approve it: kubectl certificate approve %s", object.Name)
+	} else {
+		r.Say("waiting for the certificate %s", object.Name)
+	}
+	if certificate, err = r.wait(ctx, k, object.Name); err != nil {
+		return nil, nil, err
+	}
+	key, err = keyutil.MarshalPrivateKeyToPEM(private)
+	return certificate, key, err
+}
+
+// approve approves a request if the caller may.
+func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv1.CertificateSigningRequest) (bool, error) {
+	const group = certificatesv1.GroupName
+	for _, needed := range []authorizationv1.ResourceAttributes{
+		{Group: group, Resource: "certificatesigningrequests", Subresource: "approval", Verb: "update", Name: request.Name},
+		{Group: group, Resource: "signers", Verb: "approve", Name: certificatesv1.KubeAPIServerClientSignerName},
+	} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &needed}}
+		review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil || !review.Status.Allowed {
+			return false, err
+		}
+	}
+	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "KubectlTenant",
+		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig"})
+	_, err := k.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+	return err == nil, err
+}
+
+// wait returns the certificate, once it is there.
+func (r *Request) wait(ctx context.Context, k kubernetes.Interface, name string) ([]byte, error) {
+	var last *certificatesv1.CertificateSigningRequest
+	err := wait.PollUntilContextTimeout(ctx, lookEvery, r.Within, true, func(ctx context.Context) (bool, error) {
+		got, err := k.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("%w: somebody removed the request", ErrDenied)
+		}
+		if err != nil {
+			return false, err
+		}
+		last = got
+		for _, c := range last.Status.Conditions {
+			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+				return false, fmt.Errorf("%w: %s", ErrDenied, c.Message)
+			}
+		}
+		return len(last.Status.Certificate) > 0, nil
+	})
+	switch {
+	case err == nil:
+		return last.Status.Certificate, nil
+	case !wait.Interrupted(err) || ctx.Err() != nil:
+		return nil, err
+	case last != nil && len(last.Status.Conditions) > 0:
+		return nil, ErrNoSigner
+	}
+	return nil, ErrWaiting
+}

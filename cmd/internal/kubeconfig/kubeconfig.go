@@ -1,0 +1,149 @@
+// Package kubeconfig makes kubeconfigs that need no other file, and writes them so that nothing is ever
+// half written.
+package kubeconfig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Entry is one identity at one server.
+type Entry struct {
+	// Cluster names the server, User the identity: together they make names that are nobody else's.
+	Cluster, User string
+	// Tenant is the identity's.
+	Tenant tenant.ID
+	// Server is the URL.
+	Server string
+	// Namespace is the context's. Empty for none.
+	Namespace string
+	// Auth is the credential.
+	Auth *clientcmdapi.AuthInfo
+}
+
+// New returns the kubeconfig of an entry, with the authority by which config knows the server in it.
+func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
+	cluster := clientcmdapi.NewCluster()
+	cluster.Server = e.Server
+	cluster.TLSServerName = config.ServerName
+	cluster.InsecureSkipTLSVerify = config.Insecure
+	cluster.CertificateAuthorityData = config.CAData
+	if len(config.CAData) == 0 && config.CAFile != "" {
+		data, err := os.ReadFile(config.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("the server's authority: %w", err)
+		}
+		cluster.CertificateAuthorityData = data
+	}
+	// The tenant is part of both names: two tenants may each have an alice, and a path of their own.
+	where := e.Tenant.String() + "@" + e.Cluster
+	who := e.User + "/" + where
+	c := clientcmdapi.NewConfig()
+	c.Clusters[where] = cluster
+	c.AuthInfos[who] = e.Auth
+	context := clientcmdapi.NewContext()
+	context.Cluster, context.AuthInfo, context.Namespace = where, who, e.Namespace
+	c.Contexts[who] = context
+	c.CurrentContext = who
+	return c, nil
+}
+
+// ErrExists says that a file is there already.
+var ErrExists = errors.New("the file exists: name another, or add to it with --merge")
+
+// Write writes a new file that only its owner may read. The error wraps [ErrExists] for one that is there.
+func Write(path string, c *clientcmdapi.Config) error {
+	if err := Free(path); err != nil {
+		return err
+	}
+	data, err := clientcmd.Write(*c)
+	if err != nil {
+		return err
+	}
+	return replace(path, data, 0o600)
+}
+
+// Merge adds what is in c to the kubeconfig at path, which need not exist, and makes its context the
+// current one where there was none. The file is locked as kubectl locks it.
+func Merge(path string, c *clientcmdapi.Config) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL, 0) // #nosec G304 -- of the caller's choice
+	if err != nil {
+		return fmt.Errorf("lock %s: %w; if no kubectl is running, remove %s.lock", path, err, path)
+	}
+	defer func() {
+		_ = lock.Close()
+		_ = os.Remove(path + ".lock")
+	}()
+	into, mode := clientcmdapi.NewConfig(), os.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm() &^ 0o077
+		if into, err = clientcmd.LoadFromFile(path); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for name, cluster := range c.Clusters {
+		into.Clusters[name] = cluster
+	}
+	for name, user := range c.AuthInfos {
+		into.AuthInfos[name] = user
+	}
+	for name, context := range c.Contexts {
+		into.Contexts[name] = context
+	}
+	if into.CurrentContext == "" {
+		into.CurrentContext = c.CurrentContext
+	}
+	data, err := clientcmd.Write(*into)
+	if err != nil {
+		return err
+	}
+	return replace(path, data, mode)
+}
+
+// replace puts data in place of what path holds, as a whole or not at all.
+func replace(path string, data []byte, mode os.FileMode) error {
+	dir, name := filepath.Split(path)
+	if dir == "" {
+		dir = "."
+	}
+	f, err := os.CreateTemp(dir, "."+strings.TrimPrefix(name, ".")+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode))
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("%s is as it was: %w", path, err)
+	}
+	return nil
+}
+
+// Free returns an error that wraps [ErrExists] if there is a file at path.
+func Free(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s: %w", path, ErrExists)
+	}
+	return nil
+}

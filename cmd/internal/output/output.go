@@ -1,0 +1,104 @@
+// Package output prints what the commands found: tables and colours on a terminal, lines with tabs
+// elsewhere, JSON and YAML for programs.
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+)
+
+// plainWidth is how wide lines may be where nothing is known of a terminal.
+const plainWidth = 100
+
+// minWidth is the narrowest width that anything is laid out for: a terminal that says it is narrower,
+// or says nothing, gets lines that it wraps itself.
+const minWidth = 20
+
+// Screen is where text goes.
+type Screen struct {
+	io.Writer
+	// Terminal says that somebody looks at it, Colour that he may be shown some.
+	Terminal, Colour bool
+	// Width in columns.
+	Width int
+}
+
+// NewScreen returns the screen that w is: a terminal only where it is one. NO_COLOR and TERM=dumb are
+// honoured.
+func NewScreen(w io.Writer) *Screen {
+	s := &Screen{Writer: w, Width: plainWidth}
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return s
+	}
+	s.Terminal = true
+	_, none := os.LookupEnv("NO_COLOR")
+	s.Colour = !none && os.Getenv("TERM") != "dumb"
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+		s.Width = max(width, minWidth)
+	}
+	return s
+}
+
+// Colours.
+const (
+	Bold  = "1"
+	Red   = "31"
+	Green = "32"
+	Faint = "2"
+)
+
+// Paint returns text in a colour where there are any.
+func (s *Screen) Paint(colour, text string) string {
+	if !s.Colour || text == "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// Table prints rows under a header: aligned on a terminal, with tabs between the cells elsewhere.
+func (s *Screen) Table(header []string, rows [][]string) error {
+	w := s.Writer
+	flush := func() error { return nil }
+	if s.Terminal {
+		aligned := printers.GetNewTabWriter(s.Writer)
+		w, flush = aligned, aligned.Flush
+	}
+	for _, row := range append([][]string{header}, rows...) {
+		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
+
+// Formats are the values of -o that are for programs.
+const (
+	JSON = "json"
+	YAML = "yaml"
+)
+
+// Value prints v as JSON or YAML; false where the format is neither.
+func Value(w io.Writer, format string, v any) (bool, error) {
+	switch format {
+	case JSON:
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return true, e.Encode(v)
+	case YAML:
+		text, err := yaml.Marshal(v)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return true, err
+	}
+	return false, nil
+}

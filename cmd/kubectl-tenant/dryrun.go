@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The values of --dry-run.
+const (
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+func addDryRun(cmd *cobra.Command, mode *string) {
+	cmd.Flags().StringVar(mode, "dry-run", "", "client: only say what would be done; server: have the server check it and store nothing")
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", outputs(dryRunClient, dryRunServer))
+}
+
+// checkDryRun refuses other values.
+func checkDryRun(mode string) error {
+	switch mode {
+	case "", dryRunClient, dryRunServer:
+		return nil
+	}
+	return fmt.Errorf("--dry-run=%s: want client or server", mode)
+}
+
+// dryRunOption is the mode as requests carry it.
+func dryRunOption(mode string) []string {
+	if mode == dryRunServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/kubeconfig"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// genOptions are the flags of gen-kubeconfig.
+type genOptions struct {
+	flags                        *client.Flags
+	user, serviceAccount, tenant string
+	groups, audiences            []string
+	oidc                         bool
+	issuer, clientID, issuerCA   string
+	scopes                       []string
+	expires, wait                time.Duration
+	out, merge, mode             string
+}
+
+func newGenKubeconfigCommand() *cobra.Command {
+	o := &genOptions{flags: client.NewFlags()}
+	cmd := &cobra.Command{
+		Use:   "gen-kubeconfig (--user U --tenant T | --serviceaccount SA -n NS | --oidc --tenant T)",
+		Short: "Make a kubeconfig for somebody",
+		Long: `Makes a kubeconfig that needs no other file: the server's address with the tenant's
+path where the server has one, its authority, and a credential.
+
+--user makes a client certificate by a CertificateSigningRequest: it takes somebody
+who may create those (the cluster's admin), approves the request only if you may, and
+otherwise waits for somebody who does. --serviceaccount asks for a token of a service
+account, as an admin of a tenant may. --oidc makes one that logs in at an OpenID
+provider (kubectl tenant login) and holds no credential itself.
+
+Without --out or --merge it goes to standard output.`,
+		Example: `  kubectl tenant gen-kubeconfig --user alice --group dev --tenant acme --out alice.kubeconfig
+  kubectl tenant gen-kubeconfig --serviceaccount robot -n acme--web --expires 1h --merge ~/.kube/config
+  kubectl tenant gen-kubeconfig --oidc --tenant acme --issuer-url https://login.example.com --client-id kubectl`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.user, "user", "", "user of a client certificate")
+	f.StringSliceVar(&o.groups, "group", nil, "groups of the user (may be repeated)")
+	f.StringVar(&o.tenant, "tenant", "", "tenant of the user; of a service account, its namespace's owner says it")
+	f.StringVar(&o.serviceAccount, "serviceaccount", "", "service account, in the namespace of -n")
+	f.StringSliceVar(&o.audiences, "audience", nil, "audiences of the service account's token; the server's own by default")
+	f.BoolVar(&o.oidc, "oidc", false, "log in at an OpenID provider")
+	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: the provider")
+	f.StringVar(&o.clientID, "client-id", "", "with --oidc: the client that the provider knows")
+	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the provider's authority; the system's by default")
+	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
+	f.DurationVar(&o.expires, "expires", 24*time.Hour, "how long the credential counts; the server may make it shorter")
+	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
+	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
+	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
+	addDryRun(cmd, &o.mode)
+	cmd.MarkFlagsMutuallyExclusive("user", "serviceaccount", "oidc")
+	cmd.MarkFlagsOneRequired("user", "serviceaccount", "oidc")
+	cmd.MarkFlagsMutuallyExclusive("out", "merge")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", o.flags.CompleteTenants)
+	_ = cmd.RegisterFlagCompletionFunc("user", o.flags.CompleteUsers)
+	_ = cmd.RegisterFlagCompletionFunc("group", o.flags.CompleteGroups)
+	o.flags.AddFlags(cmd)
+	return cmd
+}
+
+// check looks at the flags before anything is asked.
+func (o *genOptions) check() (id tenant.ID, err error) {
+	var problems []error
+	switch {
+	case o.user != "":
+		problems = append(problems, client.CheckUser("--user", o.user))
+		for _, group := range o.groups {
+			problems = append(problems, client.CheckUser("--group", group))
+		}
+	case o.serviceAccount != "":
+		problems = append(problems, client.CheckObject("--serviceaccount", o.serviceAccount))
+	case o.issuer == "" || o.clientID == "":
+		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
+	}
+	if o.serviceAccount == "" && len(o.audiences) > 0 {
+		problems = append(problems, errors.New("--audience is about --serviceaccount"))
+	}
+	if o.tenant == "" && o.serviceAccount == "" {
+		problems = append(problems, errors.New("--tenant says whose the identity is: give it (system for the cluster's own)"))
+	} else if o.tenant != "" {
+		id, err = client.ParseTenant("--tenant", o.tenant)
+		problems = append(problems, err)
+	}
+	if o.user != "" && err == nil && !id.IsSystem() && strings.HasPrefix(o.user, "system:") {
+		problems = append(problems, fmt.Errorf("--user %q: names that begin system: are the system tenant's", o.user))
+	}
+	problems = append(problems, checkDryRun(o.mode))
+	return id, errors.Join(problems...)
+}
+
+func (o *genOptions) run(cmd *cobra.Command) error {
+	id, err := o.check()
+	if err != nil {
+		return err
+	}
+	c, err := o.flags.Cluster()
+	if err != nil {
+		return err
+	}
+	if o.out != "" {
+		if err := kubeconfig.Free(o.out); err != nil {
+			return err // before a credential is made
+		}
+	}
+	config, err := o.make(cmd, c, id)
+	if err != nil {
+		return c.Explain(err)
+	}
+	switch {
+	case config == nil: // a dry run
+		return nil
+	case o.out != "":
+		err = kubeconfig.Write(o.out, config)
+	case o.merge != "":
+		err = kubeconfig.Merge(o.merge, config)
+	default:
+		text, err := clientcmd.Write(*config)
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "wrote context %q to %s%s\n", config.CurrentContext, o.out, o.merge)
+	return err
+}
+
+// make returns the kubeconfig, nil in a dry run.
+func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*clientcmdapi.Config, error) {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	k, err := c.Kube()
+	if err != nil {
+		return nil, err
+	}
+	e := &kubeconfig.Entry{Cluster: c.Name, User: o.user, Tenant: id, Auth: clientcmdapi.NewAuthInfo()}
+	switch {
+	case o.user != "":
+		request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: id, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
+		progress := output.NewProgress(cmd.ErrOrStderr())
+		defer progress.Done()
+		request.Say = func(format string, args ...any) {
+			if strings.Contains(format, "approve") {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
+				return
+			}
+			progress.Say(format, args...)
+		}
+		if o.mode != "" {
+			return nil, o.tryCertificate(ctx, cmd, k, request)
+		}
+		e.Auth.ClientCertificateData, e.Auth.ClientKeyData, err = request.Sign(ctx, k)
+	case o.serviceAccount != "":
+		e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
+		if e.Tenant, err = ownerOf(ctx, c, k, c.Namespace); err != nil {
+			return nil, err
+		}
+		if !id.IsZero() && id != e.Tenant {
+			return nil, fmt.Errorf("the namespace %s is not tenant %s's: its service accounts are not either", c.Namespace, id)
+		}
+		if o.mode == dryRunClient {
+			_, err := fmt.Fprintf(out, "would ask for a token of the service account %s/%s for %s (dry run)\n", c.Namespace, o.serviceAccount, o.expires)
+			return nil, err
+		}
+		e.Auth.Token, err = o.token(cmd, c, k)
+		if err == nil && o.mode == dryRunServer {
+			_, err := fmt.Fprintf(out, "the server would give a token of the service account %s/%s (dry run)\n", c.Namespace, o.serviceAccount)
+			return nil, err
+		}
+	default:
+		e.User, e.Auth.Exec = "oidc", o.login()
+		if o.mode != "" {
+			_, err := fmt.Fprintf(out, "would run %s %s (dry run)\n", e.Auth.Exec.Command, strings.Join(e.Auth.Exec.Args, " "))
+			return nil, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.Server, err = c.TenantURL(ctx, e.Tenant); err != nil {
+		return nil, err
+	}
+	if c.Config.Insecure {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
+	}
+	return kubeconfig.New(e, c.Config)
+}
+
+func (o *genOptions) tryCertificate(ctx context.Context, cmd *cobra.Command, k kubernetes.Interface, r *kubeconfig.Request) error {
+	key, err := kubeconfig.NewKey()
+	if err != nil {
+		return err
+	}
+	if _, err := r.Object(key); err != nil {
+		return err
+	}
+	verb := "would ask"
+	if r.DryRun {
+		verb = "the server would take a request"
+		if _, _, err := r.Sign(ctx, k); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s for a certificate of %s for %s (dry run)\n", verb, r.Subject(), r.Expiry)
+	return err
+}
+
+// token returns a token of the service account.
+func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface) (string, error) {
+	seconds := int64(o.expires.Seconds())
+	options := metav1.CreateOptions{DryRun: dryRunOption(o.mode)}
+	got, err := k.CoreV1().ServiceAccounts(c.Namespace).CreateToken(cmd.Context(), o.serviceAccount,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: o.audiences, ExpirationSeconds: &seconds}}, options)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("no service account %s in namespace %s: make it with kubectl create serviceaccount %s -n %s",
+			o.serviceAccount, c.Namespace, o.serviceAccount, c.Namespace)
+	}
+	if err != nil {
+		return "", err
+	}
+	if given := got.Spec.ExpirationSeconds; given != nil && *given < seconds {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server gives the token only %s\n", time.Duration(*given)*time.Second)
+	}
+	return got.Status.Token, nil
+}
+
+// login is the exec stanza of --oidc.
+func (o *genOptions) login() *clientcmdapi.ExecConfig {
+	args := []string{"login", "--issuer-url", o.issuer, "--client-id", o.clientID}
+	if o.issuerCA != "" {
+		args = append(args, "--issuer-ca", o.issuerCA)
+	}
+	for _, scope := range o.scopes {
+		args = append(args, "--scope", scope)
+	}
+	return &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: "kubectl-tenant", Args: args,
+		InteractiveMode: clientcmdapi.IfAvailableExecInteractiveMode,
+		InstallHint:     "kubectl-tenant is not installed: put it on your PATH",
+	}
+}
+
+// ownerOf returns whose a namespace is: by its label, or where the caller may not read it, the caller's.
+func ownerOf(ctx context.Context, c *client.Cluster, k kubernetes.Interface, namespace string) (tenant.ID, error) {
+	if err := client.CheckNamespace("-n", namespace); err != nil {
+		return tenant.ID{}, err
+	}
+	ns, err := k.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		i, err := c.WhoAmI(ctx)
+		if err != nil {
+			return tenant.ID{}, err
+		}
+		return client.ParseTenant("your tenant", i.Tenant)
+	case err != nil:
+		return tenant.ID{}, err
+	}
+	if label, found := ns.Labels[tenant.Label]; found {
+		return client.ParseTenant("the owner of namespace "+namespace, label)
+	}
+	return tenant.System(), nil
+}
