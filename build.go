@@ -115,7 +115,7 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	b.decisions.limit(*config.Service.TenantMetrics)
 	g.olderPaths = config.Authorization.OlderTenantPaths
 	var revoked func() *authn.Revocations
-	if r := config.Authentication.Revocation; r != nil {
+	if r := config.Authentication.Revocation; r != nil && !b.Decides {
 		if revoked, err = b.revocations(ctx, r.Path); err != nil {
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func (b *builder) build(ctx context.Context, config *v1alpha1.Settings) (_ *gene
 	var problems []error
 	for i := range config.Authentication.Sources {
 		src := &config.Authentication.Sources[i]
-		if b.Webhook && !isOfTokens(src) {
+		if b.Decides || b.Webhook && !isOfTokens(src) {
 			continue
 		}
 		built, err := b.source(ctx, config, src, names, g)

@@ -56,6 +56,10 @@ type Cluster struct {
 	// and reviews of rules, which the server answers, are closed to tenants.
 	Webhook bool
 
+	// Decides says that the stack only answers questions about users who are known already: neither sources
+	// nor revocations are built, and their files not read.
+	Decides bool
+
 	// Authorizer is the server's own, behind the boundary, without RBAC where that is lent. Nil has no
 	// opinion.
 	Authorizer authorizer.Authorizer

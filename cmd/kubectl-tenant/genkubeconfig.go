@@ -157,7 +157,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	if err != nil {
 		return nil, err
 	}
-	e := &kubeconfig.Entry{Cluster: c.Name, User: o.user, Tenant: id, Auth: clientcmdapi.NewAuthInfo()}
+	e := &kubeconfig.Entry{Cluster: c.Server, User: o.user, Tenant: id, Auth: clientcmdapi.NewAuthInfo()}
 	switch {
 	case o.user != "":
 		request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: id, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}

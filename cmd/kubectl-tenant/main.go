@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -28,7 +29,7 @@ func main() {
 	case errors.Is(err, errFailed):
 		os.Exit(exitFailed)
 	default:
-		fmt.Fprintln(os.Stderr, "kubectl tenant:", err)
+		fmt.Fprintln(os.Stderr, "kubectl tenant:", strings.ReplaceAll(err.Error(), "\n", "; "))
 		os.Exit(exitUnusual)
 	}
 }

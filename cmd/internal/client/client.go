@@ -60,8 +60,8 @@ func Changed(set *pflag.FlagSet, name string) bool {
 
 // Cluster is one cluster that a command asks.
 type Cluster struct {
-	// Name is the context's, or what stands for it.
-	Name string
+	// Name is the context's, or what stands for it; Server is the kubeconfig's name for the server.
+	Name, Server string
 	// Config reaches it.
 	Config *rest.Config
 	// Namespace is the one to use where none is given.
@@ -148,7 +148,11 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	if name == "" {
 		name = config.Host
 	}
-	return &Cluster{Name: name, Config: config, Namespace: namespace, mapper: own.ToRESTMapper}, nil
+	server := name
+	if context := raw.Contexts[name]; context != nil && context.Cluster != "" {
+		server = context.Cluster
+	}
+	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: own.ToRESTMapper}, nil
 }
 
 // checkContext says what is wrong with a kubeconfig before anybody would try localhost instead.

@@ -28,11 +28,11 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes/scheme"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/engine"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -245,7 +245,7 @@ func decisionName(d authorizer.Decision) string {
 
 // clusterOf returns the namespaces and the custom resources among a scenario's objects.
 func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, func(schema.GroupResource) authz.Scope, error) {
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	var namespaces []*corev1.Namespace
 	custom := map[schema.GroupResource]authz.Scope{}
 	held, err := Held(s)
 	if err != nil {
@@ -265,9 +265,7 @@ func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, func(schema.G
 		}
 		switch object.Kind {
 		case "Namespace":
-			if err := indexer.Add(&corev1.Namespace{ObjectMeta: object.ObjectMeta}); err != nil {
-				return nil, nil, err
-			}
+			namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: object.ObjectMeta})
 		case "CustomResourceDefinition":
 			scope := authz.ScopeCluster
 			if object.Spec.Scope == "Namespaced" {
@@ -276,16 +274,9 @@ func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, func(schema.G
 			custom[schema.GroupResource{Group: object.Spec.Group, Resource: object.Spec.Names.Plural}] = scope
 		}
 	}
-	// What every cluster holds.
-	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
-		if _, found, _ := indexer.GetByKey(name); !found {
-			if err := indexer.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-				return nil, nil, err
-			}
-		}
-	}
 	scopes := func(r schema.GroupResource) authz.Scope { return custom[r] }
-	return corelisters.NewNamespaceLister(indexer), scopes, nil
+	lister, err := engine.Namespaces(namespaces)
+	return lister, scopes, err
 }
 
 // decode returns the typed object of a built-in kind, else an unstructured one.

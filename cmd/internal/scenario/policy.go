@@ -5,15 +5,13 @@ import (
 	_ "embed" // what every cluster holds
 	"fmt"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/fake"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cmd/internal/engine"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -25,51 +23,61 @@ import (
 //go:embed bootstrap.jsonl
 var bootstrapPolicy []byte
 
-// rbacOf indexes the roles and bindings of a scenario, and those that every cluster holds.
-func rbacOf(s *v1alpha1.Scenario) (*kubetenant.RBAC, error) {
-	index := rbac.NewIndex()
+// Bootstrap returns the roles and bindings that every cluster holds.
+func Bootstrap() ([]runtime.Object, error) {
+	var all []runtime.Object
 	for raw := range bytes.Lines(bootstrapPolicy) {
 		obj, err := decode(&runtime.RawExtension{Raw: raw})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap policy: %w", err)
 		}
-		index.Set(obj)
+		all = append(all, obj)
 	}
-	held, err := Held(s)
+	return all, nil
+}
+
+// rbacOf indexes the roles and bindings of a scenario, and those that every cluster holds.
+func rbacOf(s *v1alpha1.Scenario) (*kubetenant.RBAC, error) {
+	policy, err := Bootstrap()
 	if err != nil {
 		return nil, err
 	}
-	for i := range held {
-		obj, err := decode(&held[i])
-		if err != nil {
-			return nil, err
-		}
-		switch obj.(type) {
-		case *rbacv1.Role, *rbacv1.RoleBinding, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
-			index.Set(obj)
-		}
+	held, err := heldWhere(s, engine.IsPolicy)
+	if err != nil {
+		return nil, err
 	}
-	return &kubetenant.RBAC{Index: index}, nil
+	return &kubetenant.RBAC{Index: engine.Index(append(policy, held...))}, nil
 }
 
 // grantsOf returns a client that knows the AccessGrants of a scenario.
 func grantsOf(s *v1alpha1.Scenario) (dynamic.Interface, error) {
+	held, err := heldWhere(s, func(obj runtime.Object) bool {
+		u, ok := obj.(*unstructured.Unstructured)
+		return ok && u.GroupVersionKind() == accessGrantKind
+	})
+	if err != nil {
+		return nil, err
+	}
+	return engine.Grants(held), nil
+}
+
+// heldWhere returns the objects of a scenario that is is true of.
+func heldWhere(s *v1alpha1.Scenario, is func(runtime.Object) bool) ([]runtime.Object, error) {
 	held, err := Held(s)
 	if err != nil {
 		return nil, err
 	}
-	var grants []runtime.Object
+	var all []runtime.Object
 	for i := range held {
 		obj, err := decode(&held[i])
 		if err != nil {
 			return nil, err
 		}
-		if u, ok := obj.(*unstructured.Unstructured); ok && u.GroupVersionKind() == accessGrantKind {
-			grants = append(grants, u)
+		if is(obj) {
+			all = append(all, obj)
 		}
 	}
-	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}: v1alpha1.KindAccessGrant + "List"}, grants...), nil
+	return all, nil
 }
 
 var accessGrantKind = schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: v1alpha1.KindAccessGrant}

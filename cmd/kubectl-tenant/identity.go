@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// identityFlags name an identity.
+type identityFlags struct {
+	user, group, serviceAccount, tenant, kubeconfig string
+}
+
+func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
+	cmd.Flags().StringVar(&f.user, "user", "", "a user")
+	cmd.Flags().StringVar(&f.group, "group", "", "a group")
+	cmd.Flags().StringVar(&f.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
+	cmd.MarkFlagsMutuallyExclusive("user", "group", "serviceaccount")
+	_ = cmd.RegisterFlagCompletionFunc("user", flags.CompleteUsers)
+	_ = cmd.RegisterFlagCompletionFunc("group", flags.CompleteGroups)
+}
+
+// addTenant adds --tenant and --of-kubeconfig, for commands that only look.
+func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "the tenant of the user or group; alone: anybody of the tenant")
+	cmd.Flags().StringVar(&f.kubeconfig, "of-kubeconfig", "", "whoever this kubeconfig's current context is")
+	cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", "user", "group", "serviceaccount")
+	cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", "tenant")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
+	_ = cmd.MarkFlagFilename("of-kubeconfig")
+}
+
+// check looks at the flags before anything is asked.
+func (f *identityFlags) check() error {
+	var problems []error
+	if f.user != "" {
+		problems = append(problems, client.CheckUser("--user", f.user))
+	}
+	if f.group != "" {
+		problems = append(problems, client.CheckUser("--group", f.group))
+	}
+	if f.serviceAccount != "" {
+		namespace, name, found := strings.Cut(f.serviceAccount, "/")
+		if found {
+			problems = append(problems, client.CheckNamespace("--serviceaccount", namespace))
+		} else {
+			name = f.serviceAccount
+		}
+		problems = append(problems, client.CheckObject("--serviceaccount", name))
+	}
+	if f.tenant != "" {
+		_, err := client.ParseTenant("--tenant", f.tenant)
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// account returns the service account that is named.
+func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
+	if namespace, name, found := strings.Cut(f.serviceAccount, "/"); found {
+		return namespace, name
+	}
+	return c.Namespace, f.serviceAccount
+}
+
+// identity returns who is named, as the cluster knows it; the caller where nobody is.
+func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Identity, error) {
+	var id tenant.ID
+	if f.tenant != "" {
+		id, _ = tenant.Parse(f.tenant) // checked
+	}
+	switch {
+	case f.user != "" && strings.HasPrefix(f.user, "system:serviceaccount:"):
+		namespace, name, _ := strings.Cut(strings.TrimPrefix(f.user, "system:serviceaccount:"), ":")
+		return accountIdentity(ctx, c, namespace, name)
+	case f.user != "":
+		return privileges.OfUser(f.user, nil, id), nil
+	case f.group != "":
+		return privileges.OfGroup(f.group, id), nil
+	case f.serviceAccount != "":
+		namespace, name := f.account(c)
+		return accountIdentity(ctx, c, namespace, name)
+	case f.tenant != "":
+		return privileges.OfTenant(id), nil
+	}
+	who := c
+	if f.kubeconfig != "" {
+		flags := client.NewFlags()
+		flags.KubeConfig = &f.kubeconfig
+		var err error
+		if who, err = flags.Cluster(); err != nil {
+			return nil, err
+		}
+	}
+	i, err := who.WhoAmI(ctx)
+	if err != nil {
+		return nil, who.Explain(err)
+	}
+	id, _ = tenant.Parse(i.Tenant)
+	return privileges.OfUser(i.User, i.Groups, id), nil
+}
+
+// accountIdentity returns a service account with its namespace's owner; none of its own where the
+// namespace cannot be read or does not exist.
+func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Identity, error) {
+	k, err := c.Kube()
+	if err != nil {
+		return nil, err
+	}
+	var id tenant.ID
+	ns, err := k.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+	case err != nil:
+		return nil, err
+	default:
+		subjects, err := client.Subjects(func(context.Context, string) (*corev1.Namespace, error) { return ns, nil })
+		if err != nil {
+			return nil, err
+		}
+		id, _ = subjects.OfServiceAccounts(ctx, namespace) // nobody's have none
+	}
+	return privileges.OfServiceAccount(namespace, name, id), nil
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/cmd/internal/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	wide = "wide"
+	html = "html"
+)
+
+func newListPrivilegesCommand() *cobra.Command {
+	flags, who := client.NewFlags(), &identityFlags{}
+	format, config := "", ""
+	cmd := &cobra.Command{
+		Use:   "list-privileges [--user U | --group G | --serviceaccount SA | --tenant T | --of-kubeconfig FILE]",
+		Short: "Show everything that reaches an identity",
+		Long: `Shows, as a tree of cluster, role, scope and rules, everything that reaches an
+identity: what is bound to it, to the groups that every such caller is in and to its
+tenant, what its roles are aggregated from, access grants of other tenants, and with
+--config the lines of the policy file. Without an identity it shows your own.
+
+A role that does not exist is shown as missing; a binding in a namespace of another
+tenant, which the boundary lets nothing of through, as held back. What you may not
+read is named on standard error; of your own privileges the server is asked then.`,
+		Example: `  kubectl tenant list-privileges
+  kubectl tenant list-privileges --user alice --tenant acme --context prod,staging
+  kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, html), who.check()); err != nil {
+				return err
+			}
+			policy, err := policyFile(config)
+			if err != nil {
+				return err
+			}
+			clusters, err := flags.Clusters()
+			if err != nil {
+				return err
+			}
+			var all []*privileges.Listing
+			failed := eachCluster(cmd, clusters, func(c *client.Cluster) error {
+				l, err := listPrivileges(cmd, c, who, policy)
+				if err == nil {
+					all = append(all, l)
+				}
+				return err
+			})
+			return errors.Join(printListings(cmd, all, format), failed)
+		},
+	}
+	who.add(cmd, flags)
+	who.addTenant(cmd, flags)
+	cmd.Flags().StringVar(&config, "config", "", "the server's TenancyConfiguration, for the lines of its policy file")
+	flags.AddListFlags(cmd)
+	addFormat(cmd, &format, output.JSON, output.YAML, wide, html)
+	return cmd
+}
+
+// eachCluster does something with each cluster, and goes on where it fails with one of several. The error
+// says how many failed; what failed has been said on standard error.
+func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
+	failed := 0
+	for _, c := range clusters {
+		err := c.Explain(do(c))
+		if err == nil {
+			continue
+		}
+		if len(clusters) == 1 {
+			return err
+		}
+		failed++
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", c.Name, err)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d clusters failed: run the same again when they are well", failed, len(clusters))
+	}
+	return nil
+}
+
+// policyFile returns the policy file of a configuration; nil without one.
+func policyFile(config string) (*abac.Policy, error) {
+	if config == "" {
+		return nil, nil
+	}
+	c, err := v1alpha1.Load(config)
+	if err != nil {
+		return nil, err
+	}
+	return readPolicy(&c.Settings)
+}
+
+func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, policy *abac.Policy) (*privileges.Listing, error) {
+	ctx := cmd.Context()
+	i, err := who.identity(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	progress := output.NewProgress(cmd.ErrOrStderr())
+	defer progress.Done()
+	p, err := privileges.Read(ctx, c.Config, privileges.ForIdentity(i), func(n int64) { progress.Say("%s: %d objects read", c.Name, n) })
+	if err != nil {
+		return nil, err
+	}
+	progress.Done()
+	l := p.List(i, time.Now())
+	l.Cluster, l.Server = c.Name, c.Config.Host
+	if policy != nil && !i.ID().IsZero() {
+		l.Lines = policy.Of(i.ID(), i.Info())
+	}
+	if len(l.Unread) == 0 {
+		return l, nil
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: what they say is missing\n", c.Name, strings.Join(l.Unread, ", "))
+	if *who == (identityFlags{}) {
+		review, err := ownRules(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		l.Reviews = append(l.Reviews, *review)
+	}
+	return l, nil
+}
+
+// ownRules asks the server for the caller's own rules.
+func ownRules(ctx context.Context, c *client.Cluster) (*privileges.Review, error) {
+	k, err := c.Kube()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := k.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx,
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r := &privileges.Review{Namespace: c.Namespace, Incomplete: answer.Status.Incomplete}
+	for _, rule := range answer.Status.ResourceRules {
+		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
+	}
+	for _, rule := range answer.Status.NonResourceRules {
+		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+	}
+	return r, nil
+}
+
+func printListings(cmd *cobra.Command, all []*privileges.Listing, format string) error {
+	out := cmd.OutOrStdout()
+	if format == html {
+		return privileges.WriteHTML(out, all)
+	}
+	if done, err := output.Value(out, format, map[string]any{"clusters": all}); done {
+		return err
+	}
+	screen := output.NewScreen(out)
+	for _, l := range all {
+		if err := l.WriteTree(screen, format == wide); err != nil {
+			return err
+		}
+	}
+	return nil
+}
