@@ -20,7 +20,7 @@ looked at (a file is missing or malformed, or the command line is wrong).`,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
 	}
-	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newWhoAmICommand(), newGenKubeconfigCommand(), newListPrivilegesCommand(),
+	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newWhoAmICommand(), newGenKubeconfigCommand(), newListPrivilegesCommand(), newWhoCanCommand(), newWhoCanBecomeCommand(),
 		newVersionCommand())
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -50,6 +51,13 @@ a scenario with "delegate: Allow" shows what the tenant boundary alone denies.`,
 	return cmd
 }
 
+// quiet returns a context without a log: what a server would log is no part of the result, and not all of
+// it goes by the context.
+func quiet(ctx context.Context) context.Context {
+	klog.SetLogger(logr.Discard())
+	return klog.NewContext(ctx, logr.Discard())
+}
+
 func runAll(cmd *cobra.Command, paths []string) (*scenario.Report, error) {
 	files, err := scenario.Files(paths)
 	if err != nil {
@@ -58,9 +66,7 @@ func runAll(cmd *cobra.Command, paths []string) (*scenario.Report, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("no scenario files (*.yaml, *.yml) in %v", paths)
 	}
-	// What a server would log is no part of the result, and not all of it goes by the context.
-	klog.SetLogger(logr.Discard())
-	ctx := klog.NewContext(cmd.Context(), logr.Discard())
+	ctx := quiet(cmd.Context())
 	report := &scenario.Report{}
 	for _, file := range files {
 		all, err := v1alpha1.LoadScenarios(file)

@@ -171,7 +171,7 @@ func (p *Policy) heldBinding(b *Binding, subject string, id tenant.ID) HeldBindi
 	case !id.IsZero() && !id.IsSystem():
 		h.Scope = "all namespaces of tenant " + id.String()
 	default:
-		h.Scope = "the whole cluster"
+		h.Scope = wholeCluster
 	}
 	return h
 }

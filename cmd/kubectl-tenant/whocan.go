@@ -1,0 +1,251 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func newWhoCanCommand() *cobra.Command {
+	flags := client.NewFlags()
+	format, config := "", ""
+	cmd := &cobra.Command{
+		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [-n NAMESPACE]",
+		Short: "Show who may do something",
+		Long: `Shows the users, groups and service accounts that may do something, by which binding
+or access grant, and of which tenants: two tenants' alice are one subject of RBAC, and
+the boundary lets each only into its own namespaces. Without -n it looks at all
+namespaces one by one.
+
+RBAC and access grants of the cluster are looked at, behind the boundary of --config,
+or of the default configuration. The policy file of a configuration is not.`,
+		Example: `  kubectl tenant who-can delete pods -n acme--web
+  kubectl tenant who-can create pods/exec
+  kubectl tenant who-can get /metrics`,
+		Args: cobra.RangeArgs(2, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, output.JSON, output.YAML, wide, "name"); err != nil {
+				return err
+			}
+			c, err := flags.Cluster()
+			if err != nil {
+				return err
+			}
+			q, err := question(cmd, c, args)
+			if err != nil {
+				return c.Explain(err)
+			}
+			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *privileges.Policy, b *privileges.Boundary) ([]privileges.Answer, error) {
+				return p.WhoCan(cmd.Context(), b, q)
+			})
+			if err != nil {
+				return c.Explain(err)
+			}
+			return printAnswers(cmd, answers, format, "nobody may: kubectl tenant explain says what is lacking")
+		},
+	}
+	flags.AddFlags(cmd)
+	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
+	addConfig(cmd, &config)
+	return cmd
+}
+
+func newWhoCanBecomeCommand() *cobra.Command {
+	flags := client.NewFlags()
+	format, config := "", ""
+	cmd := &cobra.Command{
+		Use:   "who-can-become USER",
+		Short: "Show the paths by which somebody may reach an identity",
+		Long: `Shows who may act as a user or service account, or gain what it may do: by
+impersonation, by a certificate that somebody approves or signs, by a token of a
+service account, a pod that runs as it or a shell in one, and by binding or widening
+roles. Of a service account it is told which paths cross into its tenant.`,
+		Example: `  kubectl tenant who-can-become alice
+  kubectl tenant who-can-become system:serviceaccount:acme--web:robot`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, "name"), client.CheckUser("USER", args[0])); err != nil {
+				return err
+			}
+			c, err := flags.Cluster()
+			if err != nil {
+				return err
+			}
+			paths := privileges.PathsTo(args[0])
+			namespace, _ := tenant.ServiceAccountNamespace(args[0])
+			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *privileges.Policy, b *privileges.Boundary) ([]privileges.Answer, error) {
+				owner := tenant.ID{}
+				if namespace != "" {
+					owner = p.Owner(namespace)
+				}
+				return p.WhoCanBecome(cmd.Context(), b, paths, owner)
+			})
+			if err != nil {
+				return c.Explain(err)
+			}
+			return printAnswers(cmd, answers, format, "nobody")
+		},
+	}
+	cmd.ValidArgsFunction = flags.CompleteUsers
+	flags.AddFlags(cmd)
+	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
+	addConfig(cmd, &config)
+	return cmd
+}
+
+func addConfig(cmd *cobra.Command, config *string) {
+	cmd.Flags().StringVar(config, "config", "", "the server's TenancyConfiguration; the default one if not given")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
+}
+
+// settings returns the settings of a configuration file, or the default ones.
+func settings(path string) (*v1alpha1.Settings, error) {
+	if path == "" {
+		return (&v1alpha1.Settings{}).Complete()
+	}
+	c, err := v1alpha1.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return &c.Settings, nil
+}
+
+// ask reads from the cluster and answers from that.
+func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
+	from func(*privileges.Policy, *privileges.Boundary) ([]privileges.Answer, error)) ([]privileges.Answer, error) {
+	known, err := settings(config)
+	if err != nil {
+		return nil, err
+	}
+	without := *known
+	without.Authorization.ABAC = nil
+	progress := output.NewProgress(cmd.ErrOrStderr())
+	defer progress.Done()
+	p, err := privileges.Read(cmd.Context(), c.Config, s, func(n int64) { progress.Say("%d objects read", n) })
+	if err != nil {
+		return nil, err
+	}
+	progress.Done()
+	if len(p.Unread) > 0 {
+		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
+	}
+	b, err := p.Boundary(quiet(cmd.Context()), &without)
+	if err != nil {
+		return nil, err
+	}
+	return from(p, b)
+}
+
+// question returns what the arguments ask.
+func question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges.Question, error) {
+	q := &privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}}
+	if strings.HasPrefix(args[1], "/") {
+		q.Path = args[1]
+		return q, nil
+	}
+	q.ResourceRequest = true
+	if len(args) == 3 {
+		q.Name = args[2]
+	}
+	r, namespaced, err := resourceOf(c, args[1])
+	if err != nil {
+		return nil, err
+	}
+	q.APIGroup, q.Resource, q.Subresource = r.Group, r.Resource, r.Subresource
+	given := client.Changed(cmd.Flags(), "namespace")
+	switch {
+	case !namespaced && given:
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s are in no namespace: -n is not looked at\n", r.Resource)
+	case given:
+		if err := client.CheckNamespace("-n", c.Namespace); err != nil {
+			return nil, err
+		}
+		q.Namespace = c.Namespace
+	case namespaced:
+		q.Everywhere = true
+	}
+	return q, nil
+}
+
+// resource is a resource with its subresource.
+type resource struct {
+	schema.GroupResource
+	Subresource string
+}
+
+// resourceOf returns the resource that text names, in any form that kubectl takes, and whether it is in
+// namespaces.
+func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
+	name, subresource, _ := strings.Cut(text, "/")
+	mapper, err := c.Mapper()
+	if err != nil {
+		return resource{}, false, err
+	}
+	asked := schema.ParseGroupResource(name)
+	found, err := mapper.ResourceFor(asked.WithVersion(""))
+	if meta.IsNoMatchError(err) {
+		return resource{}, false, fmt.Errorf("the server has no resource %q: kubectl api-resources lists what it has", name)
+	}
+	if err != nil {
+		return resource{}, false, err
+	}
+	kind, err := mapper.KindFor(found)
+	if err != nil {
+		return resource{}, false, err
+	}
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return resource{}, false, err
+	}
+	return resource{found.GroupResource(), subresource}, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format, none string) error {
+	out := cmd.OutOrStdout()
+	if done, err := output.Value(out, format, map[string]any{"subjects": answers}); done {
+		return err
+	}
+	if len(answers) == 0 {
+		_, err := fmt.Fprintln(cmd.ErrOrStderr(), none)
+		return err
+	}
+	header := []string{"KIND", "NAME", "TENANTS", "SCOPE", "BY"}
+	if answers[0].Path != "" {
+		header = append([]string{"HOW", "ACROSS TENANTS"}, header...)
+	}
+	if format == wide {
+		header = append(header, "ROLE")
+	}
+	var rows [][]string
+	for _, a := range answers {
+		if format == "name" {
+			if _, err := fmt.Fprintf(out, "%s/%s\n", strings.ToLower(a.Kind), a.Name); err != nil {
+				return err
+			}
+			continue
+		}
+		row := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), a.Scope, a.By}
+		if a.Path != "" {
+			row = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, row...)
+		}
+		if format == wide {
+			row = append(row, a.Role)
+		}
+		rows = append(rows, row)
+	}
+	if format == "name" {
+		return nil
+	}
+	return output.NewScreen(out).Table(header, rows)
+}
