@@ -89,7 +89,7 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", c.Name, err)
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d clusters failed: run the same again when they are well", failed, len(clusters))
+		return fmt.Errorf("%d of %d clusters failed: %w", failed, len(clusters), errSome)
 	}
 	return nil
 }

@@ -9,16 +9,25 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/kubeconfig"
+	"github.com/kubetenant/kubetenant/cmd/internal/tenancy"
 )
 
-// Exit codes: 0 all is well, 1 something was found wrong, 2 it could not be looked at.
+// Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could not be looked at or tried.
 const (
 	exitFailed  = 1
 	exitUnusual = 2
 )
 
-// errFailed ends a command that has already said what it found.
-var errFailed = errors.New("failed")
+var (
+	// errFailed ends a command that has already said what it found.
+	errFailed = errors.New("failed")
+	// errSome says that some of several clusters failed.
+	errSome = errors.New("run the same again when they are well")
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -30,6 +39,20 @@ func main() {
 		os.Exit(exitFailed)
 	default:
 		fmt.Fprintln(os.Stderr, "kubectl tenant:", strings.ReplaceAll(err.Error(), "\n", "; "))
-		os.Exit(exitUnusual)
+		os.Exit(exitCode(err))
 	}
+}
+
+// exitCode tells what the server or its rules refuse, and what went wrong on some of several clusters, from
+// what could not be tried at all.
+func exitCode(err error) int {
+	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, kubeconfig.ErrDenied} {
+		if errors.Is(err, found) {
+			return exitFailed
+		}
+	}
+	if apierrors.IsForbidden(err) {
+		return exitFailed
+	}
+	return exitUnusual
 }

@@ -30,7 +30,8 @@ func NewFlags() *Flags {
 	f := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag()
 	f.AuthInfoName, f.Username, f.Password = nil, nil, nil
 	f.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.QPS = -1 // one command is no flood; the server's own limits hold
+		c.WarningHandler = rest.NoWarnings{} // about versions that nobody here chose
+		c.QPS = -1                           // one command is no flood; the server's own limits hold
 		return c
 	}
 	return &Flags{ConfigFlags: f}

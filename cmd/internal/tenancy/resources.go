@@ -1,0 +1,34 @@
+package tenancy
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+// Resources returns the namespaced resources of a server that have all the verbs, each in the version that the
+// server prefers, and without the second of two groups that hold the same objects.
+func Resources(d discovery.DiscoveryInterface, verbs ...string) ([]schema.GroupVersionResource, error) {
+	lists, err := d.ServerPreferredNamespacedResources()
+	if err != nil {
+		return nil, err // one that is not known may hold anything
+	}
+	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: verbs}, lists)
+	found, err := discovery.GroupVersionResources(lists)
+	if err != nil {
+		return nil, err
+	}
+	var all []schema.GroupVersionResource
+	for r := range found {
+		if r.Group == "events.k8s.io" || r.Group == "metrics.k8s.io" {
+			continue
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b schema.GroupVersionResource) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return all, nil
+}

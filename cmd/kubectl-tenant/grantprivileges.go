@@ -1,0 +1,235 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// roles that are given where none is named.
+const (
+	defaultRole  = "edit"
+	readonlyRole = "view"
+)
+
+// grantFlags are those of grant-privileges and revoke-privileges.
+type grantFlags struct {
+	who             identityFlags
+	flags           *client.Flags
+	namespace, role string
+	readonly        bool
+	createNamespace bool
+	tenant          string
+	mode            string
+}
+
+func (f *grantFlags) add(cmd *cobra.Command) {
+	f.who.add(cmd, f.flags)
+	cmd.MarkFlagsOneRequired("user", "group", "serviceaccount")
+	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "the namespace (required)")
+	_ = cmd.MarkFlagRequired("for-namespace")
+	_ = cmd.RegisterFlagCompletionFunc("for-namespace", f.flags.CompleteNamespaces)
+	addDryRun(cmd, &f.mode)
+	f.flags.AddListFlags(cmd)
+}
+
+func (f *grantFlags) check() (tenant.ID, error) {
+	problems := []error{f.who.check(), client.CheckNamespace("--for-namespace", f.namespace), checkDryRun(f.mode)}
+	if f.role != "" && strings.ContainsAny(f.role, "/%") {
+		problems = append(problems, fmt.Errorf("--role %q is no role's name", f.role))
+	}
+	var id tenant.ID
+	if f.tenant != "" {
+		var err error
+		id, err = client.ParseTenant("--tenant", f.tenant)
+		problems = append(problems, err)
+		if !f.createNamespace {
+			problems = append(problems, errors.New("--tenant says whose a new namespace is: it needs --create-namespace"))
+		}
+	}
+	return id, errors.Join(problems...)
+}
+
+// grant returns what is asked for in a cluster.
+func (f *grantFlags) grant(c *client.Cluster) *tenancy.Grant {
+	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, DryRun: dryRunOption(f.mode)}
+	switch {
+	case f.who.user != "":
+		g.Subject = rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.who.user}
+	case f.who.group != "":
+		g.Subject = rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: f.who.group}
+	default:
+		g.Subject.Kind = rbacv1.ServiceAccountKind
+		g.Subject.Namespace, g.Subject.Name = f.namespace, f.who.serviceAccount
+		if namespace, name, found := strings.Cut(f.who.serviceAccount, "/"); found {
+			g.Subject.Namespace, g.Subject.Name = namespace, name
+		}
+	}
+	return g
+}
+
+// named returns the subject as messages name it.
+func named(s rbacv1.Subject) string {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return "service account " + s.Namespace + "/" + s.Name
+	}
+	return strings.ToLower(s.Kind) + " " + s.Name
+}
+
+func newGrantPrivilegesCommand() *cobra.Command {
+	f := &grantFlags{flags: client.NewFlags()}
+	cmd := &cobra.Command{
+		Use:   "grant-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
+		Short: "Let somebody into a namespace",
+		Long: `Binds a role (edit; view with --readonly; or the one of --role, the namespace's before
+the cluster's) to an identity in a namespace. Each identity and role has a binding of
+its own, with labels by which revoke-privileges finds it: doing it twice is doing it
+once. Nobody can give what he does not have himself: the server says what is lacking.
+
+A name is nobody's: the boundary lets into a tenant's namespace only the tenant's
+callers of that name, and the system tenant's. --serviceaccount without a namespace is
+the one in NS.
+
+Over several clusters each says how it went; after a failure, run the same again.`,
+		Example: `  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly
+  kubectl tenant grant-privileges --serviceaccount acme--ci/robot --for-namespace acme--web --role deployer
+  kubectl tenant grant-privileges --group dev --for-namespace acme--web --create-namespace --context prod,staging`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.role == "" {
+				f.role = defaultRole
+				if f.readonly {
+					f.role = readonlyRole
+				}
+			}
+			owner, err := f.check()
+			if err != nil {
+				return err
+			}
+			clusters, err := f.flags.Clusters()
+			if err != nil {
+				return err
+			}
+			return eachCluster(cmd, clusters, func(c *client.Cluster) error { return f.apply(cmd, c, owner) })
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only to read: the role view")
+	cmd.Flags().StringVar(&f.role, "role", "", "role to bind")
+	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
+	cmd.Flags().BoolVar(&f.createNamespace, "create-namespace", false, "make the namespace if it does not exist")
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: whose it is; without, your own tenant's")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", f.flags.CompleteTenants)
+	return cmd
+}
+
+func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.ID) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	g := f.grant(c)
+	if f.mode == dryRunClient {
+		text, err := yaml.Marshal(g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}))
+		if err == nil {
+			_, err = fmt.Fprintf(out, "# %s: would make, if the role is the cluster's (dry run)\n%s", c.Name, text)
+		}
+		return err
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	if f.createNamespace {
+		made, err := tenancy.CreateNamespace(ctx, k, g.Namespace, owner, g.DryRun)
+		if err != nil {
+			return err
+		}
+		if made {
+			_, _ = fmt.Fprintf(out, "%s: made namespace %s%s\n", c.Name, g.Namespace, f.note())
+			if f.mode != "" {
+				return nil // in which nothing can be tried
+			}
+		}
+	}
+	b, made, err := g.Apply(ctx, k)
+	if err != nil {
+		return err
+	}
+	verb := "has already"
+	if made {
+		verb = "now has"
+	}
+	_, err = fmt.Fprintf(out, "%s: %s %s %s %s in namespace %s (RoleBinding %s)%s\n",
+		c.Name, named(g.Subject), verb, b.RoleRef.Kind, b.RoleRef.Name, g.Namespace, b.Name, f.note())
+	return err
+}
+
+func (f *grantFlags) note() string {
+	if f.mode != "" {
+		return " (dry run)"
+	}
+	return ""
+}
+
+func newRevokePrivilegesCommand() *cobra.Command {
+	f := &grantFlags{flags: client.NewFlags()}
+	cmd := &cobra.Command{
+		Use:   "revoke-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
+		Short: "Take away what grant-privileges gave",
+		Long: `Removes the bindings that grant-privileges made for an identity in a namespace; with
+--readonly or --role only that one. What others bound stays, and is named. Doing it
+twice is doing it once.`,
+		Example: `  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.readonly {
+				f.role = readonlyRole
+			}
+			if _, err := f.check(); err != nil {
+				return err
+			}
+			clusters, err := f.flags.Clusters()
+			if err != nil {
+				return err
+			}
+			return eachCluster(cmd, clusters, func(c *client.Cluster) error { return f.revoke(cmd, c) })
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only the role view")
+	cmd.Flags().StringVar(&f.role, "role", "", "only this role")
+	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
+	return cmd
+}
+
+func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
+	g := f.grant(c)
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	if f.mode == dryRunClient {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would take away what %s has in namespace %s (dry run)\n", c.Name, named(g.Subject), g.Namespace)
+		return err
+	}
+	removed, left, err := g.Revoke(cmd.Context(), k)
+	for _, name := range removed {
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: removed RoleBinding %s of namespace %s%s\n", c.Name, name, g.Namespace, f.note())
+	}
+	if err != nil {
+		return err
+	}
+	if len(removed) == 0 {
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has nothing from grant-privileges in namespace %s\n", c.Name, named(g.Subject), g.Namespace)
+	}
+	for _, name := range left {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which somebody else made, still binds it\n", c.Name, g.Namespace, name)
+	}
+	return nil
+}
