@@ -231,6 +231,12 @@ func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (ten
 	return s.current.Load().boundary.Subjects.OfServiceAccounts(ctx, namespace)
 }
 
+// Subject returns the tenant of an authenticated user and the rule by which it is, see
+// [authz.Subjects.ByRule]. It is for whoever explains a decision.
+func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.SubjectRule, error) {
+	return s.current.Load().boundary.Subjects.ByRule(ctx, u)
+}
+
 // subject returns the tenant of a user that admission sees.
 func (s *Stack) subject(ctx context.Context, u user.Info) (tenant.ID, error) {
 	return s.current.Load().boundary.Subjects.Of(ctx, u)

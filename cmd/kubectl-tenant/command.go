@@ -21,7 +21,7 @@ looked at (a file is missing or malformed, or the command line is wrong).`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
 	}
 	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newWhoAmICommand(), newGenKubeconfigCommand(), newListPrivilegesCommand(), newWhoCanCommand(), newWhoCanBecomeCommand(),
-		newGrantPrivilegesCommand(), newRevokePrivilegesCommand(), newTenantsCommand(), newCreateTenantCommand(), newDeleteTenantCommand(), newAdoptCommand(),
+		newGrantPrivilegesCommand(), newRevokePrivilegesCommand(), newTenantsCommand(), newCreateTenantCommand(), newDeleteTenantCommand(), newAdoptCommand(), newExplainCommand(),
 		newVersionCommand())
 	return cmd
 }

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -177,8 +176,8 @@ func (p *Policy) heldBinding(b *Binding, subject string, id tenant.ID) HeldBindi
 }
 
 func (p *Policy) heldGrant(u *unstructured.Unstructured, i *Identity, now time.Time) (HeldGrant, bool) {
-	g := &v1alpha1.AccessGrant{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, g); err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
+	g, err := v1alpha1.AccessGrantOf(u)
+	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
 		return HeldGrant{}, false
 	}
 	h := HeldGrant{Namespace: g.Namespace, Name: g.Name, Owner: p.Owners[g.Namespace], Expires: g.Spec.Expires, To: g.Spec.To}
@@ -187,7 +186,7 @@ func (p *Policy) heldGrant(u *unstructured.Unstructured, i *Identity, now time.T
 		h.HeldBack = "it has expired"
 	case g.Spec.Grantor == nil || g.Spec.Grantor.Owner != p.Owner(g.Namespace).String():
 		h.HeldBack = "the namespace has another owner than when it was made"
-	case refused(g):
+	case !g.Accepted():
 		h.HeldBack = "its grantor may not do this himself any more"
 	}
 	return h, true
@@ -204,12 +203,6 @@ func isFrom(from *v1alpha1.AccessGrantFrom, i *Identity) bool {
 		}
 	}
 	return slices.ContainsFunc(from.Groups, func(g string) bool { return slices.Contains(i.Groups, g) })
-}
-
-func refused(g *v1alpha1.AccessGrant) bool {
-	return slices.ContainsFunc(g.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == v1alpha1.ConditionAccepted && c.Status == metav1.ConditionFalse
-	})
 }
 
 // RuleText returns a rule in one line.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/engine"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -40,6 +42,8 @@ type Policy struct {
 	// Bindings are those that were kept.
 	Bindings []*Binding
 	Grants   []*unstructured.Unstructured
+	// Scopes are those of custom resources.
+	Scopes map[schema.GroupResource]authz.Scope
 	// Unread are the kinds that the caller may not list.
 	Unread []string
 }
@@ -84,8 +88,8 @@ type Selection struct {
 	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all. What is
 	// not kept costs no memory.
 	Keep func(*Policy, *Binding) bool
-	// Grants are read too.
-	Grants bool
+	// Grants are read too, and Scopes of custom resources.
+	Grants, Scopes bool
 }
 
 // Read reads from the cluster. A kind that the caller may not list is left out and named in Unread. read is
@@ -97,7 +101,7 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}}, told: read}
+	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Scopes: map[schema.GroupResource]authz.Scope{}}, told: read}
 	namespaces, roles, bindings := k.CoreV1().Namespaces(), k.RbacV1().Roles(s.Namespace), k.RbacV1().RoleBindings(s.Namespace)
 	for _, list := range []struct {
 		kind string
@@ -116,12 +120,18 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 			return nil, err
 		}
 	}
-	if !s.Grants {
-		return r.p, nil
-	}
 	d, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
+	}
+	if s.Scopes {
+		crds := d.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+		if err := r.list(ctx, "CustomResourceDefinitions", func(o metav1.ListOptions) (runtime.Object, error) { return crds.List(ctx, o) }, r.scope); err != nil {
+			return nil, err
+		}
+	}
+	if !s.Grants {
+		return r.p, nil
 	}
 	grants := d.Resource(schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}).Namespace(s.Namespace)
 	err = r.list(ctx, "AccessGrants", func(o metav1.ListOptions) (runtime.Object, error) { return grants.List(ctx, o) }, func(obj runtime.Object) {
@@ -171,6 +181,20 @@ func (r *reader) namespace(obj runtime.Object) {
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		r.p.Owners[ns.Name] = ns.Labels[tenant.Label]
 	}
+}
+
+func (r *reader) scope(obj runtime.Object) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+	scope := authz.ScopeCluster
+	if text, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); text == "Namespaced" {
+		scope = authz.ScopeNamespaced
+	}
+	r.p.Scopes[schema.GroupResource{Group: group, Resource: plural}] = scope
 }
 
 func (r *reader) role(obj runtime.Object) { r.p.addRole(obj) }
@@ -224,15 +248,37 @@ func (p *Policy) Owner(namespace string) tenant.ID {
 	return id
 }
 
-// NamespaceObjects returns the namespaces, as far as whose they are.
-func (p *Policy) NamespaceObjects() []*corev1.Namespace {
-	all := make([]*corev1.Namespace, 0, len(p.Owners))
+// Objects returns the policy as the engine takes it.
+func (p *Policy) Objects() *engine.Objects {
+	o := &engine.Objects{Namespaces: make([]*corev1.Namespace, 0, len(p.Owners)), Scopes: p.Scopes}
 	for name, owner := range p.Owners {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if owner != "" {
 			ns.Labels = map[string]string{tenant.Label: owner}
 		}
-		all = append(all, ns)
+		o.Namespaces = append(o.Namespaces, ns)
 	}
-	return all
+	for key, role := range p.Roles {
+		meta := metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+		if key.Namespace == "" {
+			o.Policy = append(o.Policy, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: role.Rules})
+		} else {
+			o.Policy = append(o.Policy, &rbacv1.Role{ObjectMeta: meta, Rules: role.Rules})
+		}
+	}
+	for _, b := range p.Bindings {
+		meta := metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name}
+		if b.Scope != "" {
+			meta.Annotations = map[string]string{tenant.ScopeAnnotation: b.Scope}
+		}
+		if b.Namespace == "" {
+			o.Policy = append(o.Policy, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		} else {
+			o.Policy = append(o.Policy, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		}
+	}
+	for _, g := range p.Grants {
+		o.Grants = append(o.Grants, g)
+	}
+	return o
 }

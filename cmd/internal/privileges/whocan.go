@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -64,10 +63,8 @@ func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings) (*Boun
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil
 	})
-	o := &engine.Objects{Namespaces: p.NamespaceObjects()}
-	for _, g := range p.Grants {
-		o.Grants = append(o.Grants, g)
-	}
+	o := p.Objects()
+	o.Policy = nil // all is allowed behind it
 	stack, err := engine.New(ctx, config, o, all, nil)
 	b := &Boundary{stack: stack, p: p, homes: map[string]string{}}
 	for name, owner := range p.Owners {
@@ -94,7 +91,7 @@ func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.Attribute
 // an empty one about all.
 func ForQuestions(namespace string, all []Question) Selection {
 	verdicts := map[Key]bool{}
-	return Selection{Namespace: namespace, Grants: true, Keep: func(p *Policy, b *Binding) bool {
+	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *Policy, b *Binding) bool {
 		key := b.RoleKey()
 		may, known := verdicts[key]
 		if role := p.Roles[key]; !known && role != nil {
@@ -234,8 +231,8 @@ func (b *Boundary) granted(ctx context.Context, q *Question) ([]Answer, error) {
 		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
 			continue
 		}
-		g := &v1alpha1.AccessGrant{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, g); err != nil {
+		g, err := v1alpha1.AccessGrantOf(u)
+		if err != nil {
 			continue // counts for nothing
 		}
 		id, err := tenant.Parse(g.Spec.From.Tenant)

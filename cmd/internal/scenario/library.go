@@ -74,7 +74,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		RequestHeader:   header,
 		Namespaces:      namespaces,
 		TokenObjects:    bindings,
-		CustomScope:     scopes,
+		CustomScope:     func(r schema.GroupResource) authz.Scope { return scopes[r] },
 		Labelled:        func(schema.GroupResource, tenant.ID) bool { return true },
 		Authorizer:      authorizer.AuthorizerFunc(s.delegate),
 		MakerMetadata:   bindings.find,
@@ -83,16 +83,20 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		Now:             w.Now(),
 	}
 	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
-		if cluster.RBAC, err = rbacOf(w.Scenario); err != nil {
+		policy, err := policyOf(w.Scenario)
+		if err != nil {
 			return s, err
 		}
+		cluster.RBAC = &kubetenant.RBAC{Index: engine.Index(policy)}
 	}
 	if cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
 		return s, err
 	}
-	if cluster.Grants, err = grantsOf(w.Scenario); err != nil {
+	grants, err := heldWhere(w.Scenario, isGrant)
+	if err != nil {
 		return s, err
 	}
+	cluster.Grants = engine.Grants(grants)
 	if s.stack, err = kubetenant.Open(ctx, w.ConfigFile, cluster); err != nil {
 		return s, err
 	}
@@ -201,7 +205,7 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 	if err != nil || denied != "" {
 		return Decision{"deny", denied}, err
 	}
-	a := attributes(u, r)
+	a := Attributes(u, r)
 	decision, reason, err := s.stack.Authorizer.Authorize(ctx, a)
 	return Decision{decisionName(decision), reason}, err
 }
@@ -221,7 +225,8 @@ func (s *session) userInfo(ctx context.Context, c *v1alpha1.Credential) (*user.D
 	return nil, "", fmt.Errorf("the credential is not authenticated: %s", identity)
 }
 
-func attributes(u user.Info, r *v1alpha1.Request) authorizer.AttributesRecord {
+// Attributes returns a request as the authorizer sees it.
+func Attributes(u user.Info, r *v1alpha1.Request) authorizer.AttributesRecord {
 	a := authorizer.AttributesRecord{
 		User: u, Verb: r.Verb, Namespace: r.Namespace, APIGroup: r.APIGroup, APIVersion: "*",
 		Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
@@ -244,7 +249,7 @@ func decisionName(d authorizer.Decision) string {
 }
 
 // clusterOf returns the namespaces and the custom resources among a scenario's objects.
-func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, func(schema.GroupResource) authz.Scope, error) {
+func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, map[schema.GroupResource]authz.Scope, error) {
 	var namespaces []*corev1.Namespace
 	custom := map[schema.GroupResource]authz.Scope{}
 	held, err := Held(s)
@@ -274,9 +279,8 @@ func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, func(schema.G
 			custom[schema.GroupResource{Group: object.Spec.Group, Resource: object.Spec.Names.Plural}] = scope
 		}
 	}
-	scopes := func(r schema.GroupResource) authz.Scope { return custom[r] }
 	lister, err := engine.Namespaces(namespaces)
-	return lister, scopes, err
+	return lister, custom, err
 }
 
 // decode returns the typed object of a built-in kind, else an unstructured one.

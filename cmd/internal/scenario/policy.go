@@ -2,15 +2,16 @@ package scenario
 
 import (
 	"bytes"
+	"context"
 	_ "embed" // what every cluster holds
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cmd/internal/engine"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -36,29 +37,20 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// rbacOf indexes the roles and bindings of a scenario, and those that every cluster holds.
-func rbacOf(s *v1alpha1.Scenario) (*kubetenant.RBAC, error) {
+// policyOf returns the roles and bindings of a scenario, and those that every cluster holds.
+func policyOf(s *v1alpha1.Scenario) ([]runtime.Object, error) {
 	policy, err := Bootstrap()
 	if err != nil {
 		return nil, err
 	}
 	held, err := heldWhere(s, engine.IsPolicy)
-	if err != nil {
-		return nil, err
-	}
-	return &kubetenant.RBAC{Index: engine.Index(append(policy, held...))}, nil
+	return append(policy, held...), err
 }
 
-// grantsOf returns a client that knows the AccessGrants of a scenario.
-func grantsOf(s *v1alpha1.Scenario) (dynamic.Interface, error) {
-	held, err := heldWhere(s, func(obj runtime.Object) bool {
-		u, ok := obj.(*unstructured.Unstructured)
-		return ok && u.GroupVersionKind() == accessGrantKind
-	})
-	if err != nil {
-		return nil, err
-	}
-	return engine.Grants(held), nil
+// isGrant reports whether an object is an AccessGrant.
+func isGrant(obj runtime.Object) bool {
+	u, ok := obj.(*unstructured.Unstructured)
+	return ok && u.GroupVersionKind() == accessGrantKind
 }
 
 // heldWhere returns the objects of a scenario that is is true of.
@@ -81,3 +73,28 @@ func heldWhere(s *v1alpha1.Scenario, is func(runtime.Object) bool) ([]runtime.Ob
 }
 
 var accessGrantKind = schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: v1alpha1.KindAccessGrant}
+
+// Objects returns what decisions of a scenario hang on, and what stands behind its RBAC.
+func Objects(s *v1alpha1.Scenario) (*engine.Objects, authorizer.Authorizer, error) {
+	namespaces, scopes, err := clusterOf(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := &engine.Objects{Scopes: scopes}
+	if o.Namespaces, err = namespaces.List(labels.Everything()); err != nil {
+		return nil, nil, err
+	}
+	if o.Grants, err = heldWhere(s, isGrant); err != nil {
+		return nil, nil, err
+	}
+	switch s.Delegate {
+	case v1alpha1.DelegateAllow:
+		return o, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
+		}), nil
+	case v1alpha1.DelegateNoOpinion:
+		return o, nil, nil
+	}
+	o.Policy, err = policyOf(s)
+	return o, nil, err
+}
