@@ -1,0 +1,87 @@
+package login
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// callback listens on the loopback address for the browser that comes back with a code.
+type callback struct {
+	url    string
+	server *http.Server
+	answer chan result
+}
+
+type result struct {
+	code string
+	err  error
+}
+
+// listen opens the port. Requests with another state than ours, whoever sends them, are refused and change
+// nothing: the login goes on.
+func listen(ctx context.Context, port int, state string) (*callback, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen for the browser: %w", err)
+	}
+	c := &callback{url: "http://" + listener.Addr().String() + "/callback", answer: make(chan result, 1)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /callback", func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		if subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(state)) != 1 {
+			http.Error(w, "This is no answer to a login that was begun here.", http.StatusBadRequest)
+			return
+		}
+		got := result{code: query.Get("code")}
+		text := "You are logged in. Go back to the terminal."
+		if got.code == "" {
+			got.err, text = errors.New("the provider did not let you in: "+reason(query.Get("error"))), "You are not logged in. The terminal says why."
+		}
+		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)
+		select {
+		case c.answer <- got:
+		default: // only the first counts
+		}
+	})
+	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: httpTimeout}
+	go func() { _ = c.server.Serve(listener) }()
+	return c, nil
+}
+
+// reason returns an error code of RFC 6749, section 4.1.2.1; what is none is not repeated.
+func reason(code string) string {
+	switch code {
+	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type", "invalid_scope", "server_error",
+		"temporarily_unavailable", "interaction_required", "login_required", "consent_required":
+		return code
+	}
+	return "an error it does not name"
+}
+
+// code waits for the browser.
+func (c *callback) code(ctx context.Context) (string, error) {
+	select {
+	case got := <-c.answer:
+		return got.code, got.err
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return "", errors.New("nobody logged in in time: run it again")
+		}
+		return "", ctx.Err()
+	}
+}
+
+// close lets the last answer reach the browser.
+func (c *callback) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.server.Shutdown(ctx)
+}

@@ -1,0 +1,117 @@
+package login
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+)
+
+// Keystone is a user of an OpenStack cloud, named by a clouds.yaml or by the variables of an openrc file.
+type Keystone struct {
+	// Cloud of clouds.yaml, File where it is; both empty for the environment's.
+	Cloud, File string
+	// Environment looks a variable up.
+	Environment func(string) string
+	// Now is the clock.
+	Now func() time.Time
+
+	options gophercloud.AuthOptions
+	client  *http.Client
+}
+
+// ErrNoCloud says that nothing names a Keystone.
+var ErrNoCloud = errors.New("no Keystone is named: set OS_CLOUD and have a clouds.yaml, or source an openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
+
+// Read reads who logs in where. The error may wrap [ErrNoCloud]; it holds no secret.
+func (k *Keystone) Read() error {
+	if k.Cloud == "" {
+		k.Cloud = k.Environment("OS_CLOUD")
+	}
+	k.client = &http.Client{Timeout: httpTimeout}
+	if k.Cloud != "" {
+		var more []clouds.ParseOption
+		more = append(more, clouds.WithCloudName(k.Cloud))
+		if k.File != "" {
+			more = append(more, clouds.WithLocations(k.File))
+		}
+		options, _, config, err := clouds.Parse(more...)
+		if err != nil {
+			return fmt.Errorf("cloud %q: %v", k.Cloud, err)
+		}
+		k.options = options
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = config
+		k.client.Transport = transport
+		return nil
+	}
+	if k.Environment("OS_AUTH_URL") == "" {
+		return ErrNoCloud
+	}
+	options, err := openstack.AuthOptionsFromEnv()
+	if err != nil {
+		return fmt.Errorf("the OS_ variables: %v", err)
+	}
+	// What the library leaves out of an openrc file of version 3.
+	if options.DomainName == "" && options.DomainID == "" && options.ApplicationCredentialID == "" {
+		options.DomainName, options.DomainID = k.Environment("OS_USER_DOMAIN_NAME"), k.Environment("OS_USER_DOMAIN_ID")
+	}
+	if options.Scope == nil && options.TenantName != "" && options.TenantID == "" {
+		options.Scope = &gophercloud.AuthScope{ProjectName: options.TenantName, DomainName: k.Environment("OS_PROJECT_DOMAIN_NAME"), DomainID: k.Environment("OS_PROJECT_DOMAIN_ID")}
+	}
+	k.options = options
+	return nil
+}
+
+// Key returns what tells tokens of this user from those of others. A changed secret is another user: the old
+// token is not given to whoever has the wrong one.
+func (k *Keystone) Key() []string {
+	o := &k.options
+	key := []string{"keystone", o.IdentityEndpoint, o.UserID, o.Username, o.DomainID, o.DomainName, o.TenantID, o.TenantName,
+		o.ApplicationCredentialID, o.ApplicationCredentialName, o.Password, o.ApplicationCredentialSecret}
+	if o.Scope != nil {
+		key = append(key, o.Scope.ProjectID, o.Scope.ProjectName, o.Scope.DomainID, o.Scope.DomainName)
+	}
+	return key
+}
+
+// Token returns the token that is kept if it can still be sent, else a new one.
+func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
+	if kept.usable(k.Now()) {
+		return kept, nil
+	}
+	provider, err := openstack.NewClient(k.options.IdentityEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("the address of Keystone: %v", err)
+	}
+	provider.HTTPClient = *k.client
+	service, err := openstack.NewIdentityV3(provider, gophercloud.EndpointOpts{})
+	if err != nil {
+		return nil, fmt.Errorf("ask Keystone at %s: %v", k.options.IdentityEndpoint, keystoneError(err))
+	}
+	answer := tokens.Create(ctx, service, &k.options)
+	got, err := answer.ExtractToken()
+	if err != nil {
+		return nil, fmt.Errorf("log in at Keystone %s: %v", k.options.IdentityEndpoint, keystoneError(err))
+	}
+	return &Token{Token: got.ID, Expires: got.ExpiresAt.UTC()}, nil
+}
+
+// keystoneError says what went wrong without what was sent or answered.
+func keystoneError(err error) string {
+	var status gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &status) {
+		if status.Actual == http.StatusUnauthorized {
+			return "it does not accept the credential"
+		}
+		return fmt.Sprintf("it answers %d", status.Actual)
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

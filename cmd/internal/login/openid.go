@@ -1,0 +1,210 @@
+package login
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// The errors of [OpenID.Token].
+var (
+	// ErrInteraction says that somebody would have to log in, and nobody can be asked.
+	ErrInteraction = errors.New("nobody is logged in, and kubectl may not ask here: run kubectl tenant login once by hand")
+	// ErrNoDevice says that the provider has no device flow.
+	ErrNoDevice = errors.New("the provider has no device flow: leave --device out")
+	// ErrNoToken says that the provider gave no ID token.
+	ErrNoToken = errors.New("the provider gave no ID token: is openid among the scopes the client may ask for?")
+)
+
+// httpTimeout bounds each request to a provider.
+const httpTimeout = 30 * time.Second
+
+// OpenID is a client of one OpenID provider.
+type OpenID struct {
+	// Issuer is the provider's URL, ClientID what it knows us as.
+	Issuer, ClientID string
+	// Secret of a confidential client; empty for a public one, which PKCE is for.
+	Secret string
+	// CAFile is the provider's authority; empty for the system's.
+	CAFile string
+	// Scopes are asked for beside openid.
+	Scopes []string
+	// Device uses the device flow (RFC 8628) in place of a browser on this machine.
+	Device bool
+	// Interactive: somebody can be asked.
+	Interactive bool
+	// Port of the loopback listener; 0 for any.
+	Port int
+	// Open shows somebody a page. An error is no end: its address is said too.
+	Open func(ctx context.Context, address string) error
+	// Say tells somebody what to do.
+	Say func(format string, args ...any)
+	// Within bounds a login.
+	Within time.Duration
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Key returns what tells tokens of this client from those of others.
+func (o *OpenID) Key() []string {
+	return append([]string{"openid", o.Issuer, o.ClientID}, slices.Sorted(slices.Values(o.Scopes))...)
+}
+
+// Token returns the token that is kept if it can still be sent, else one that the refresh token brings, else
+// one of a login. The error may wrap [ErrInteraction], [ErrNoDevice] or [ErrNoToken]; it holds no token.
+func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
+	if kept.usable(o.Now()) {
+		return kept, nil
+	}
+	client, err := o.httpClient()
+	if err != nil {
+		return nil, err
+	}
+	ctx = oidc.ClientContext(ctx, client)
+	provider, err := oidc.NewProvider(ctx, o.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("ask the provider %s: %v", o.Issuer, err)
+	}
+	config := &oauth2.Config{ClientID: o.ClientID, ClientSecret: o.Secret, Endpoint: provider.Endpoint(),
+		Scopes: append([]string{oidc.ScopeOpenID}, slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...)}
+	verifier := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Now})
+	if kept != nil && kept.Refresh != "" {
+		got, err := o.refresh(ctx, config, verifier, kept.Refresh)
+		if got != nil || err != nil {
+			return got, err
+		}
+	}
+	if !o.Interactive {
+		return nil, ErrInteraction
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Within)
+	defer cancel()
+	if o.Device {
+		return o.device(ctx, config, verifier)
+	}
+	return o.browse(ctx, config, verifier)
+}
+
+func (o *OpenID) httpClient() (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "" {
+		data, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("%s holds no certificate", o.CAFile)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	return &http.Client{Transport: transport, Timeout: httpTimeout}, nil
+}
+
+// refresh returns a new token; nil if the provider does not take the refresh token any more.
+func (o *OpenID) refresh(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier, token string) (*Token, error) {
+	answer, err := config.TokenSource(ctx, &oauth2.Token{RefreshToken: token}).Token()
+	var refused *oauth2.RetrieveError
+	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError {
+		return nil, nil // log in again
+	}
+	if err != nil {
+		return nil, fmt.Errorf("refresh the token: %s", safe(err))
+	}
+	got, err := o.verified(ctx, verifier, answer, "")
+	if errors.Is(err, ErrNoToken) {
+		return nil, nil // OpenID Connect Core 1.0, section 12.2: there need not be one
+	}
+	return got, err
+}
+
+// verified returns the ID token of an answer once it is verified, with a nonce if one was sent.
+func (o *OpenID) verified(ctx context.Context, verifier *oidc.IDTokenVerifier, answer *oauth2.Token, nonce string) (*Token, error) {
+	raw, _ := answer.Extra("id_token").(string)
+	if raw == "" {
+		return nil, ErrNoToken
+	}
+	token, err := verifier.Verify(ctx, raw)
+	if err != nil {
+		return nil, fmt.Errorf("the provider's ID token: %v", err)
+	}
+	if nonce != "" && subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(nonce)) != 1 {
+		return nil, errors.New("the provider's ID token is for another login")
+	}
+	return &Token{Token: raw, Expires: token.Expiry.UTC(), Refresh: answer.RefreshToken}, nil
+}
+
+// browse is the authorization code flow with PKCE (RFC 6749, RFC 7636) on a loopback listener (RFC 8252,
+// section 7.3).
+func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier) (*Token, error) {
+	state, nonce, proof := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
+	callback, err := listen(ctx, o.Port, state)
+	if err != nil {
+		return nil, err
+	}
+	defer callback.close()
+	config.RedirectURL = callback.url
+	address := config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(proof))
+	o.Say("log in at %s", address)
+	if err := o.Open(ctx, address); err != nil {
+		o.Say("no browser could be started (%v): open the address yourself, on this machine", err)
+	}
+	code, err := callback.code(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := config.Exchange(ctx, code, oauth2.VerifierOption(proof))
+	if err != nil {
+		return nil, fmt.Errorf("redeem the code: %s", safe(err))
+	}
+	return o.verified(ctx, verifier, answer, nonce)
+}
+
+// device is the device flow (RFC 8628).
+func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier) (*Token, error) {
+	if config.Endpoint.DeviceAuthURL == "" {
+		return nil, ErrNoDevice
+	}
+	asked, err := config.DeviceAuth(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin the device flow: %s", safe(err))
+	}
+	o.Say("open %s on any device and enter the code %s", asked.VerificationURI, asked.UserCode)
+	answer, err := config.DeviceAccessToken(ctx, asked)
+	if err != nil {
+		return nil, fmt.Errorf("wait for the login: %s", safe(err))
+	}
+	return o.verified(ctx, verifier, answer, "")
+}
+
+// safe returns what an error of the provider says, without what it sent: that may hold a token.
+func safe(err error) string {
+	var refused *oauth2.RetrieveError
+	if !errors.As(err, &refused) {
+		return strings.Join(strings.Fields(err.Error()), " ")
+	}
+	status := 0
+	if refused.Response != nil {
+		status = refused.Response.StatusCode
+	}
+	code := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, refused.ErrorCode)
+	return fmt.Sprintf("the provider answers %d %s", status, code)
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/login"
+)
+
+// loginWithin bounds a login.
+const loginWithin = 5 * time.Minute
+
+func newLoginCommand() *cobra.Command {
+	o := &login.OpenID{Now: time.Now}
+	cache, secret, noBrowser := "", "", false
+	cmd := &cobra.Command{
+		Use:   "login --issuer-url URL --client-id ID",
+		Short: "Log in at an OpenID provider, as a credential plugin of kubectl",
+		Long: `Prints an ExecCredential with an ID token: one that is kept, one that a refresh token
+brings, or one of a login in the browser (authorization code with PKCE, on a loopback
+listener) or with --device on any other device. kubectl runs it by itself from a
+kubeconfig made with gen-kubeconfig --oidc.
+
+Tokens are kept in files that only you may read, each issuer's and client's by itself,
+with a lock: many kubectls at once log in once. A client secret is read from a file, or
+from $KUBECTL_TENANT_CLIENT_SECRET.`,
+		Example: `  kubectl tenant login --issuer-url https://login.example.com --client-id kubectl
+  kubectl tenant login --issuer-url https://login.example.com --client-id kubectl --device --scope offline_access`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if u, err := url.Parse(o.Issuer); err != nil || u.Scheme != "https" || u.Host == "" {
+				return fmt.Errorf("--issuer-url %q: it must begin with https://", o.Issuer)
+			}
+			o.Secret = os.Getenv("KUBECTL_TENANT_CLIENT_SECRET")
+			if secret != "" {
+				data, err := os.ReadFile(secret) // #nosec G304 -- the caller's own
+				if err != nil {
+					return err
+				}
+				o.Secret = strings.TrimSpace(string(data))
+			}
+			var err error
+			if o.Interactive, err = login.Interactive(os.Getenv(login.ExecInfo)); err != nil {
+				return err
+			}
+			o.Say = func(format string, args ...any) { _, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			o.Open = browse
+			if noBrowser {
+				o.Open = func(context.Context, string) error { return errors.New("--no-browser") }
+			}
+			return printToken(cmd, cache, o.Key(), o.Token)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Issuer, "issuer-url", "", "the provider (required)")
+	f.StringVar(&o.ClientID, "client-id", "", "the client that the provider knows (required)")
+	f.StringVar(&secret, "client-secret-file", "", "file with the secret of a confidential client")
+	f.StringVar(&o.CAFile, "issuer-ca", "", "file with the provider's authority; the system's by default")
+	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to ask for beside openid; offline_access for a refresh token")
+	f.BoolVar(&o.Device, "device", false, "log in on another device (RFC 8628)")
+	f.BoolVar(&noBrowser, "no-browser", false, "only print the address to open")
+	f.IntVar(&o.Port, "port", 0, "port of the loopback listener, for providers that take one redirect address only; any by default")
+	f.DurationVar(&o.Within, "within", loginWithin, "how long to wait for somebody to log in")
+	addCache(cmd, &cache)
+	_ = cmd.MarkFlagRequired("issuer-url")
+	_ = cmd.MarkFlagRequired("client-id")
+	return cmd
+}
+
+func newKeystoneLoginCommand() *cobra.Command {
+	k := &login.Keystone{Now: time.Now, Environment: os.Getenv}
+	cache := ""
+	cmd := &cobra.Command{
+		Use:   "keystone-login [--cloud NAME]",
+		Short: "Log in at OpenStack Keystone, as a credential plugin of kubectl",
+		Long: `Prints an ExecCredential with a Keystone token, got with a password or an application
+credential: of a cloud of clouds.yaml (--cloud or $OS_CLOUD), or of the variables of an
+openrc file (OS_AUTH_URL, OS_USERNAME, OS_PASSWORD, OS_APPLICATION_CREDENTIAL_ID, ...).
+The token must be scoped to a project: the server refuses others.`,
+		Example: `  kubectl tenant keystone-login --cloud kube`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := login.Interactive(os.Getenv(login.ExecInfo)); err != nil {
+				return err
+			}
+			if err := k.Read(); err != nil {
+				return err
+			}
+			return printToken(cmd, cache, k.Key(), k.Token)
+		},
+	}
+	cmd.Flags().StringVar(&k.Cloud, "cloud", "", "cloud of clouds.yaml; $OS_CLOUD by default")
+	cmd.Flags().StringVar(&k.File, "clouds-file", "", "where clouds.yaml is; the usual places by default")
+	_ = cmd.MarkFlagFilename("clouds-file", "yaml", "yml")
+	addCache(cmd, &cache)
+	return cmd
+}
+
+func addCache(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "cache-dir", "", "directory of the tokens; kubectl-tenant in your cache directory by default")
+	_ = cmd.MarkFlagDirname("cache-dir")
+}
+
+// printToken prints a token that is kept, or got anew.
+func printToken(cmd *cobra.Command, dir string, key []string, get func(context.Context, *login.Token) (*login.Token, error)) error {
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("%w: name a directory with --cache-dir", err)
+		}
+		dir = filepath.Join(base, "kubectl-tenant")
+	}
+	token, err := (&login.Cache{Dir: dir}).With(key, func(kept *login.Token) (*login.Token, error) { return get(cmd.Context(), kept) })
+	if err != nil {
+		return err
+	}
+	return login.Print(cmd.OutOrStdout(), token)
+}
+
+// browse opens a page in the caller's browser: $BROWSER, or what the system has for it.
+func browse(ctx context.Context, address string) error {
+	name, args := os.Getenv("BROWSER"), []string{address}
+	switch {
+	case name != "":
+	case runtime.GOOS == "darwin":
+		name = "open"
+	case runtime.GOOS == "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+	default:
+		name = "xdg-open"
+	}
+	c := exec.CommandContext(context.WithoutCancel(ctx), name, args...) // #nosec G204 -- the caller's own browser
+	if err := c.Start(); err != nil {
+		return err
+	}
+	go func() { _ = c.Wait() }()
+	return nil
+}
