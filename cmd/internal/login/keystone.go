@@ -55,19 +55,38 @@ func (k *Keystone) Read() error {
 	if k.Environment("OS_AUTH_URL") == "" {
 		return ErrNoCloud
 	}
-	options, err := openstack.AuthOptionsFromEnv()
-	if err != nil {
-		return fmt.Errorf("the OS_ variables: %v", err)
-	}
-	// What the library leaves out of an openrc file of version 3.
-	if options.DomainName == "" && options.DomainID == "" && options.ApplicationCredentialID == "" {
-		options.DomainName, options.DomainID = k.Environment("OS_USER_DOMAIN_NAME"), k.Environment("OS_USER_DOMAIN_ID")
-	}
-	if options.Scope == nil && options.TenantName != "" && options.TenantID == "" {
-		options.Scope = &gophercloud.AuthScope{ProjectName: options.TenantName, DomainName: k.Environment("OS_PROJECT_DOMAIN_NAME"), DomainID: k.Environment("OS_PROJECT_DOMAIN_ID")}
-	}
-	k.options = options
+	k.options = k.fromEnvironment()
 	return nil
+}
+
+// fromEnvironment reads the variables of an openrc file, version 3: the library's own reader wants a project's
+// ID where such a file has its name and domain.
+func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
+	first := func(names ...string) string {
+		for _, name := range names {
+			if value := k.Environment(name); value != "" {
+				return value
+			}
+		}
+		return ""
+	}
+	o := gophercloud.AuthOptions{
+		IdentityEndpoint: first("OS_AUTH_URL"), Username: first("OS_USERNAME"), UserID: first("OS_USER_ID"), Password: first("OS_PASSWORD"),
+		DomainName: first("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"), DomainID: first("OS_USER_DOMAIN_ID", "OS_DOMAIN_ID"),
+		ApplicationCredentialID: first("OS_APPLICATION_CREDENTIAL_ID"), ApplicationCredentialName: first("OS_APPLICATION_CREDENTIAL_NAME"),
+		ApplicationCredentialSecret: first("OS_APPLICATION_CREDENTIAL_SECRET"),
+	}
+	if o.ApplicationCredentialID != "" { // which says all
+		o.Username, o.UserID, o.Password, o.DomainName, o.DomainID = "", "", "", "", ""
+		return o
+	}
+	if id, name := first("OS_PROJECT_ID"), first("OS_PROJECT_NAME"); o.ApplicationCredentialSecret == "" && (id != "" || name != "") {
+		o.Scope = &gophercloud.AuthScope{ProjectID: id}
+		if id == "" {
+			o.Scope = &gophercloud.AuthScope{ProjectName: name, DomainName: first("OS_PROJECT_DOMAIN_NAME"), DomainID: first("OS_PROJECT_DOMAIN_ID")}
+		}
+	}
+	return o
 }
 
 // Key returns what tells tokens of this user from those of others. A changed secret is another user: the old
