@@ -2,6 +2,7 @@ package x509
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,18 @@ import (
 
 // marker is the organization, or common name, that says that a tenant follows after a colon.
 const marker = "tenant"
+
+// TenantOf returns the tenant and the groups that a certificate's subject names. The error says what is wrong
+// with the subject. It verifies nothing: it is for tools that look at a subject before it is signed.
+func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
+	if name.CommonName == "" {
+		return tenant.ID{}, nil, errNoCommonName
+	}
+	s := subject{o.SystemOrganizations, o.DenyOldFormat}
+	return s.tenantAndGroups(name.CommonName, name.Organization, name.OrganizationalUnit)
+}
+
+var errNoCommonName = errors.New("certificate without a common name")
 
 // subject says what the subject of a verified certificate means. It implements upstream's
 // UserConversion.
@@ -36,7 +49,7 @@ type verified struct {
 func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	name := chain[0].Subject
 	if name.CommonName == "" {
-		return nil, false, errors.New("certificate without a common name")
+		return nil, false, errNoCommonName
 	}
 	resp, ok, err := x509request.CommonNameUserConversion.User(chain)
 	if err != nil || !ok {

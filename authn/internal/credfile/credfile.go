@@ -59,6 +59,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d, field %d: %v", e.Line, e.Field, e.Err)
 }
 
+// Position returns the line, and the field, -1 for the whole record: for tools that show the place.
+func (e *Error) Position() (line, field int) { return e.Line, e.Field }
+
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 

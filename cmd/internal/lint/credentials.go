@@ -1,0 +1,160 @@
+package lint
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/authn/basicauth"
+	"github.com/kubetenant/kubetenant/authn/tokenfile"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// credentials returns the problems of a token or password file. The server's readers stop at the first: each
+// record that they name is left out, and the rest is read again.
+func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.ID) ([]Problem, error) {
+	dir, err := os.MkdirTemp("", "lint-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "file.csv") // 0600 in a directory of 0700: secrets are in it
+	names, err := defaultNames()
+	if err != nil {
+		return nil, err
+	}
+	check := func(name string, groups []string, id tenant.ID) error { return reserved(names, name, groups, id) }
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	found := oldFormat(data, byDefault)
+	for range most {
+		if err := os.WriteFile(path, bytes.Join(lines, nil), 0o600); err != nil {
+			return nil, err
+		}
+		if kind == Tokens {
+			_, err = tokenfile.Open(ctx, path, tokenfile.Options{DefaultTenant: byDefault, Check: check})
+		} else {
+			_, err = basicauth.Open(path, basicauth.Options{DefaultTenant: byDefault, Check: check})
+		}
+		var at interface {
+			error
+			Position() (line, field int)
+		}
+		if err == nil {
+			return found, nil
+		}
+		if !errors.As(err, &at) {
+			return append(found, Problem{Text: strings.TrimPrefix(err.Error(), path+": ")}), nil
+		}
+		line, field := at.Position()
+		reason := errors.Unwrap(at)
+		if reason == nil {
+			reason = at
+		}
+		first, last, column := record(lines, line, field)
+		found = append(found, Problem{Line: line, Column: column, Text: reason.Error(), Fix: credentialFix(reason.Error())})
+		for i := first; i <= last && i < len(lines); i++ {
+			lines[i] = []byte("\n")
+		}
+	}
+	return found, nil
+}
+
+// record returns the lines, from 0, that the record at a line is made of, and the column of one of its fields.
+func record(lines [][]byte, line, field int) (first, last, column int) {
+	first, last, column = line-1, line-1, 1
+	r := csv.NewReader(bytes.NewReader(bytes.Join(lines[min(first, len(lines)):], nil)))
+	r.FieldsPerRecord = -1
+	fields, err := r.Read()
+	var malformed *csv.ParseError
+	if errors.As(err, &malformed) {
+		return first, first + max(malformed.Line-1, 0), malformed.Column
+	}
+	if err != nil {
+		return first, last, column
+	}
+	if field >= 0 && field < len(fields) {
+		_, column = r.FieldPos(field)
+	}
+	for _, f := range fields {
+		last += strings.Count(f, "\n")
+	}
+	return first, last, column
+}
+
+// oldFormat warns of records that name no tenant: by default they are the system tenant's.
+func oldFormat(data []byte, byDefault tenant.ID) []Problem {
+	if !byDefault.IsSystem() {
+		return nil
+	}
+	var found []Problem
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	for {
+		fields, err := r.Read()
+		if err != nil {
+			return found
+		}
+		line, _ := r.FieldPos(0)
+		if n := len(fields); n >= 3 && fields[0] != "" && (n < 5 || fields[n-2] != "") {
+			_, column := r.FieldPos(n - 1)
+			found = append(found, Problem{Line: line, Column: column, Warning: true, Text: "the record names no tenant: it is the system tenant's",
+				Fix: "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration"})
+		}
+	}
+}
+
+// defaultNames are the names that the default configuration reserves.
+func defaultNames() (*tenant.SystemNames, error) {
+	settings, err := (&v1alpha1.Settings{}).Complete()
+	if err != nil {
+		return nil, err
+	}
+	s := settings.Authorization.SystemSubjects
+	return &tenant.SystemNames{Users: s.Users, UserPrefixes: s.UserPrefixes, Groups: s.Groups}, nil
+}
+
+// reserved refuses what no tenant's caller may be called.
+func reserved(names *tenant.SystemNames, name string, groups []string, id tenant.ID) error {
+	if id.IsSystem() {
+		return nil
+	}
+	if names.ReservedUser(name) {
+		return fmt.Errorf("the user name %q is the system tenant's", name)
+	}
+	for _, group := range groups {
+		if names.ReservedGroup(group) {
+			return fmt.Errorf("the group %q is the system tenant's", group)
+		}
+	}
+	return nil
+}
+
+// credentialFix says what to write, by what is wrong.
+func credentialFix(text string) string {
+	for _, f := range [][2]string{
+		{"want at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
+		{"two empty fields", "write the tenant behind the last comma"},
+		{"before a tenant", "leave the empty field out, or end the record with ,,TENANT"},
+		{"no default tenant", "end the record with ,,TENANT"},
+		{"earlier line", "remove one of the two records"},
+		{"is the system tenant's", "give another name, or ,,system"},
+		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
+		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
+		{"with a colon", "no Basic header can carry it: use another name"},
+		{"bcrypt cost", "hash it with a cost of at most 16"},
+		{"bcrypt hash", "write the whole hash, of 60 characters (htpasswd -nB)"},
+		{"quote", "put the field in quotes and write quotes in it twice"},
+		{"empty", "write the user name and the uid"},
+	} {
+		if strings.Contains(text, f[0]) {
+			return f[1]
+		}
+	}
+	return ""
+}

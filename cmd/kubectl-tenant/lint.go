@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/lint"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
+)
+
+func newLintCommand() *cobra.Command {
+	kind, format := "", ""
+	cmd := &cobra.Command{
+		Use:   "lint FILE...",
+		Short: "Find all that is wrong with a file, with line, column and a fix",
+		Long: `Reads token files, password files, policy files (ABAC), certificate requests and
+configurations with the server's own readers, and prints everything that is wrong, where
+and what to write instead; of a configuration also what is wrong with the files that it
+names. Warnings are about what the server takes, but perhaps not as it was meant. No
+token and no password is printed.
+
+What a file is, is told from its content; of comma-separated values from the name: one
+with "pass" in it is a password file. --kind says it otherwise.
+
+Exit status: 0 nothing is wrong, 1 something is, 2 a file cannot be read.`,
+		Example: `  kubectl tenant lint tenancy.yaml
+  kubectl tenant lint --kind password users.csv`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, output.JSON, output.YAML); err != nil {
+				return err
+			}
+			all := []lint.Problem{}
+			var unread error
+			for _, path := range args {
+				found, err := lint.File(quiet(cmd.Context()), path, lint.Kind(kind))
+				all, unread = append(all, found...), errors.Join(unread, err)
+			}
+			if err := printProblems(cmd, all, format); err != nil {
+				return err
+			}
+			for _, p := range all {
+				if !p.Warning && unread == nil {
+					return errFailed
+				}
+			}
+			return unread
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "what the files are: "+strings.Join(lint.Kinds(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("kind", outputs(lint.Kinds()...))
+	addFormat(cmd, &format, output.JSON, output.YAML)
+	return cmd
+}
+
+func printProblems(cmd *cobra.Command, all []lint.Problem, format string) error {
+	out := cmd.OutOrStdout()
+	if done, err := output.Value(out, format, map[string]any{"problems": all}); done {
+		return err
+	}
+	for _, p := range all {
+		if _, err := fmt.Fprintln(out, p.String()); err != nil {
+			return err
+		}
+		if p.Fix != "" {
+			if _, err := fmt.Fprintln(out, "  fix: "+p.Fix); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
