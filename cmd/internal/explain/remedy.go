@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -127,7 +127,7 @@ func (q *Question) tryBinding(ctx context.Context) (*Remedy, error) {
 	if err != nil || !allowed {
 		return nil, err
 	}
-	text, err := documents(role, binding)
+	text, err := output.Documents(role, binding)
 	return &Remedy{"a role with just this rule, and its binding; " + who, text}, err
 }
 
@@ -149,7 +149,7 @@ func (q *Question) tryGrant(ctx context.Context, caller, owner tenant.ID) (*Reme
 	} else {
 		g.Spec.From.Users = []string{q.User.GetName()}
 	}
-	text, err := documents(g)
+	text, err := output.Documents(g)
 	if err != nil {
 		return nil, err
 	}
@@ -209,23 +209,4 @@ func (q *Question) tryLine(ctx context.Context, caller, space tenant.ID) (*Remed
 		return nil, err
 	}
 	return &Remedy{"a line of the policy file (authorization.abac.path), which the cluster's admin writes; it knows no names of objects and no single verbs", string(line) + "\n"}, nil
-}
-
-// documents returns objects as YAML, without what only servers fill in.
-func documents(all ...any) (string, error) {
-	var parts []string
-	for _, obj := range all {
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-		if err != nil {
-			return "", err
-		}
-		unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
-		unstructured.RemoveNestedField(object, "status")
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, string(text))
-	}
-	return strings.Join(parts, "---\n"), nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 )
@@ -101,4 +103,23 @@ func Value(w io.Writer, format string, v any) (bool, error) {
 		return true, err
 	}
 	return false, nil
+}
+
+// Documents returns objects as YAML, without what only servers fill in.
+func Documents(all ...any) (string, error) {
+	var parts []string
+	for _, obj := range all {
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			return "", err
+		}
+		unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
+		unstructured.RemoveNestedField(object, "status")
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, string(text))
+	}
+	return strings.Join(parts, "---\n"), nil
 }

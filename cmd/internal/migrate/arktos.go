@@ -1,0 +1,207 @@
+package migrate
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// arktosCredentials reads a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
+// pkg/authentication/token/tokenfile): records end in an empty field and a tenant, or are the system tenant's.
+// There the last of two records with one token counted, and a fourth field behind an empty uid was a tenant.
+func arktosCredentials(data []byte, file, kind string) (*Result, error) {
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	result := &Result{Files: map[string]string{}}
+	type record struct {
+		line   int
+		fields []string
+	}
+	var records []record
+	for {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var malformed *csv.ParseError
+		if errors.As(err, &malformed) {
+			return nil, fmt.Errorf("line %d: %w", malformed.Line, malformed.Err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		line, _ := r.FieldPos(0)
+		where := fmt.Sprintf("line %d", line)
+		converted, why := arktosRecord(fields)
+		if why != "" {
+			result.left(where, "%s", why)
+			continue
+		}
+		id := converted[len(converted)-1]
+		if groups := withoutReserved(&converted, id); len(groups) > 0 {
+			result.left(where, "the groups %s, which are the system tenant's", strings.Join(groups, ", "))
+		}
+		key := func(fields []string) string {
+			if kind == "tokenFile" {
+				return fields[0]
+			}
+			return fields[1] + "\x00" + fields[len(fields)-1]
+		}
+		records = slices.DeleteFunc(records, func(earlier record) bool {
+			same := key(earlier.fields) == key(converted)
+			if same {
+				result.left(fmt.Sprintf("line %d", earlier.line), "line %d says the same with something else, and counted", line)
+			}
+			return same
+		})
+		records = append(records, record{line, converted})
+	}
+	var out bytes.Buffer
+	w := csv.NewWriter(&out)
+	for _, rec := range records {
+		if err := w.Write(rec.fields); err != nil {
+			return nil, err
+		}
+	}
+	w.Flush()
+	result.Files[file] = out.String()
+	result.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: %s, %s: { path: %s, defaultTenant: \"\" } }\n",
+		strings.TrimSuffix(file, ".csv"), kind, file)
+	return result, w.Error()
+}
+
+// arktosRecord returns the record in this project's form, always with a tenant, or why it has none.
+func arktosRecord(fields []string) ([]string, string) {
+	n := len(fields)
+	switch {
+	case n < 3:
+		return nil, fmt.Sprintf("%d fields", n)
+	case fields[0] == "":
+		return nil, "no secret: Arktos skipped it"
+	case fields[1] == "":
+		return nil, "no user"
+	case fields[2] == "" && n == 4:
+		return nil, "no uid: Arktos read the field behind it as the tenant, and perhaps a group was meant"
+	case fields[2] == "":
+		return nil, "no uid"
+	}
+	id := tenant.System().String()
+	if n > 4 && fields[n-2] == "" {
+		id = fields[n-1]
+	}
+	if _, err := tenant.Parse(id); err != nil {
+		return nil, fmt.Sprintf("the tenant: %v", err)
+	}
+	out := slices.Clone(fields[:3])
+	groups := ""
+	if n > 3 {
+		groups = fields[3]
+	}
+	if groups != "" {
+		out = append(out, groups)
+	}
+	return append(out, "", id), ""
+}
+
+// withoutReserved takes the groups away that no tenant's caller may be in.
+func withoutReserved(fields *[]string, id string) (removed []string) {
+	f := *fields
+	if id == tenant.System().String() || len(f) < 6 {
+		return nil
+	}
+	var kept []string
+	for group := range strings.SplitSeq(f[3], ",") {
+		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) || group == "kubeadm:cluster-admins" {
+			removed = append(removed, group)
+		} else {
+			kept = append(kept, group)
+		}
+	}
+	f[3] = strings.Join(kept, ",")
+	if f[3] == "" {
+		f = slices.Delete(f, 3, 4)
+	}
+	*fields = f
+	return removed
+}
+
+// arktosPolicy reads a policy file as Arktos's design has it: upstream's ABAC, with the tenant as a field of
+// its own or before the colon of the user's name.
+func arktosPolicy(data []byte) (*Result, error) {
+	result := &Result{Files: map[string]string{}}
+	var out strings.Builder
+	number := 0
+	for text := range bytes.Lines(data) {
+		number++
+		text = bytes.TrimSpace(text)
+		if len(text) == 0 || text[0] == '#' {
+			continue
+		}
+		where := fmt.Sprintf("line %d", number)
+		line, why := arktosLine(text)
+		if why != "" {
+			result.left(where, "%s", why)
+		}
+		if line == nil {
+			continue
+		}
+		encoded, err := json.Marshal(line)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := abac.Parse(encoded); err != nil {
+			result.left(where, "%s", strings.TrimPrefix(err.Error(), "line 1: "))
+			continue
+		}
+		out.Write(append(encoded, '\n'))
+	}
+	result.Files["policy.jsonl"] = out.String()
+	result.Files["tenancy.yaml"] = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization:\n  abac: { path: policy.jsonl }\n"
+	return result, nil
+}
+
+// arktosLine returns a line in this project's form; nil where there is none. Why says what was lost.
+func arktosLine(text []byte) (line map[string]any, why string) {
+	var in map[string]any
+	if err := json.Unmarshal(text, &in); err != nil {
+		return nil, "not a JSON object"
+	}
+	spec, hasSpec := in["spec"].(map[string]any)
+	if !hasSpec {
+		spec = map[string]any{}
+		for key, value := range in { // the unversioned form: what it leaves out matches everything
+			if key != "apiVersion" && key != "kind" {
+				spec[key] = value
+			}
+		}
+		for _, key := range []string{"resource", "namespace"} {
+			if _, given := spec[key]; !given {
+				spec[key] = "*"
+			}
+		}
+		spec["apiGroup"] = "*"
+	}
+	name, _ := spec["user"].(string)
+	group, _ := spec["group"].(string)
+	id, named := spec["tenant"].(string)
+	if before, _, found := strings.Cut(name, ":"); !named && found && before != "system" {
+		id, named = before, true
+	}
+	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
+		why = `it was about everybody: now it is about the system tenant's callers only; write "tenant" and "space" for others`
+	}
+	if named && id != tenant.System().String() {
+		spec["tenant"], spec["space"] = id, id
+	} else {
+		delete(spec, "tenant")
+	}
+	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, why
+}
