@@ -9,7 +9,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
@@ -93,7 +95,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, o *Objects, behind auth
 		Namespaces:  namespaces,
 		CustomScope: func(r schema.GroupResource) authz.Scope { return o.Scopes[r] },
 		Labelled:    func(schema.GroupResource, tenant.ID) bool { return true },
-		Authorizer:  behind,
+		Authorizer:  server(behind),
 		RBAC:        &kubetenant.RBAC{Index: Index(o.Policy)},
 		Grants:      Grants(o.Grants),
 		Quotas:      o.Quotas,
@@ -103,6 +105,21 @@ func New(ctx context.Context, config *v1alpha1.Settings, o *Objects, behind auth
 		return nil, err
 	}
 	return stack, stack.Grants.Sync(ctx)
+}
+
+// server is what every kube-apiserver has of its own: system:masters may do everything
+// (k8s.io/apiserver pkg/authorization/authorizerfactory, NewPrivilegedGroups).
+func server(behind authorizer.Authorizer) authorizer.Authorizer {
+	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if decision, _, err := masters.Authorize(ctx, a); decision == authorizer.DecisionAllow && err == nil {
+			return decision, user.SystemPrivilegedGroup + " may do everything", nil
+		}
+		if behind == nil {
+			return authorizer.DecisionNoOpinion, "", nil
+		}
+		return behind.Authorize(ctx, a)
+	})
 }
 
 // Asked returns the context in which a question is answered as a SelfSubjectAccessReview's is: a list over

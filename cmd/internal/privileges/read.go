@@ -188,13 +188,8 @@ func (r *reader) scope(obj runtime.Object) {
 	if !ok {
 		return
 	}
-	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
-	scope := authz.ScopeCluster
-	if text, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); text == "Namespaced" {
-		scope = authz.ScopeNamespaced
-	}
-	r.p.Scopes[schema.GroupResource{Group: group, Resource: plural}] = scope
+	resource, scope := engine.ScopeOf(u)
+	r.p.Scopes[resource] = scope
 }
 
 func (r *reader) role(obj runtime.Object) { r.p.addRole(obj) }
