@@ -22,7 +22,7 @@ looked at (a file is missing or malformed, or the command line is wrong).`,
 	}
 	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newWhoAmICommand(), newGenKubeconfigCommand(), newListPrivilegesCommand(), newWhoCanCommand(), newWhoCanBecomeCommand(),
 		newGrantPrivilegesCommand(), newRevokePrivilegesCommand(), newTenantsCommand(), newCreateTenantCommand(), newDeleteTenantCommand(), newAdoptCommand(), newExplainCommand(),
-		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(),
+		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(),
 		newVersionCommand())
 	return cmd
 }

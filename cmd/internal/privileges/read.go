@@ -277,3 +277,23 @@ func (p *Policy) Objects() *engine.Objects {
 	}
 	return o
 }
+
+// FromObjects returns what objects of a file say.
+func FromObjects(o *engine.Objects) *Policy {
+	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Scopes: o.Scopes}}
+	for _, ns := range o.Namespaces {
+		r.namespace(ns)
+	}
+	for _, obj := range o.Policy {
+		r.role(obj)
+		if b := bindingOf(obj); b != nil {
+			r.p.Bindings = append(r.p.Bindings, b)
+		}
+	}
+	for _, g := range o.Grants {
+		if u, ok := g.(*unstructured.Unstructured); ok {
+			r.p.Grants = append(r.p.Grants, u)
+		}
+	}
+	return r.p
+}

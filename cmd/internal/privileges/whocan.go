@@ -241,7 +241,7 @@ func (b *Boundary) granted(ctx context.Context, q *Question) ([]Answer, error) {
 		}
 		asked := q.AttributesRecord
 		asked.Namespace = g.Namespace
-		for _, s := range subjectsOf(&g.Spec.From) {
+		for _, s := range GrantSubjects(g) {
 			who := &user.DefaultInfo{Name: "somebody", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
 				Extra: map[string][]string{tenant.ExtraKey: {id.String()}}}
 			a := Answer{Kind: s.Kind, Name: s.Name, Tenants: []string{id.String()}, Scope: "namespace " + g.Namespace, By: "AccessGrant " + g.Namespace + "/" + g.Name}
@@ -273,7 +273,9 @@ func allowsTo(g *v1alpha1.AccessGrant, a authorizer.AttributesRecord) bool {
 	return false
 }
 
-func subjectsOf(from *v1alpha1.AccessGrantFrom) []rbacv1.Subject {
+// GrantSubjects returns whom a grant names.
+func GrantSubjects(g *v1alpha1.AccessGrant) []rbacv1.Subject {
+	from := &g.Spec.From
 	var all []rbacv1.Subject
 	for _, name := range from.Users {
 		all = append(all, rbacv1.Subject{Kind: rbacv1.UserKind, Name: name})
