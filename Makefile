@@ -1,9 +1,10 @@
-# CI runs check, test, test-e2e, test-idp and demo.
+# CI runs check, test, test-e2e, test-idp, test-browser and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, the race detector on, a real kube-apiserver included
 #   make test-e2e       tests of the webhook service behind an unmodified kube-apiserver
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
+#   make test-browser   tests of the access map in a real browser, which it installs
 #   make demo-keystone  the same control plane with callers of a real Keystone
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
@@ -77,6 +78,19 @@ $(IDP)/package.json: testdata/idp/package.json
 .PHONY: test-idp
 test-idp: keystone $(IDP)/package.json
 	KUBETENANT_IDP=$(IDP) go test -race -count=1 -timeout 10m ./cmd/internal/idp
+
+# The browser: Chromium of the distribution (Debian), what drives it and looks at accessibility of npm.
+BROWSER_TOOLS := $(CURDIR)/.cache/browser
+
+$(BROWSER_TOOLS)/package.json: testdata/browser/package.json
+	@command -v npm >/dev/null || { echo 'installing npm ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends npm >/dev/null; }
+	@mkdir -p $(BROWSER_TOOLS) && cp $< $@
+	@cd $(BROWSER_TOOLS) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
+
+.PHONY: test-browser
+test-browser: $(BROWSER_TOOLS)/package.json
+	@command -v chromium >/dev/null || { echo 'installing chromium ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+	KUBETENANT_BROWSER=$(BROWSER_TOOLS) go test -race -count=1 -timeout 10m ./cmd/internal/accessmap
 
 .PHONY: demo-keystone
 demo-keystone: build keystone

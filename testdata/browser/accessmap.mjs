@@ -1,0 +1,99 @@
+// Clicks through an access map in a real browser, headless Chromium, and looks at it as a screen reader does.
+//
+//   node accessmap.mjs CHROMIUM PAGE
+//
+// It prints "passed" at the end, or says what is not as expected and exits with 1.
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
+import { chromium } from 'playwright-core';
+
+const [executablePath, file] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+try {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(10000);
+  const problems = [], requests = [];
+  page.on('pageerror', e => problems.push(String(e)));
+  page.on('console', m => m.type() === 'error' && problems.push(m.text()));
+  page.on('dialog', d => { problems.push('a dialog: ' + d.message()); d.dismiss(); });
+  page.on('request', r => requests.push(r.url()));
+  await page.goto(pathToFileURL(file).href);
+
+  const row = name => page.getByRole('row').filter({ has: page.getByRole('rowheader', { name }) });
+  const cell = name => page.getByRole('gridcell', { name });
+  const status = () => page.getByRole('status').textContent();
+  const columns = async () => (await page.getByRole('columnheader').allTextContents()).slice(1);
+
+  // Who writes where, and why.
+  await assert.doesNotReject(cell('user alice of acme in acme--web of acme: writes workloads (its own namespace)').first().waitFor());
+  assert.equal(await cell('service account acme--web/robot of acme in globex--shop of globex: reads configuration (an access grant)').textContent(), 'R');
+  assert.match(await cell('group system:masters of system in all namespaces').getAttribute('class'), /write system/);
+  assert.equal(await cell('user alice of acme in globex--shop: nothing').textContent(), '');
+  // A name is data, whatever is in it.
+  await row('<img src=x onerror=alert(1)>').waitFor();
+  assert.equal(await page.locator('table img').count(), 0);
+
+  // Filters.
+  const all = await status();
+  await page.getByLabel('Tenant', { exact: true }).selectOption('acme');
+  assert.equal(await row(/system:masters/).count(), 0);
+  await page.getByLabel('Why', { exact: true }).selectOption('grant');
+  assert.deepEqual(await columns(), ['globex--shopglobex']);
+  assert.equal(await status(), '1 identities, 1 namespaces');
+  await page.getByLabel('Access', { exact: true }).selectOption('write');
+  assert.equal(await status(), '0 identities, 0 namespaces');
+  await page.getByLabel('Access', { exact: true }).selectOption('');
+  await page.getByLabel('Why', { exact: true }).selectOption('');
+  await page.getByLabel('Resources', { exact: true }).selectOption({ label: 'secrets' });
+  assert.equal(await cell(/robot of acme in globex--shop/).count(), 0);
+  await page.getByLabel('Resources', { exact: true }).selectOption('');
+  await page.getByLabel('Tenant', { exact: true }).selectOption('');
+  await page.getByLabel('Namespaces of', { exact: true }).selectOption('globex');
+  assert.deepEqual(await columns(), ['globex--shopglobex']);
+  await page.getByLabel('Namespaces of', { exact: true }).selectOption('');
+
+  // Search.
+  await page.getByLabel('Search', { exact: true }).fill('ROBOT');
+  assert.equal(await status(), '1 identities, 2 namespaces');
+  await page.getByLabel('Search', { exact: true }).fill('no such thing');
+  assert.equal(await status(), '0 identities, 0 namespaces');
+  await page.getByLabel('Search', { exact: true }).fill('');
+  assert.equal(await status(), all);
+
+  // A click tells the whole cell.
+  await cell(/user alice of acme in acme--web/).click();
+  assert.match(await page.getByRole('region', { name: 'Chosen cell' }).textContent(), /user alice of acme in acme--web of acme: writes workloads/);
+
+  // The keyboard alone: Tab reaches one cell of the map, arrows move, Enter chooses.
+  const focused = () => page.evaluate(() => document.activeElement.getAttribute('aria-label'));
+  assert.equal(await page.locator('td[tabindex="0"]').count(), 1);
+  await page.keyboard.press('Home');
+  const first = await focused();
+  await page.keyboard.press('ArrowRight');
+  assert.notEqual(await focused(), first);
+  await page.keyboard.press('ArrowLeft');
+  assert.equal(await focused(), first);
+  await page.keyboard.press('ArrowDown');
+  const below = await focused();
+  assert.notEqual(below, first);
+  await page.keyboard.press('Enter');
+  assert.equal((await page.getByRole('region', { name: 'Chosen cell' }).textContent()).trim(), below);
+  await page.locator('#search').focus();
+  for (let i = 0; i < 12 && !(await page.evaluate(() => document.activeElement.matches('td'))); i++) await page.keyboard.press('Tab');
+  assert.equal(await focused(), below, 'Tab leads into the map, to the cell that was left');
+
+  // What axe knows of accessibility, in a large and in a small window.
+  await page.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'));
+  for (const width of [1280, 360]) {
+    await page.setViewportSize({ width, height: 720 });
+    const { violations } = await page.evaluate(() => globalThis.axe.run());
+    assert.deepEqual(violations.map(v => `${v.id}: ${v.nodes.map(n => n.target).join(' ')}`), []);
+  }
+  assert.deepEqual(problems, []);
+  assert.deepEqual(requests.filter(u => !u.startsWith('file:')), [], 'the page fetches nothing');
+  console.log('passed');
+} finally {
+  await browser.close();
+}
