@@ -57,7 +57,8 @@ type event struct {
 		Subresource string `json:"subresource"`
 	} `json:"objectRef"`
 	ResponseStatus *struct {
-		Code int `json:"code"`
+		Code    int    `json:"code"`
+		Message string `json:"message"`
 	} `json:"responseStatus"`
 	Annotations map[string]string `json:"annotations"`
 }
@@ -255,6 +256,9 @@ func (p *Player) decide(ctx context.Context, line []byte) outcome {
 
 // decision returns whether the request was allowed; false for one that was not decided.
 func (e *event) decision() (allowed, known bool) {
+	if e.ResponseStatus != nil && e.ImpersonatedUser == nil && strings.Contains(e.ResponseStatus.Message, " cannot impersonate") {
+		return false, false // it was not allowed to be somebody whom the event does not name
+	}
 	switch e.Annotations["authorization.k8s.io/decision"] {
 	case "allow":
 		return true, true

@@ -111,6 +111,9 @@ func TestReplay(t *testing.T) {
 		"another stage":     {other(own, func(e map[string]any) { e["stage"] = "RequestReceived" }), "skipped"},
 		"nobody":            {other(own, func(e map[string]any) { delete(e, "user") }), "skipped"},
 		"not authenticated": {other(own, func(e map[string]any) { delete(e, "annotations"); e["responseStatus"] = map[string]any{"code": 401} }), "skipped"},
+		"impersonation that was refused": {other(own, func(e map[string]any) {
+			e["annotations"], e["responseStatus"] = map[string]any{}, map[string]any{"code": 403, "message": `users "bob" is forbidden: User "alice" cannot impersonate resource "users"`}
+		}), "skipped"},
 		"a node": {other(own, func(e map[string]any) {
 			e["user"] = map[string]any{"username": "system:node:n1", "groups": []string{"system:nodes"}}
 		}), "skipped"},
