@@ -37,6 +37,7 @@ build: $(BIN)/kubectl-tenant $(BIN)/kubetenant-webhook
 .PHONY: $(BIN)/kubectl-tenant
 $(BIN)/kubectl-tenant:
 	@go build -o $@ ./cmd/kubectl-tenant
+	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
 
 .PHONY: $(BIN)/kubetenant-webhook
 $(BIN)/kubetenant-webhook:

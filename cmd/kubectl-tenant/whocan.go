@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -163,6 +164,9 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges
 		return nil, err
 	}
 	q.APIGroup, q.Resource, q.Subresource = r.Group, r.Resource, r.Subresource
+	if q.Resource == "signers" && q.APIGroup == "" {
+		q.APIGroup = "certificates.k8s.io"
+	}
 	given := client.Changed(cmd.Flags(), "namespace")
 	switch {
 	case !namespaced && given:
@@ -184,6 +188,10 @@ type resource struct {
 	Subresource string
 }
 
+// askedOnly are resources that no server serves: authorizers are asked about them, for impersonation and for
+// the signers of certificates.
+func askedOnly() []string { return []string{"users", "groups", "uids", "userextras", "signers"} }
+
 // resourceOf returns the resource that text names, in any form that kubectl takes, and whether it is in
 // namespaces.
 func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
@@ -194,6 +202,9 @@ func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
 	}
 	asked := schema.ParseGroupResource(name)
 	found, err := mapper.ResourceFor(asked.WithVersion(""))
+	if meta.IsNoMatchError(err) && slices.Contains(askedOnly(), asked.Resource) {
+		return resource{asked, subresource}, false, nil
+	}
 	if meta.IsNoMatchError(err) {
 		return resource{}, false, fmt.Errorf("the server has no resource %q: kubectl api-resources lists what it has", name)
 	}
