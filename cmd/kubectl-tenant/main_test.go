@@ -1,15 +1,33 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/login/logintest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"kubectl-tenant": main})
+	testscript.Main(m, map[string]func(){"kubectl-tenant": main, "browser": browser})
+}
+
+// browser opens a page as a browser does, redirects and all. It trusts the providers of tests.
+func browser() {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // #nosec G402 -- a test's provider
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, os.Args[1], http.NoBody)
+	if err != nil {
+		os.Exit(1)
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		os.Exit(1)
+	}
 }
 
 func TestScripts(t *testing.T) {
@@ -17,12 +35,24 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	data, err := filepath.Abs("../internal/accessmap/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	openid := logintest.NewProvider()
+	t.Cleanup(openid.Close)
+	keystone := logintest.NewKeystone(func() int { return http.StatusCreated })
+	t.Cleanup(keystone.Close)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
 		UpdateScripts: os.Getenv("UPDATE_GOLDEN") != "",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SCENARIOS", scenarios)
-			return nil
+			e.Setenv("DATA", data)
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("OPENID", openid.URL)
+			e.Setenv("KEYSTONE", keystone.URL)
+			return openid.WriteCA(filepath.Join(e.WorkDir, "openid.crt"))
 		},
 	})
 }

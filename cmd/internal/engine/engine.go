@@ -34,8 +34,8 @@ type Objects struct {
 	Grants []runtime.Object
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
-	// Quotas are the tenants'. Nil: none count.
-	Quotas kubetenant.QuotaStore
+	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
+	Quotas map[string]tenant.ID
 }
 
 // systemNamespaces are what every cluster holds.
@@ -98,7 +98,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, o *Objects, behind auth
 		Authorizer:  server(behind),
 		RBAC:        &kubetenant.RBAC{Index: Index(o.Policy)},
 		Grants:      Grants(o.Grants),
-		Quotas:      o.Quotas,
+		Quotas:      quotaTenants(o.Quotas),
 		Observe:     observe,
 	})
 	if err != nil {

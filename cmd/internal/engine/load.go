@@ -66,6 +66,12 @@ func (o *Objects) Add(u *unstructured.Unstructured) error {
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant}:
 		o.Grants = append(o.Grants, u)
 		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantQuota}:
+		if o.Quotas == nil {
+			o.Quotas = map[string]tenant.ID{}
+		}
+		o.Quotas[u.GetName()] = QuotaTenant(u)
+		return nil
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
 		resource, scope := ScopeOf(u)
 		o.Scopes[resource] = scope
@@ -87,6 +93,16 @@ func (o *Objects) Add(u *unstructured.Unstructured) error {
 	}
 	o.Policy = append(o.Policy, typed)
 	return nil
+}
+
+// QuotaTenant returns whom a TenantQuota is about; the zero ID where that is nobody.
+func QuotaTenant(u *unstructured.Unstructured) tenant.ID {
+	text, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
+	id, err := tenant.Parse(text)
+	if err != nil {
+		return tenant.ID{}
+	}
+	return id
 }
 
 // ScopeOf returns the resource of a CustomResourceDefinition and whether it is in namespaces.

@@ -2,14 +2,9 @@ package login_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,117 +13,29 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/cmd/internal/login"
+	"github.com/kubetenant/kubetenant/cmd/internal/login/logintest"
 )
 
-const clientID = "kubectl"
-
-// provider is an OpenID provider that lets everybody in at once.
+// provider is one of a test.
 type provider struct {
-	*httptest.Server
-	key *authntest.Key
-	ca  string // file
-
-	mu        sync.Mutex
-	logins    int
-	challenge map[string]string // by code
-	nonces    map[string]string
-	nonce     string // in place of the one that was sent
-	lifetime  time.Duration
-	noRefresh bool // refresh tokens are refused
-	devices   int  // answers "not yet" so often
-	broken    string
+	*logintest.Provider
+	ca string // file
 }
 
 func newProvider(t *testing.T) *provider {
 	t.Helper()
-	p := &provider{key: authntest.MustKey("ES256"), challenge: map[string]string{}, nonces: map[string]string{}, lifetime: time.Hour}
-	mux := http.NewServeMux()
-	p.Server = httptest.NewTLSServer(mux)
+	p := &provider{logintest.NewProvider(), filepath.Join(t.TempDir(), "ca.crt")}
 	t.Cleanup(p.Close)
-	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token",
-			"device_authorization_endpoint": p.URL + "/device", "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
-	})
-	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{"keys": []any{p.key.JWK()}}) })
-	mux.HandleFunc("/auth", p.authorize)
-	mux.HandleFunc("/device", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"device_code": "device", "user_code": "ABCD-EFGH", "verification_uri": p.URL + "/activate", "expires_in": 60, "interval": 1})
-	})
-	mux.HandleFunc("/token", p.token)
-	p.ca = filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(p.ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}), 0o600); err != nil {
+	if err := p.WriteCA(p.ca); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v)
-}
-
-func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	p.mu.Lock()
-	p.logins++
-	code := fmt.Sprintf("code-%d", p.logins)
-	p.challenge[code], p.nonces[code] = q.Get("code_challenge"), q.Get("nonce")
-	p.mu.Unlock()
-	if q.Get("code_challenge_method") != "S256" || !strings.Contains(q.Get("scope"), "openid") {
-		http.Error(w, "no PKCE", http.StatusBadRequest)
-		return
-	}
-	to := q.Get("redirect_uri") + "?" + url.Values{"state": {q.Get("state")}, "code": {code}}.Encode()
-	http.Redirect(w, r, to, http.StatusFound)
-}
-
-func (p *provider) token(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	refuse := func(code string) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": code, "error_description": "CANARY " + r.Form.Encode()})
-	}
-	_ = r.ParseForm()
-	nonce := ""
-	switch r.Form.Get("grant_type") {
-	case "authorization_code":
-		code := r.Form.Get("code")
-		sum := sha256.Sum256([]byte(r.Form.Get("code_verifier")))
-		if p.challenge[code] != base64.RawURLEncoding.EncodeToString(sum[:]) {
-			refuse("invalid_grant")
-			return
-		}
-		nonce = p.nonces[code]
-		if p.nonce != "" {
-			nonce = p.nonce
-		}
-	case "refresh_token":
-		if p.noRefresh || r.Form.Get("refresh_token") != "refresh" {
-			refuse("invalid_grant")
-			return
-		}
-	default:
-		if p.devices--; p.devices >= 0 {
-			refuse("authorization_pending")
-			return
-		}
-	}
-	if p.broken != "" {
-		refuse(p.broken)
-		return
-	}
-	id := p.key.MustSign(map[string]any{"iss": p.URL, "aud": clientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(),
-		"exp": time.Now().Add(p.lifetime).Unix()})
-	answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": id, "refresh_token": "refresh"})
-}
-
 // client returns a client of the provider whose browser follows the redirect at once.
 func (p *provider) client() *login.OpenID {
-	return &login.OpenID{Issuer: p.URL, ClientID: clientID, CAFile: p.ca, Interactive: true, Within: 10 * time.Second, Now: time.Now,
+	return &login.OpenID{Issuer: p.URL, ClientID: logintest.ClientID, CAFile: p.ca, Interactive: true, Within: 10 * time.Second, Now: time.Now,
 		Say: func(string, ...any) {},
 		Open: func(ctx context.Context, address string) error {
 			go func() {
@@ -153,8 +60,8 @@ func TestLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := c.With(o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
-	if err != nil || *again != *first || p.logins != 1 {
-		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.logins)
+	if err != nil || *again != *first || p.Logins != 1 {
+		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.Logins)
 	}
 	files, _ := filepath.Glob(filepath.Join(c.Dir, "*"))
 	for _, f := range files {
@@ -162,7 +69,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s: %v, %v; others may read it", f, info.Mode(), err)
 		}
 	}
-	for _, key := range [][]string{(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(), (&login.OpenID{Issuer: "https://other", ClientID: clientID}).Key()} {
+	for _, key := range [][]string{(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(), (&login.OpenID{Issuer: "https://other", ClientID: logintest.ClientID}).Key()} {
 		if _, err := c.With(key, func(kept *login.Token) (*login.Token, error) {
 			if kept != nil {
 				t.Error("the token of another client")
@@ -188,8 +95,8 @@ func TestOneLoginForMany(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if p.logins != 1 {
-		t.Errorf("%d logins, want 1", p.logins)
+	if p.Logins != 1 {
+		t.Errorf("%d logins, want 1", p.Logins)
 	}
 }
 
@@ -198,22 +105,22 @@ func TestRefresh(t *testing.T) {
 	old := &login.Token{Token: "old", Expires: time.Now(), Refresh: "refresh"}
 	o := p.client()
 	o.Interactive = false
-	if got, err := o.Token(t.Context(), old); err != nil || got.Token == "old" || p.logins != 0 {
-		t.Errorf("refresh = %v, %v with %d logins", got, err, p.logins)
+	if got, err := o.Token(t.Context(), old); err != nil || got.Token == "old" || p.Logins != 0 {
+		t.Errorf("refresh = %v, %v with %d logins", got, err, p.Logins)
 	}
-	p.noRefresh = true
+	p.NoRefresh = true
 	if _, err := o.Token(t.Context(), old); !errors.Is(err, login.ErrInteraction) {
 		t.Errorf("a refused refresh token = %v, want ErrInteraction", err)
 	}
 	o.Interactive = true
-	if got, err := o.Token(t.Context(), old); err != nil || got == nil || p.logins != 1 {
-		t.Errorf("a refused refresh token = %v with %d logins, want one", err, p.logins)
+	if got, err := o.Token(t.Context(), old); err != nil || got == nil || p.Logins != 1 {
+		t.Errorf("a refused refresh token = %v with %d logins, want one", err, p.Logins)
 	}
 }
 
 func TestDevice(t *testing.T) {
 	p := newProvider(t)
-	p.devices = 1
+	p.Devices = 1
 	o := p.client()
 	o.Device = true
 	said := ""
@@ -230,10 +137,10 @@ func TestRefused(t *testing.T) {
 		breaks func(*provider, *login.OpenID)
 		want   string
 	}{
-		"another nonce":       {func(p *provider, _ *login.OpenID) { p.nonce = "theirs" }, "another login"},
+		"another nonce":       {func(p *provider, _ *login.OpenID) { p.Nonce = "theirs" }, "another login"},
 		"another audience":    {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
-		"a token of the past": {func(p *provider, _ *login.OpenID) { p.lifetime = -time.Hour }, "expired"},
-		"an error":            {func(p *provider, _ *login.OpenID) { p.broken = "server_error" }, "400 server_error"},
+		"a token of the past": {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
+		"an error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
 		"nobody comes":        {func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time"},
 		"another issuer":      {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "ask the provider"},
 	} {
@@ -309,23 +216,7 @@ func TestCacheOfOthers(t *testing.T) {
 func TestKeystone(t *testing.T) {
 	status := http.StatusCreated
 	logins := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		logins++
-		var in struct {
-			Auth struct {
-				Identity struct {
-					Methods []string `json:"methods"`
-				} `json:"identity"`
-				Scope any `json:"scope"`
-			} `json:"auth"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v3/auth/tokens" {
-			t.Errorf("%s: %v", r.URL.Path, err)
-		}
-		w.Header().Set("X-Subject-Token", "gAAAA-"+in.Auth.Identity.Methods[0])
-		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, `{"token": {"expires_at": %q}, "error": {"message": "CANARY"}}`, time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z"))
-	}))
+	server := logintest.NewKeystone(func() int { logins++; return status })
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "clouds.yaml")
 	text := fmt.Sprintf("clouds:\n  kube:\n    auth: { auth_url: %q, application_credential_id: id, application_credential_secret: SECRET }\n    auth_type: v3applicationcredential\n", server.URL+"/v3")

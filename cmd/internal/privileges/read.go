@@ -42,6 +42,8 @@ type Policy struct {
 	// Bindings are those that were kept.
 	Bindings []*Binding
 	Grants   []*unstructured.Unstructured
+	// Quotas says whom TenantQuotas are about, by their names.
+	Quotas map[string]tenant.ID
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// Unread are the kinds that the caller may not list.
@@ -88,7 +90,7 @@ type Selection struct {
 	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all. What is
 	// not kept costs no memory.
 	Keep func(*Policy, *Binding) bool
-	// Grants are read too, and Scopes of custom resources.
+	// Grants are read too, and Scopes of custom resources and whom quotas are about.
 	Grants, Scopes bool
 }
 
@@ -101,7 +103,7 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Scopes: map[schema.GroupResource]authz.Scope{}}, told: read}
+	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}}, told: read}
 	namespaces, roles, bindings := k.CoreV1().Namespaces(), k.RbacV1().Roles(s.Namespace), k.RbacV1().RoleBindings(s.Namespace)
 	for _, list := range []struct {
 		kind string
@@ -127,6 +129,15 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 	if s.Scopes {
 		crds := d.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 		if err := r.list(ctx, "CustomResourceDefinitions", func(o metav1.ListOptions) (runtime.Object, error) { return crds.List(ctx, o) }, r.scope); err != nil {
+			return nil, err
+		}
+		all := d.Resource(schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenantquotas"})
+		err := r.list(ctx, "TenantQuotas", func(o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) }, func(obj runtime.Object) {
+			if u, ok := obj.(*unstructured.Unstructured); ok {
+				r.p.Quotas[u.GetName()] = engine.QuotaTenant(u)
+			}
+		})
+		if err != nil && !apierrors.IsNotFound(err) { // a server may know no quotas
 			return nil, err
 		}
 	}
@@ -245,7 +256,7 @@ func (p *Policy) Owner(namespace string) tenant.ID {
 
 // Objects returns the policy as the engine takes it.
 func (p *Policy) Objects() *engine.Objects {
-	o := &engine.Objects{Namespaces: make([]*corev1.Namespace, 0, len(p.Owners)), Scopes: p.Scopes}
+	o := &engine.Objects{Namespaces: make([]*corev1.Namespace, 0, len(p.Owners)), Scopes: p.Scopes, Quotas: p.Quotas}
 	for name, owner := range p.Owners {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if owner != "" {
@@ -280,7 +291,7 @@ func (p *Policy) Objects() *engine.Objects {
 
 // FromObjects returns what objects of a file say.
 func FromObjects(o *engine.Objects) *Policy {
-	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Scopes: o.Scopes}}
+	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Scopes: o.Scopes, Quotas: o.Quotas}}
 	for _, ns := range o.Namespaces {
 		r.namespace(ns)
 	}

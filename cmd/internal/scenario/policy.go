@@ -87,6 +87,19 @@ func Objects(s *v1alpha1.Scenario) (*engine.Objects, authorizer.Authorizer, erro
 	if o.Grants, err = heldWhere(s, isGrant); err != nil {
 		return nil, nil, err
 	}
+	quotas, err := heldWhere(s, func(obj runtime.Object) bool {
+		u, ok := obj.(*unstructured.Unstructured)
+		return ok && u.GetKind() == v1alpha1.KindTenantQuota
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Quotas = map[string]tenant.ID{}
+	for _, obj := range quotas {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			o.Quotas[u.GetName()] = engine.QuotaTenant(u)
+		}
+	}
 	switch s.Delegate {
 	case v1alpha1.DelegateAllow:
 		return o, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
