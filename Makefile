@@ -9,6 +9,7 @@
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
 #   make bench-webhook  the webhook service under load, beside an empty TLS server
+#   make bench-cli      kubectl tenant on a large cluster, beside kubectl
 #   make fuzz    every fuzz target for FUZZTIME
 #   make build   the commands, into bin/
 
@@ -120,6 +121,11 @@ bench: build
 bench-webhook: build
 	@command -v h2load >/dev/null || { echo 'installing nghttp2-client ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends nghttp2-client >/dev/null; }
 	cd $(SERVER) && go build -o $(BIN)/benchwebhook ./benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
+
+.PHONY: bench-cli
+bench-cli: build
+	go test -run '^$$' -bench . -cpu 1,2 ./cmd/internal/replay
+	cd $(SERVER) && go run ./benchcli --bin $(BIN)
 
 .PHONY: fuzz
 fuzz:

@@ -27,8 +27,8 @@ type Flags struct {
 
 // NewFlags returns the flags of a command that asks one cluster.
 func NewFlags() *Flags {
-	f := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag()
-	f.AuthInfoName, f.Username, f.Password = nil, nil, nil
+	f := genericclioptions.NewConfigFlags(false)
+	f.AuthInfoName = nil
 	f.WrapConfigFn = func(c *rest.Config) *rest.Config {
 		c.WarningHandler = rest.NoWarnings{} // about versions that nobody here chose
 		c.QPS = -1                           // one command is no flood; the server's own limits hold
@@ -118,23 +118,16 @@ func (f *Flags) Clusters() ([]*Cluster, error) {
 }
 
 func (f *Flags) cluster(name string) (*Cluster, error) {
-	given := f.ConfigFlags
-	own := genericclioptions.NewConfigFlags(false)
-	own.CacheDir, own.KubeConfig, own.ClusterName, own.Namespace = given.CacheDir, given.KubeConfig, given.ClusterName, given.Namespace
-	own.APIServer, own.TLSServerName, own.Insecure, own.CertFile, own.KeyFile = given.APIServer, given.TLSServerName, given.Insecure, given.CertFile, given.KeyFile
-	own.CAFile, own.BearerToken, own.Impersonate, own.ImpersonateUID = given.CAFile, given.BearerToken, given.Impersonate, given.ImpersonateUID
-	own.ImpersonateUserExtra, own.ImpersonateGroup, own.Timeout, own.WrapConfigFn = given.ImpersonateUserExtra, given.ImpersonateGroup, given.Timeout, given.WrapConfigFn
-	own.DisableCompression, own.Context, own.AuthInfoName = given.DisableCompression, &name, nil
-	own.Username, own.Password = nil, nil
-	loader := own.ToRawKubeConfigLoader()
+	defer f.at(name)()
+	loader := f.ToRawKubeConfigLoader()
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, err
 	}
-	if err := checkContext(&raw, name, *own.APIServer); err != nil {
+	if err := checkContext(&raw, name, *f.APIServer); err != nil {
 		return nil, err
 	}
-	config, err := own.ToRESTConfig()
+	config, err := f.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +135,11 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	namespace, _, err := loader.Namespace()
 	if err != nil {
 		return nil, err
+	}
+	asked := name
+	mapper := func() (meta.RESTMapper, error) {
+		defer f.at(asked)()
+		return f.ToRESTMapper()
 	}
 	if name == "" {
 		name = raw.CurrentContext
@@ -153,7 +151,14 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	if context := raw.Contexts[name]; context != nil && context.Cluster != "" {
 		server = context.Cluster
 	}
-	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: own.ToRESTMapper}, nil
+	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper}, nil
+}
+
+// at makes the flags name a context, until the function that it returns is called.
+func (f *Flags) at(context string) (back func()) {
+	given := f.Context
+	f.Context = &context
+	return func() { f.Context = given }
 }
 
 // checkContext says what is wrong with a kubeconfig before anybody would try localhost instead.
