@@ -24,11 +24,11 @@ import (
 
 // explainOptions are the flags of explain.
 type explainOptions struct {
-	flags                    *client.Flags
-	config, scenario, of     string
-	tenant, asked, subformat string
-	as                       string
-	groups                   []string
+	flags                *client.Flags
+	config, scenario, of string
+	tenant, format       string
+	as                   string
+	groups               []string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -68,12 +68,12 @@ Exit status: 0 allowed, 1 denied, 2 it could not be told.`,
 	_ = cmd.RegisterFlagCompletionFunc("as-group", o.flags.CompleteGroups)
 	_ = cmd.RegisterFlagCompletionFunc("tenant", o.flags.CompleteTenants)
 	o.flags.AddFlags(cmd)
-	addFormat(cmd, &o.subformat, output.JSON, output.YAML)
+	addFormat(cmd, &o.format, output.JSON, output.YAML)
 	return cmd
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
-	problems := []error{checkFormat(o.subformat, output.JSON, output.YAML)}
+	problems := []error{checkFormat(o.format, output.JSON, output.YAML)}
 	switch {
 	case o.of != "" && o.scenario == "":
 		problems = append(problems, errors.New("--case is one of a scenario: name the file with -f"))
@@ -103,7 +103,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := printExplanation(cmd, e, o.subformat); err != nil {
+	if err := printExplanation(cmd, e, o.format); err != nil {
 		return err
 	}
 	if !e.Allowed() {

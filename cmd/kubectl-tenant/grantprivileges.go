@@ -58,8 +58,8 @@ func (f *grantFlags) check() (tenant.ID, error) {
 	return id, errors.Join(problems...)
 }
 
-// grant returns what is asked for in a cluster.
-func (f *grantFlags) grant(c *client.Cluster) *tenancy.Grant {
+// grant returns what is asked for.
+func (f *grantFlags) grant() *tenancy.Grant {
 	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, DryRun: dryRunOption(f.mode)}
 	switch {
 	case f.who.user != "":
@@ -133,7 +133,7 @@ Over several clusters each says how it went; after a failure, run the same again
 
 func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.ID) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
-	g := f.grant(c)
+	g := f.grant()
 	if f.mode == dryRunClient {
 		text, err := yaml.Marshal(g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}))
 		if err == nil {
@@ -209,7 +209,7 @@ twice is doing it once.`,
 }
 
 func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
-	g := f.grant(c)
+	g := f.grant()
 	k, err := c.Kube()
 	if err != nil {
 		return err

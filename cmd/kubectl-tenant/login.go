@@ -139,7 +139,7 @@ func browse(ctx context.Context, address string) error {
 	default:
 		name = "xdg-open"
 	}
-	c := exec.CommandContext(context.WithoutCancel(ctx), name, args...) // #nosec G204 -- the caller's own browser
+	c := exec.CommandContext(context.WithoutCancel(ctx), name, args...) // #nosec G204 G702 -- the caller's own browser
 	if err := c.Start(); err != nil {
 		return err
 	}

@@ -77,13 +77,13 @@ func printTenants(cmd *cobra.Command, all []*tenancy.Tenant, format string) erro
 	}
 	var rows [][]string
 	for _, t := range all {
-		switch {
-		case format == "name":
+		switch format {
+		case "name":
 			if _, err := fmt.Fprintln(out, t.Name); err != nil {
 				return err
 			}
 			continue
-		case format == wide:
+		case wide:
 			rows = append(rows, []string{t.Name, strings.Join(t.Namespaces, ", "), strings.Join(t.Admins, ", "), t.Usage()})
 		default:
 			rows = append(rows, []string{t.Name, strconv.Itoa(len(t.Namespaces)), shortened(t.Admins), t.Usage()})

@@ -47,7 +47,7 @@ or of the default configuration. The policy file of a configuration is not.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *privileges.Policy, b *privileges.Boundary) ([]privileges.Answer, error) {
+			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *privileges.Policy, b *privileges.Boundary) []privileges.Answer {
 				return p.WhoCan(cmd.Context(), b, q)
 			})
 			if err != nil {
@@ -85,7 +85,7 @@ roles. Of a service account it is told which paths cross into its tenant.`,
 			}
 			paths := privileges.PathsTo(args[0])
 			namespace, _ := tenant.ServiceAccountNamespace(args[0])
-			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *privileges.Policy, b *privileges.Boundary) ([]privileges.Answer, error) {
+			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *privileges.Policy, b *privileges.Boundary) []privileges.Answer {
 				owner := tenant.ID{}
 				if namespace != "" {
 					owner = p.Owner(namespace)
@@ -124,7 +124,7 @@ func settings(path string) (*v1alpha1.Settings, error) {
 
 // ask reads from the cluster and answers from that.
 func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
-	from func(*privileges.Policy, *privileges.Boundary) ([]privileges.Answer, error)) ([]privileges.Answer, error) {
+	from func(*privileges.Policy, *privileges.Boundary) []privileges.Answer) ([]privileges.Answer, error) {
 	known, err := settings(config)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	if err != nil {
 		return nil, err
 	}
-	return from(p, b)
+	return from(p, b), nil
 }
 
 // question returns what the arguments ask.

@@ -159,7 +159,7 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 	}
 	for _, b := range p.Bindings {
 		for _, s := range b.Subjects {
-			for _, of := range tenantsOf(ctx, stack, p, b, s, own) {
+			for _, of := range tenantsOf(ctx, stack, p, b, s) {
 				r := at(s, b.Namespace, of)
 				switch {
 				case b.Namespace != "":
@@ -200,7 +200,7 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 }
 
 // tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
-func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy, b *privileges.Binding, s rbacv1.Subject, own map[string][]string) []string {
+func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy, b *privileges.Binding, s rbacv1.Subject) []string {
 	system := tenant.System().String()
 	switch {
 	case s.Kind == rbacv1.ServiceAccountKind:

@@ -35,7 +35,7 @@ func CheckNamespace(flag, name string) error {
 // CheckObject refuses what cannot be an object's name.
 func CheckObject(flag, name string) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return fmt.Errorf("%s %q is no object's name: names are lower-case letters, digits, - and .", flag, name)
+		return fmt.Errorf("%s %q is no object's name: names are of lower-case letters, digits, - and dots", flag, name)
 	}
 	return nil
 }

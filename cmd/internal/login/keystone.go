@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -44,7 +43,7 @@ func (k *Keystone) Read() error {
 		}
 		options, _, config, err := clouds.Parse(more...)
 		if err != nil {
-			return fmt.Errorf("cloud %q: %v", k.Cloud, err)
+			return fmt.Errorf("cloud %q: %s", k.Cloud, oneLine(err))
 		}
 		k.options = options
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -108,7 +107,7 @@ func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
 	}
 	provider, err := openstack.NewClient(k.options.IdentityEndpoint)
 	if err != nil {
-		return nil, fmt.Errorf("the address of Keystone: %v", err)
+		return nil, fmt.Errorf("the address of Keystone: %s", oneLine(err))
 	}
 	provider.HTTPClient = *k.client
 	service, err := openstack.NewIdentityV3(provider, gophercloud.EndpointOpts{})
@@ -132,5 +131,5 @@ func keystoneError(err error) string {
 		}
 		return fmt.Sprintf("it answers %d", status.Actual)
 	}
-	return strings.Join(strings.Fields(err.Error()), " ")
+	return oneLine(err)
 }

@@ -75,7 +75,7 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 	ctx = oidc.ClientContext(ctx, client)
 	provider, err := oidc.NewProvider(ctx, o.Issuer)
 	if err != nil {
-		return nil, fmt.Errorf("ask the provider %s: %v", o.Issuer, err)
+		return nil, fmt.Errorf("ask the provider %s: %s", o.Issuer, oneLine(err))
 	}
 	config := &oauth2.Config{ClientID: o.ClientID, ClientSecret: o.Secret, Endpoint: provider.Endpoint(),
 		Scopes: append([]string{oidc.ScopeOpenID}, slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...)}
@@ -139,7 +139,7 @@ func (o *OpenID) verified(ctx context.Context, verifier *oidc.IDTokenVerifier, a
 	}
 	token, err := verifier.Verify(ctx, raw)
 	if err != nil {
-		return nil, fmt.Errorf("the provider's ID token: %v", err)
+		return nil, fmt.Errorf("the provider's ID token: %s", oneLine(err))
 	}
 	if nonce != "" && subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(nonce)) != 1 {
 		return nil, errors.New("the provider's ID token is for another login")
@@ -194,7 +194,7 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 func safe(err error) string {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
-		return strings.Join(strings.Fields(err.Error()), " ")
+		return oneLine(err)
 	}
 	status := 0
 	if refused.Response != nil {
@@ -208,3 +208,6 @@ func safe(err error) string {
 	}, refused.ErrorCode)
 	return fmt.Sprintf("the provider answers %d %s", status, code)
 }
+
+// oneLine returns what a library's error says; the error itself is no part of ours.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -87,18 +87,12 @@ func Questions(paths []Path) []Question {
 }
 
 // WhoCanBecome returns who may go one of the paths to an identity of a tenant; zero where it is not known.
-func (p *Policy) WhoCanBecome(ctx context.Context, b *Boundary, paths []Path, owner tenant.ID) ([]Answer, error) {
+func (p *Policy) WhoCanBecome(ctx context.Context, b *Boundary, paths []Path, owner tenant.ID) []Answer {
 	var all []Answer
 	for _, path := range paths {
-		answers, err := p.WhoCan(ctx, b, &path.All[0])
-		if err != nil {
-			return nil, err
-		}
+		answers := p.WhoCan(ctx, b, &path.All[0])
 		for _, further := range path.All[1:] {
-			others, err := p.WhoCan(ctx, b, &further)
-			if err != nil {
-				return nil, err
-			}
+			others := p.WhoCan(ctx, b, &further)
 			answers = slices.DeleteFunc(answers, func(a Answer) bool {
 				return !slices.ContainsFunc(others, func(o Answer) bool { return o.Kind == a.Kind && o.Name == a.Name })
 			})
@@ -113,5 +107,5 @@ func (p *Policy) WhoCanBecome(ctx context.Context, b *Boundary, paths []Path, ow
 		}
 	}
 	slices.SortFunc(all, compareAnswers)
-	return slices.CompactFunc(all, func(a, b Answer) bool { return compareAnswers(a, b) == 0 && slices.Equal(a.Tenants, b.Tenants) }), nil
+	return slices.CompactFunc(all, func(a, b Answer) bool { return compareAnswers(a, b) == 0 && slices.Equal(a.Tenants, b.Tenants) })
 }

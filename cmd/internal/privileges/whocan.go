@@ -103,7 +103,7 @@ func ForQuestions(namespace string, all []Question) Selection {
 }
 
 // WhoCan returns who may do what is asked, in a stable order.
-func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) ([]Answer, error) {
+func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer {
 	var answers []Answer
 	for _, binding := range p.Bindings {
 		role := p.Roles[binding.RoleKey()]
@@ -119,13 +119,9 @@ func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) ([]Answer
 			}
 		}
 	}
-	granted, err := b.granted(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	answers = append(answers, granted...)
+	answers = append(answers, b.granted(ctx, q)...)
 	slices.SortFunc(answers, compareAnswers)
-	return answers, nil
+	return answers
 }
 
 func compareAnswers(a, b Answer) int {
@@ -225,7 +221,7 @@ func (b *Boundary) candidates(s rbacv1.Subject, u user.Info, namespace string) [
 }
 
 // granted returns whom access grants let in: as the engine reads them.
-func (b *Boundary) granted(ctx context.Context, q *Question) ([]Answer, error) {
+func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 	var answers []Answer
 	for _, u := range b.p.Grants {
 		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
@@ -259,7 +255,7 @@ func (b *Boundary) granted(ctx context.Context, q *Question) ([]Answer, error) {
 			}
 		}
 	}
-	return answers, nil
+	return answers
 }
 
 // allowsTo reports whether this grant, of several in the namespace, has a rule for the request.

@@ -185,7 +185,7 @@ func CreateNamespace(ctx context.Context, k kubernetes.Interface, name string, o
 	if err != nil {
 		return false, refusal(err)
 	}
-	if has := got.Labels[tenant.Label]; has != owner.String() && !(owner.IsSystem() && has == "") {
+	if has := got.Labels[tenant.Label]; has != owner.String() && (!owner.IsSystem() || has != "") {
 		return false, fmt.Errorf("%w: the namespace %s is there already and not tenant %s's", ErrRefused, name, owner)
 	}
 	return false, nil

@@ -84,6 +84,9 @@ func run(ctx context.Context, out io.Writer, bin, dir string, exit, keystone boo
 	if err == nil {
 		differences, err = d.walk(ctx, show)
 	}
+	if err == nil && !keystone {
+		differences += d.walkCommandLine(ctx)
+	}
 	if exit {
 		err = errors.Join(err, server.Stop())
 	}

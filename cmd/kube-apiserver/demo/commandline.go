@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// step is a command of kubectl tenant, and what must be in what it says.
+type step struct {
+	who, kubeconfig string
+	args            []string
+	says            string
+}
+
+// commandLine is what people who run tenants do: the cluster's admin makes a kubeconfig for a person, acme's
+// admin one for a service account, lets somebody in and out again, and asks why something is denied.
+func commandLine(dir string) []step {
+	person, robot := filepath.Join(dir, "carol.kubeconfig"), filepath.Join(dir, "robot.kubeconfig")
+	config := filepath.Join(dir, "tenancy.yaml")
+	return []step{
+		{"the cluster's admin", "admin", []string{"gen-kubeconfig", "--user", "carol", "--tenant", "acme", "--expires", "1h", "--out", person}, `wrote context "carol/acme@local"`},
+		{"carol", person, []string{"whoami"}, "User\tcarol\nTenant\tacme"},
+		{"acme's admin", "acme", []string{"gen-kubeconfig", "--serviceaccount", "default", "-n", "acme--web", "--expires", "1h", "--out", robot}, `wrote context "acme--web:default/acme@local"`},
+		{"the service account", robot, []string{"whoami", "-o", "name"}, "system:serviceaccount:acme--web:default"},
+		{"acme's admin", "acme", []string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--readonly"}, "user dave now has ClusterRole view"},
+		{"acme's admin", "acme", []string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--role", "cluster-admin"}, "you may not give what you do not have yourself"},
+		{"the cluster's admin", "admin", []string{"who-can", "get", "configmaps", "-n", "acme--web", "-o", "name"}, "user/dave"},
+		{"acme's admin", "acme", []string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"}, "removed RoleBinding"},
+		{"the cluster's admin", "admin", []string{"explain", "get", "configmaps", "prices", "-n", "globex--shop", "--as", "carol", "--tenant", "acme", "--config", config}, "this would allow it: an AccessGrant"},
+	}
+}
+
+// walkCommandLine goes through the steps; it returns how many went otherwise than expected.
+func (d *demo) walkCommandLine(ctx context.Context) int {
+	_, _ = fmt.Fprint(d.out, "\nThe command line, kubectl tenant:\n")
+	differences := 0
+	for _, s := range commandLine(d.server.Dir) {
+		kubeconfig := s.kubeconfig
+		if !filepath.IsAbs(kubeconfig) {
+			kubeconfig = d.server.Kubeconfig(kubeconfig)
+		}
+		// #nosec G204 -- the demo's own commands
+		cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.kubectl), "kubectl-tenant"), append(s.args, "--kubeconfig", kubeconfig)...)
+		cmd.Env = append(os.Environ(), "KUBECTL_KUBERC=false")
+		out, _ := cmd.CombinedOutput() // what is denied says so
+		mark := ""
+		if !strings.Contains(string(out), s.says) {
+			differences++
+			mark = fmt.Sprintf("  <-- differs: it should say %q\n", s.says)
+		}
+		shown := strings.ReplaceAll(strings.Join(s.args, " "), d.server.Dir+"/", "")
+		_, _ = fmt.Fprintf(d.out, "\n%s $ kubectl tenant %s\n%s%s", s.who, shown, indented(string(out)), mark)
+	}
+	_, _ = fmt.Fprintln(d.out)
+	return differences
+}
+
+// indented returns text with its lines moved to the right.
+func indented(text string) string {
+	out := ""
+	for line := range strings.Lines(text) {
+		out += "  " + line
+	}
+	return out
+}
