@@ -137,7 +137,8 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 	if len(n.children) == 0 {
 		below = "  "
 	}
-	for i, line := range wrap(n.text, max(s.Width-utf8.RuneCountInString(lead), leastText)) {
+	room := s.Width - max(utf8.RuneCountInString(lead), utf8.RuneCountInString(rest+below))
+	for i, line := range wrap(n.text, max(room, leastText)) {
 		before := lead
 		if i > 0 {
 			before = rest + below
