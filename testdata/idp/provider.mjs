@@ -25,13 +25,22 @@ const client = (client_id, id_token_signed_response_alg) => ({
   client_id, client_secret: 'secret', redirect_uris: [redirect], id_token_signed_response_alg,
 });
 
+// A command line: no secret, any port of the loopback address (RFC 8252).
+const cli = {
+  client_id: 'kubectl', application_type: 'native', token_endpoint_auth_method: 'none', redirect_uris: ['http://127.0.0.1/callback'],
+  grant_types: ['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'], response_types: ['code'],
+};
+
 async function provider(issuer) {
   const p = new Provider(issuer, {
-    clients: [client('rs256', 'RS256'), client('es256', 'ES256')],
+    clients: [client('rs256', 'RS256'), client('es256', 'ES256'), cli],
+    scopes: ['openid', 'offline_access'],
     jwks: await keys(),
     claims: { openid: ['sub', 'org', 'groups'] },
     conformIdTokenClaims: false,
-    pkce: { required: () => false },
+    pkce: { required: (_, client) => client.clientId === 'kubectl' },
+    features: { deviceFlow: { enabled: true } },
+    issueRefreshToken: async () => true,
     cookies: { keys: ['a key of a test'] },
     ttl: { IdToken: 3600, Interaction: 600, Session: 600, Grant: 600, AccessToken: 600 },
     findAccount: (_, id) => {

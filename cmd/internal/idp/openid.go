@@ -95,9 +95,33 @@ var prompt = regexp.MustCompile(`name="prompt" value="(login|consent)"`)
 // Login returns an ID token: client rs256 or es256, account user@org. It goes the way of a browser: the
 // authorization code flow (OpenID Connect Core 1.0, section 3.1) with its pages.
 func (o *OpenID) Login(ctx context.Context, client, account string) (string, error) {
-	jar, err := cookiejar.New(nil)
+	query := url.Values{"client_id": {client}, "response_type": {"code"}, "scope": {"openid"}, "redirect_uri": {redirectURI}, "nonce": {"n"}}
+	resp, err := o.walk(ctx, o.Issuer+"/auth?"+query.Encode(), account)
 	if err != nil {
 		return "", err
+	}
+	location := resp.Header.Get("Location")
+	if location == "" {
+		return "", fmt.Errorf("log in: %s without a code", resp.Status)
+	}
+	return o.redeem(ctx, client, location)
+}
+
+// Visit opens an address of the provider as somebody's browser, and goes through its pages as an account until
+// they lead elsewhere.
+func (o *OpenID) Visit(ctx context.Context, address, account string) error {
+	resp, err := o.walk(ctx, address, account)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("log in: %s", resp.Status)
+	}
+	return err
+}
+
+// walk goes through the provider's pages to one that is not the provider's, or to redirectURI.
+func (o *OpenID) walk(ctx context.Context, address, account string) (*http.Response, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
 	}
 	browser := &http.Client{Transport: o.client.Transport, Jar: jar, Timeout: time.Minute, CheckRedirect: func(req *http.Request, _ []*http.Request) error {
 		if strings.HasPrefix(req.URL.String(), redirectURI) {
@@ -105,25 +129,24 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 		}
 		return nil
 	}}
-	query := url.Values{"client_id": {client}, "response_type": {"code"}, "scope": {"openid"}, "redirect_uri": {redirectURI}, "nonce": {"n"}}
-	resp, err := o.send(ctx, browser, http.MethodGet, o.Issuer+"/auth?"+query.Encode(), nil)
+	resp, err := o.send(ctx, browser, http.MethodGet, address, nil)
 	for step := 0; err == nil && step < 4; step++ {
 		page, readErr := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if readErr != nil {
-			return "", readErr
+			return nil, readErr
 		}
-		if location := resp.Header.Get("Location"); location != "" {
-			return o.redeem(ctx, client, location)
+		if resp.Header.Get("Location") != "" || !strings.HasPrefix(resp.Request.URL.String(), o.Issuer) {
+			return resp, nil
 		}
 		asked := prompt.FindSubmatch(page)
 		if asked == nil {
-			return "", fmt.Errorf("log in: %s with a page that asks for nothing", resp.Status)
+			return nil, fmt.Errorf("log in: %s with a page that asks for nothing", resp.Status)
 		}
 		form := url.Values{"prompt": {string(asked[1])}, "login": {account}, "password": {"any"}}
 		resp, err = o.send(ctx, browser, http.MethodPost, resp.Request.URL.String(), form)
 	}
-	return "", errors.Join(errors.New("log in: no code"), err)
+	return nil, errors.Join(errors.New("log in: no code"), err)
 }
 
 func (o *OpenID) send(ctx context.Context, browser *http.Client, method, address string, form url.Values) (*http.Response, error) {
