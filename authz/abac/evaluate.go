@@ -1,6 +1,7 @@
 package abac
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -97,6 +98,30 @@ func connects(subresource string) bool {
 		return true
 	}
 	return false
+}
+
+// LineSubject is whom a line of the file is about.
+type LineSubject struct {
+	// Number of the line, from 1.
+	Number int
+	// User and Group must both be the caller's, where both are given.
+	User, Group string
+	// Tenant of the caller; the zero ID for any.
+	Tenant tenant.ID
+}
+
+// Subjects returns whom the lines are about, in the file's order.
+func (p *Policy) Subjects() []LineSubject {
+	var all []LineSubject
+	for _, namespaces := range p.subjects {
+		for _, lines := range namespaces {
+			for _, l := range lines {
+				all = append(all, LineSubject{l.number, l.user, l.group, l.tenant.id})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b LineSubject) int { return cmp.Compare(a.Number, b.Number) })
+	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number }) // about resources and paths
 }
 
 // Of returns the numbers of the lines that are about u, a caller of tenant id, in the file's order.

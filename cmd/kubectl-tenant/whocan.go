@@ -29,8 +29,8 @@ or access grant, and of which tenants: two tenants' alice are one subject of RBA
 the boundary lets each only into its own namespaces. Without -n it looks at all
 namespaces one by one.
 
-RBAC and access grants of the cluster are looked at, behind the boundary of --config,
-or of the default configuration. The policy file of a configuration is not.`,
+RBAC and access grants of the cluster are looked at, behind the boundary of --config, or
+of the default configuration, and the lines of the policy file that --config names.`,
 		Example: `  kubectl tenant who-can delete pods -n acme--web
   kubectl tenant who-can create pods/exec
   kubectl tenant who-can get /metrics`,
@@ -129,8 +129,10 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	if err != nil {
 		return nil, err
 	}
-	without := *known
-	without.Authorization.ABAC = nil
+	lines, err := readPolicy(known)
+	if err != nil {
+		return nil, err
+	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
 	p, err := privileges.Read(cmd.Context(), c.Config, s, func(n int64) { progress.Say("%d objects read", n) })
@@ -141,7 +143,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	if len(p.Unread) > 0 {
 		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
 	}
-	b, err := p.Boundary(quiet(cmd.Context()), &without)
+	b, err := p.Boundary(quiet(cmd.Context()), known, lines)
 	if err != nil {
 		return nil, err
 	}

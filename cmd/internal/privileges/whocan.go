@@ -3,6 +3,7 @@ package privileges
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cmd/internal/engine"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -55,18 +57,22 @@ type Boundary struct {
 	stack *kubetenant.Stack
 	p     *Policy
 	homes map[string]string // a namespace of each tenant that has any
+	lines *abac.Policy      // nil for none
 	some  tenant.ID         // one of those tenants, zero if there is none
 }
 
-// Boundary returns the boundary of a configuration. Grants of the policy count in it.
-func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings) (*Boundary, error) {
+// Boundary returns the boundary of a configuration. Grants of the policy count in it; lines, which may be nil,
+// are its policy file's.
+func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
+	without := *config
+	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil
 	})
 	o := p.Objects()
 	o.Policy = nil // all is allowed behind it
-	stack, err := engine.New(ctx, config, o, all, nil)
-	b := &Boundary{stack: stack, p: p, homes: map[string]string{}}
+	stack, err := engine.New(ctx, &without, o, all, nil)
+	b := &Boundary{stack: stack, p: p, lines: lines, homes: map[string]string{}}
 	for name, owner := range p.Owners {
 		if first, known := b.homes[owner]; owner != "" && (!known || name < first) {
 			b.homes[owner] = name
@@ -120,6 +126,7 @@ func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer 
 		}
 	}
 	answers = append(answers, b.granted(ctx, q)...)
+	answers = append(answers, b.byPolicy(q)...)
 	slices.SortFunc(answers, compareAnswers)
 	return answers
 }
@@ -253,6 +260,48 @@ func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 			if lets, reason := b.lets(ctx, who, asked); lets && reason == string(authz.ReasonGrant) && allowsTo(g, asked) {
 				answers = append(answers, a)
 			}
+		}
+	}
+	return answers
+}
+
+// byPolicy returns whom lines of the policy file allow it: in a namespace, or with a path or what is in none.
+func (b *Boundary) byPolicy(q *Question) []Answer {
+	if b.lines == nil {
+		return nil
+	}
+	spaces := map[string]authz.Space{q.Namespace: {ID: b.p.Owner(q.Namespace)}}
+	if q.Namespace == "" {
+		spaces = map[string]authz.Space{"": {ID: tenant.System()}}
+	}
+	if q.Everywhere {
+		spaces = map[string]authz.Space{}
+		for ns := range b.p.Owners {
+			spaces[ns] = authz.Space{ID: b.p.Owner(ns)}
+		}
+	}
+	var answers []Answer
+	for _, l := range b.lines.Subjects() {
+		a := Answer{Kind: rbacv1.UserKind, Name: l.User, By: fmt.Sprintf("line %d of the policy file", l.Number)}
+		if l.User == "" {
+			a.Kind, a.Name = rbacv1.GroupKind, l.Group
+		}
+		for _, ns := range slices.Sorted(maps.Keys(spaces)) {
+			id, of := l.Tenant, l.Tenant.String()
+			if id.IsZero() { // any: of the space's own, which every line for any space covers
+				id, of = spaces[ns].ID, AnyTenant
+			}
+			asked := q.AttributesRecord
+			asked.Namespace, asked.User = ns, &user.DefaultInfo{Name: cmp.Or(l.User, "somebody"), Groups: []string{l.Group}}
+			if b.lines.Line(id, spaces[ns], &asked) != l.Number {
+				continue
+			}
+			found := a
+			found.Tenants, found.Scope = []string{of}, wholeCluster
+			if ns != "" {
+				found.Scope = "namespace " + ns
+			}
+			answers = append(answers, found)
 		}
 	}
 	return answers
