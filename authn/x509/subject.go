@@ -29,6 +29,11 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	return s.tenantAndGroups(name.CommonName, name.Organization, name.OrganizationalUnit)
 }
 
+// errPrivileged: kube-apiserver refuses to have clients' certificates signed for this group
+// (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but knows only of organizations.
+// Whoever may approve certificates must not become what nobody can take back.
+var errPrivileged = errors.New("certificate with the unit " + user.SystemPrivilegedGroup + ": only an organization of the old format is that")
+
 var errNoCommonName = errors.New("certificate without a common name")
 
 // subject says what the subject of a verified certificate means. It implements upstream's
@@ -67,6 +72,9 @@ func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool,
 
 func (s subject) tenantAndGroups(commonName string, organizations, units []string) (tenant.ID, []string, error) {
 	if slices.ContainsFunc(organizations, isMarked) {
+		if slices.Contains(units, user.SystemPrivilegedGroup) {
+			return tenant.ID{}, nil, errPrivileged
+		}
 		id, err := newFormat(organizations)
 		return id, slices.Clone(units), err
 	}

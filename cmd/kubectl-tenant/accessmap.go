@@ -17,7 +17,7 @@ func newAccessMapCommand() *cobra.Command {
 	flags := client.NewFlags()
 	format, config, objects := "", "", ""
 	cmd := &cobra.Command{
-		Use:   "access-map -o html|json",
+		Use:   "access-map -o html|json|yaml",
 		Short: "Show identities against namespaces, by what they may read and write",
 		Long: `Decides for every user, group and service account to whom something is bound or
 granted what it may read and write in which namespace, by groups of resources and with
@@ -26,13 +26,14 @@ nothing is fetched) or JSON. With --objects it reads a dump as of replay, and no
 		Example: `  kubectl tenant access-map -o html > map.html`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, output.JSON, html); err != nil {
+			if err := checkFormat(format, output.JSON, output.YAML, html); err != nil {
 				return err
 			}
 			known, err := settings(config)
 			if err != nil {
 				return err
 			}
+			assumed(cmd, config)
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
 			name, p, err := policyFrom(cmd, flags, objects, progress)
@@ -48,12 +49,12 @@ nothing is fetched) or JSON. With --objects it reads a dump as of replay, and no
 			if format == html {
 				return m.WriteHTML(cmd.OutOrStdout())
 			}
-			_, err = output.Value(cmd.OutOrStdout(), output.JSON, m)
+			_, err = output.Value(cmd.OutOrStdout(), format, m)
 			return err
 		},
 	}
 	flags.AddFlags(cmd)
-	addFormat(cmd, &format, output.JSON, html)
+	addFormat(cmd, &format, output.JSON, output.YAML, html)
 	_ = cmd.MarkFlagRequired("output")
 	addConfig(cmd, &config)
 	cmd.Flags().StringVar(&objects, "objects", "", "file with the cluster's namespaces, roles, bindings and grants, in place of a cluster")

@@ -31,6 +31,7 @@ the server cannot be reached, the command line is wrong).`,
 		newGrantPrivilegesCommand(), newRevokePrivilegesCommand(), newTenantsCommand(), newCreateTenantCommand(), newDeleteTenantCommand(), newAdoptCommand(), newExplainCommand(),
 		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(),
 		newVersionCommand())
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return fmt.Errorf("%w (see %s --help)", err, c.CommandPath()) })
 	return cmd
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -64,6 +66,8 @@ Exit status: 0 allowed, 1 denied, 2 it could not be told.`,
 	f.StringVarP(&o.scenario, "filename", "f", "", "scenario file, to explain offline")
 	f.StringVar(&o.of, "case", "", "with -f: the case to explain")
 	cmd.MarkFlagsMutuallyExclusive("config", "filename")
+	cmd.ValidArgsFunction = completeVerbs
+	_ = cmd.RegisterFlagCompletionFunc("case", o.completeCases)
 	_ = cmd.RegisterFlagCompletionFunc("as", o.flags.CompleteUsers)
 	_ = cmd.RegisterFlagCompletionFunc("as-group", o.flags.CompleteGroups)
 	_ = cmd.RegisterFlagCompletionFunc("tenant", o.flags.CompleteTenants)
@@ -122,6 +126,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 	if err != nil {
 		return nil, err
 	}
+	assumed(cmd, o.config)
 	asked, err := question(cmd, c, args)
 	if err != nil {
 		return nil, c.Explain(err)
@@ -140,6 +145,10 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 	if err != nil {
 		return nil, c.Explain(err)
 	}
+	if len(p.Unread) > 0 && o.as == "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n", strings.Join(p.Unread, ", "))
+		return answered(ctx, c, q)
+	}
 	if len(p.Unread) > 0 {
 		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(p.Unread, ", "))
 	}
@@ -151,6 +160,32 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		q.Said = "none: --as says who asks"
 	}
 	return explain.Explain(ctx, q)
+}
+
+// answered explains a decision about oneself as far as the server tells it.
+func answered(ctx context.Context, c *client.Cluster, q *explain.Question) (*explain.Explanation, error) {
+	k, err := c.Kube()
+	if err != nil {
+		return nil, c.Explain(err)
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	if r := &q.Request; r.ResourceRequest {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
+	} else {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: r.Verb, Path: r.Path}
+	}
+	review, err = k.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, c.Explain(err)
+	}
+	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{{Name: "source", Said: q.Said},
+		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")}, {Name: "request", Said: explain.RequestText(&q.Request)}}}
+	if review.Status.Allowed {
+		e.Decision = "allow"
+	} else if e.Reason == "" {
+		e.Reason = "nothing allows it"
+	}
+	return e, nil
 }
 
 func orNone(source string) string {
@@ -242,6 +277,20 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	return explain.Explain(ctx, q)
 }
 
+func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := v1alpha1.LoadScenarios(o.scenario)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range all {
+		for i := range s.Cases {
+			names = append(names, s.Cases[i].Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 // pick returns the scenario and the case that are meant.
 func (o *explainOptions) pick(all []*v1alpha1.Scenario) (*v1alpha1.Scenario, *v1alpha1.Case, error) {
 	if o.of == "" {
@@ -283,7 +332,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format string)
 	}
 	screen := output.NewScreen(out)
 	for _, s := range e.Steps {
-		if _, err := fmt.Fprintf(screen, "%-12s %s\n", s.Name, s.Said); err != nil {
+		if _, err := fmt.Fprintf(screen, "%-12s %s\n", s.Name, output.Safe(s.Said)); err != nil {
 			return err
 		}
 	}
@@ -292,7 +341,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format string)
 		colour = output.Red
 	}
 	if e.Reason != "" {
-		reason = ": " + e.Reason
+		reason = ": " + output.Safe(e.Reason)
 	}
 	if _, err := fmt.Fprintf(screen, "%-12s %s%s\n", "decision", screen.Paint(colour, e.Decision), reason); err != nil {
 		return err

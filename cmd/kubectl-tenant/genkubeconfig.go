@@ -26,7 +26,7 @@ type genOptions struct {
 	flags                        *client.Flags
 	user, serviceAccount, tenant string
 	groups, audiences            []string
-	oidc                         bool
+	oidc, tenantPath             bool
 	issuer, clientID, issuerCA   string
 	scopes                       []string
 	expires, wait                time.Duration
@@ -67,6 +67,7 @@ Without --out or --merge it goes to standard output.`,
 	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
 	f.DurationVar(&o.expires, "expires", 24*time.Hour, "how long the credential counts; the server may make it shorter")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
+	f.BoolVar(&o.tenantPath, "tenant-path", true, "end the server's address in the tenant's path where the server has one; grants of other tenants and lines of the policy file do not count there")
 	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
 	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
 	addDryRun(cmd, &o.mode)
@@ -88,11 +89,27 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 		problems = append(problems, client.CheckUser("--user", o.user))
 		for _, group := range o.groups {
 			problems = append(problems, client.CheckUser("--group", group))
+			if strings.HasPrefix(group, tenant.GroupPrefix) || strings.HasPrefix(group, "system:") {
+				problems = append(problems, fmt.Errorf("--group %q: groups that begin system: or %s are nobody's to ask for", group, tenant.GroupPrefix))
+			}
 		}
 	case o.serviceAccount != "":
-		problems = append(problems, client.CheckObject("--serviceaccount", o.serviceAccount))
+		name := o.serviceAccount
+		if namespace, rest, found := strings.Cut(name, "/"); found {
+			name = rest
+			problems = append(problems, client.CheckNamespace("--serviceaccount", namespace))
+		}
+		problems = append(problems, client.CheckObject("--serviceaccount", name))
+	case !strings.HasPrefix(o.issuer, "https://"):
+		problems = append(problems, errors.New("--oidc needs --issuer-url, which begins with https://, and --client-id"))
 	case o.issuer == "" || o.clientID == "":
 		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
+	}
+	if o.user == "" && len(o.groups) > 0 {
+		problems = append(problems, errors.New("--group is about --user"))
+	}
+	if !o.oidc && (o.issuer != "" || o.clientID != "" || o.issuerCA != "" || len(o.scopes) > 0) {
+		problems = append(problems, errors.New("--issuer-url, --client-id, --issuer-ca and --scope are about --oidc"))
 	}
 	if o.serviceAccount == "" && len(o.audiences) > 0 {
 		problems = append(problems, errors.New("--audience is about --serviceaccount"))
@@ -119,6 +136,9 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if namespace, name, found := strings.Cut(o.serviceAccount, "/"); found {
+		c.Namespace, o.serviceAccount = namespace, name
+	}
 	if o.out != "" {
 		if err := kubeconfig.Free(o.out); err != nil {
 			return err // before a credential is made
@@ -128,13 +148,17 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.Explain(err)
 	}
+	verb := "wrote"
 	switch {
 	case config == nil: // a dry run
 		return nil
 	case o.out != "":
 		err = kubeconfig.Write(o.out, config)
 	case o.merge != "":
-		err = kubeconfig.Merge(o.merge, config)
+		var replaced bool
+		if replaced, err = kubeconfig.Merge(o.merge, config); replaced {
+			verb = "replaced"
+		}
 	default:
 		text, err := clientcmd.Write(*config)
 		if err != nil {
@@ -146,7 +170,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "wrote context %q to %s%s\n", config.CurrentContext, o.out, o.merge)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s context %q in %s%s\n", verb, config.CurrentContext, o.out, o.merge)
 	return err
 }
 
@@ -201,8 +225,15 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	if err != nil {
 		return nil, err
 	}
-	if e.Server, err = c.TenantURL(ctx, e.Tenant); err != nil {
+	at := e.Tenant
+	if !o.tenantPath {
+		at = tenant.System() // whom nothing is narrowed to
+	}
+	if e.Server, err = c.TenantURL(ctx, at); err != nil {
 		return nil, err
+	}
+	if o.serviceAccount == "" {
+		e.Namespace = firstNamespace(cmd, c, k, e.Tenant)
 	}
 	if c.Config.Insecure {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
@@ -262,6 +293,27 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 		InteractiveMode: clientcmdapi.IfAvailableExecInteractiveMode,
 		InstallHint:     "kubectl-tenant is not installed: put it on your PATH",
 	}
+}
+
+// firstNamespace returns the namespace to begin in: the one of -n, else the tenant's only one. It warns of a tenant
+// that owns none: a name is easily misspelt.
+func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, id tenant.ID) string {
+	if client.Changed(cmd.Flags(), "namespace") {
+		return c.Namespace
+	}
+	if id.IsSystem() {
+		return ""
+	}
+	list, err := k.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String(), Limit: 2})
+	switch {
+	case err != nil:
+		return "" // who may not look begins nowhere
+	case len(list.Items) == 0:
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace is of tenant %s: kubectl tenant tenants lists those there are\n", id)
+	case len(list.Items) == 1:
+		return list.Items[0].Name
+	}
+	return ""
 }
 
 // ownerOf returns whose a namespace is: by its label, or where the caller may not read it, the caller's.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/client"
@@ -27,6 +28,7 @@ type grantFlags struct {
 	namespace, role string
 	readonly        bool
 	createNamespace bool
+	wellKnown       bool // the role is one of every cluster's
 	tenant          string
 	mode            string
 }
@@ -41,8 +43,8 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	f.flags.AddListFlags(cmd)
 }
 
-func (f *grantFlags) check() (tenant.ID, error) {
-	problems := []error{f.who.check(), client.CheckNamespace("--for-namespace", f.namespace), checkDryRun(f.mode)}
+func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
+	problems := []error{f.who.check(cmd), client.CheckNamespace("--for-namespace", f.namespace), checkDryRun(f.mode)}
 	if f.role != "" && strings.ContainsAny(f.role, "/%") {
 		problems = append(problems, fmt.Errorf("--role %q is no role's name", f.role))
 	}
@@ -60,8 +62,11 @@ func (f *grantFlags) check() (tenant.ID, error) {
 
 // grant returns what is asked for.
 func (f *grantFlags) grant() *tenancy.Grant {
-	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, DryRun: dryRunOption(f.mode)}
+	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, ClusterRole: f.wellKnown, DryRun: dryRunOption(f.mode)}
 	switch {
+	case tenant.IsServiceAccountName(f.who.user): // one identity has one name in bindings
+		namespace, name, _ := serviceaccount.SplitUsername(f.who.user) // checked
+		g.Subject = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	case f.who.user != "":
 		g.Subject = rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.who.user}
 	case f.who.group != "":
@@ -105,12 +110,12 @@ Over several clusters each says how it went; after a failure, run the same again
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.role == "" {
-				f.role = defaultRole
+				f.role, f.wellKnown = defaultRole, true
 				if f.readonly {
 					f.role = readonlyRole
 				}
 			}
-			owner, err := f.check()
+			owner, err := f.check(cmd)
 			if err != nil {
 				return err
 			}
@@ -124,6 +129,7 @@ Over several clusters each says how it went; after a failure, run the same again
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only to read: the role view")
 	cmd.Flags().StringVar(&f.role, "role", "", "role to bind")
+	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
 	cmd.Flags().BoolVar(&f.createNamespace, "create-namespace", false, "make the namespace if it does not exist")
 	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: whose it is; without, your own tenant's")
@@ -191,7 +197,7 @@ twice is doing it once.`,
 			if f.readonly {
 				f.role = readonlyRole
 			}
-			if _, err := f.check(); err != nil {
+			if _, err := f.check(cmd); err != nil {
 				return err
 			}
 			clusters, err := f.flags.Clusters()
@@ -230,6 +236,9 @@ func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
 	}
 	for _, name := range left {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which somebody else made, still binds it\n", c.Name, g.Namespace, name)
+	}
+	if len(left) > 0 {
+		return errFailed
 	}
 	return nil
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
@@ -40,8 +42,18 @@ func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 }
 
 // check looks at the flags before anything is asked.
-func (f *identityFlags) check() error {
+func (f *identityFlags) check(cmd *cobra.Command) error {
 	var problems []error
+	for _, name := range []string{"user", "group", "serviceaccount", "tenant", "of-kubeconfig"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
+			problems = append(problems, fmt.Errorf("--%s is empty: name somebody, or leave it out", name))
+		}
+	}
+	if tenant.IsServiceAccountName(f.user) {
+		if _, _, err := serviceaccount.SplitUsername(f.user); err != nil {
+			problems = append(problems, fmt.Errorf("--user %q is no service account: their names are system:serviceaccount:NAMESPACE:NAME", f.user))
+		}
+	}
 	if f.user != "" {
 		problems = append(problems, client.CheckUser("--user", f.user))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,7 @@ read is named on standard error; of your own privileges the server is asked then
   kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, html), who.check()); err != nil {
+			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, html), who.check(cmd)); err != nil {
 				return err
 			}
 			policy, err := policyFile(config)
@@ -76,12 +77,17 @@ read is named on standard error; of your own privileges the server is asked then
 // eachCluster does something with each cluster, and goes on where it fails with one of several. The error
 // says how many failed; what failed has been said on standard error.
 func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
-	failed := 0
+	failed, refused := 0, false
 	for _, c := range clusters {
-		err := c.Explain(do(c))
+		err := do(c)
 		if err == nil {
 			continue
 		}
+		if errors.Is(err, errFailed) { // and has said why
+			refused = true
+			continue
+		}
+		err = c.Explain(err)
 		if len(clusters) == 1 {
 			return err
 		}
@@ -90,6 +96,9 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %d clusters failed: %w", failed, len(clusters), errSome)
+	}
+	if refused {
+		return errFailed
 	}
 	return nil
 }
@@ -129,27 +138,48 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, p
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: what they say is missing\n", c.Name, strings.Join(l.Unread, ", "))
 	if *who == (identityFlags{}) {
-		review, err := ownRules(ctx, c)
-		if err != nil {
-			return nil, err
+		for _, ns := range ownNamespaces(c, p, i) {
+			review, err := ownRules(ctx, c, ns)
+			if err != nil {
+				return nil, err
+			}
+			l.Reviews = append(l.Reviews, *review)
 		}
-		l.Reviews = append(l.Reviews, *review)
 	}
 	return l, nil
 }
 
-// ownRules asks the server for the caller's own rules.
-func ownRules(ctx context.Context, c *client.Cluster) (*privileges.Review, error) {
+// mostReviews is how many namespaces the server is asked about.
+const mostReviews = 10
+
+// ownNamespaces returns the namespaces to ask the server about: the tenant's own that may be seen, else the
+// kubeconfig's.
+func ownNamespaces(c *client.Cluster, p *privileges.Policy, i *privileges.Identity) []string {
+	var own []string
+	for name, owner := range p.Owners {
+		if owner == i.Tenant {
+			own = append(own, name)
+		}
+	}
+	if len(own) == 0 || slices.Contains(own, c.Namespace) {
+		return []string{c.Namespace}
+	}
+	slices.Sort(own)
+	return own[:min(len(own), mostReviews)]
+}
+
+// ownRules asks the server for the caller's own rules in a namespace.
+func ownRules(ctx context.Context, c *client.Cluster, namespace string) (*privileges.Review, error) {
 	k, err := c.Kube()
 	if err != nil {
 		return nil, err
 	}
 	answer, err := k.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx,
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: c.Namespace}}, metav1.CreateOptions{})
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	r := &privileges.Review{Namespace: c.Namespace, Incomplete: answer.Status.Incomplete}
+	r := &privileges.Review{Namespace: namespace, Incomplete: answer.Status.Incomplete}
 	for _, rule := range answer.Status.ResourceRules {
 		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/login"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
 )
 
 // loginWithin bounds a login.
@@ -53,7 +54,9 @@ from $KUBECTL_TENANT_CLIENT_SECRET.`,
 			if o.Interactive, err = login.Interactive(os.Getenv(login.ExecInfo)); err != nil {
 				return err
 			}
-			o.Say = func(format string, args ...any) { _, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			o.Say = func(format string, args ...any) {
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
+			}
 			o.Open = browse
 			if noBrowser {
 				o.Open = func(context.Context, string) error { return errors.New("--no-browser") }
@@ -120,7 +123,7 @@ func printToken(cmd *cobra.Command, dir string, key []string, get func(context.C
 		}
 		dir = filepath.Join(base, "kubectl-tenant")
 	}
-	token, err := (&login.Cache{Dir: dir}).With(key, func(kept *login.Token) (*login.Token, error) { return get(cmd.Context(), kept) })
+	token, err := (&login.Cache{Dir: dir}).With(cmd.Context(), key, func(kept *login.Token) (*login.Token, error) { return get(cmd.Context(), kept) })
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/kubeconfig"
+	"github.com/kubetenant/kubetenant/cmd/internal/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/tenancy"
 )
 
@@ -38,9 +39,20 @@ func main() {
 	case errors.Is(err, errFailed):
 		os.Exit(exitFailed)
 	default:
-		fmt.Fprintln(os.Stderr, "kubectl tenant:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintln(os.Stderr, "kubectl tenant:", oneLine(err))
 		os.Exit(exitCode(err))
 	}
+}
+
+// oneLine returns what an error says, on one line and harmless for a terminal.
+func oneLine(err error) string {
+	var parts []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); line != "" {
+			parts = append(parts, output.Safe(line))
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // exitCode tells what the server or its rules refuse, and what went wrong on some of several clusters, from

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,6 +46,9 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 			if err != nil {
 				return err
 			}
+			if len(o.Namespaces) == 0 {
+				return fmt.Errorf("%s holds no namespaces: dump those, roles and bindings as this command's help says", objects)
+			}
 			ctx := quiet(cmd.Context())
 			player, err := replay.New(ctx, known, o)
 			if err != nil {
@@ -61,10 +65,12 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 				return err
 			}
 			switch {
-			case report.Unread > 0 && report.Decided == 0:
-				return fmt.Errorf("no line is an audit event: logs are of audit.k8s.io/v1, in the format json")
+			case report.Decided == 0:
+				return errors.New("no line is an audit event that was decided: logs are of audit.k8s.io/v1, in the format json, with the stage ResponseComplete")
 			case len(report.Changes) > 0:
 				return errFailed
+			case report.Unread > 0:
+				return fmt.Errorf("%d lines are no audit events: nothing is known of them", report.Unread)
 			}
 			return nil
 		},

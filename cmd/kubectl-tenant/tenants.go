@@ -173,7 +173,7 @@ func sayTo(cmd *cobra.Command, mode string) func(string, ...any) {
 		note = " (dry run)"
 	}
 	return func(format string, args ...any) {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), format+note+"\n", args...)
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...))+note)
 	}
 }
 
@@ -203,10 +203,6 @@ once nobody is of the tenant.`,
 			if err != nil {
 				return err
 			}
-			if mode == dryRunClient {
-				sayTo(cmd, mode)("would delete tenant %s", id)
-				return nil
-			}
 			k, err := c.Kube()
 			if err != nil {
 				return err
@@ -215,7 +211,7 @@ once nobody is of the tenant.`,
 			if err != nil {
 				return err
 			}
-			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, everything, dryRunOption(mode), sayTo(cmd, mode)))
+			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, everything, mode != dryRunClient, dryRunOption(mode), sayTo(cmd, mode)))
 		},
 	}
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
@@ -260,8 +256,11 @@ nothing is labelled. Exit status 1 if there are any such objects in a dry run.`,
 			if err != nil {
 				return err
 			}
+			assumed(cmd, config)
 			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Say: sayTo(cmd, mode),
-				Warn: func(format string, args ...any) { _, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }}
+				Warn: func(format string, args ...any) {
+					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
+				}}
 			if a.Kube, err = c.Kube(); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/client"
@@ -48,6 +49,9 @@ of the default configuration, and the lines of the policy file that --config nam
 				return c.Explain(err)
 			}
 			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *privileges.Policy, b *privileges.Boundary) []privileges.Answer {
+				if _, exists := p.Owners[q.Namespace]; !exists && q.Namespace != "" {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no namespace %s\n", q.Namespace)
+				}
 				return p.WhoCan(cmd.Context(), b, q)
 			})
 			if err != nil {
@@ -56,10 +60,19 @@ of the default configuration, and the lines of the policy file that --config nam
 			return printAnswers(cmd, answers, format, "nobody may: kubectl tenant explain says what is lacking")
 		},
 	}
+	cmd.ValidArgsFunction = completeVerbs
 	flags.AddFlags(cmd)
 	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
 	addConfig(cmd, &config)
 	return cmd
+}
+
+// completeVerbs completes the first argument.
+func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return verbs()[:8], cobra.ShellCompDirectiveNoFileComp
 }
 
 func newWhoCanBecomeCommand() *cobra.Command {
@@ -78,6 +91,9 @@ roles. Of a service account it is told which paths cross into its tenant.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, "name"), client.CheckUser("USER", args[0])); err != nil {
 				return err
+			}
+			if _, _, err := serviceaccount.SplitUsername(args[0]); err != nil && tenant.IsServiceAccountName(args[0]) {
+				return fmt.Errorf("USER %q is no service account: their names are system:serviceaccount:NAMESPACE:NAME", args[0])
 			}
 			c, err := flags.Cluster()
 			if err != nil {
@@ -110,6 +126,13 @@ func addConfig(cmd *cobra.Command, config *string) {
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 }
 
+// assumed warns that nobody named the server's configuration.
+func assumed(cmd *cobra.Command, config string) {
+	if config == "" {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: no --config: the default configuration is assumed to be the server's")
+	}
+}
+
 // settings returns the settings of a configuration file, or the default ones.
 func settings(path string) (*v1alpha1.Settings, error) {
 	if path == "" {
@@ -129,6 +152,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	if err != nil {
 		return nil, err
 	}
+	assumed(cmd, config)
 	lines, err := readPolicy(known)
 	if err != nil {
 		return nil, err
@@ -158,6 +182,9 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges
 		return q, nil
 	}
 	q.ResourceRequest = true
+	if !slices.Contains(verbs(), args[0]) && !strings.HasPrefix(args[0], "impersonate") {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: no server knows the verb %q\n", args[0])
+	}
 	if len(args) == 3 {
 		q.Name = args[2]
 	}
@@ -178,10 +205,17 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges
 			return nil, err
 		}
 		q.Namespace = c.Namespace
+	case namespaced && q.Name != "": // as kubectl has it
+		q.Namespace = c.Namespace
 	case namespaced:
 		q.Everywhere = true
 	}
 	return q, nil
+}
+
+// verbs are those that servers ask about, but for impersonation's.
+func verbs() []string {
+	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*"}
 }
 
 // resource is a resource with its subresource.
@@ -221,7 +255,30 @@ func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
 	if err != nil {
 		return resource{}, false, err
 	}
+	if subresource != "" {
+		if err := checkSubresource(c, found, subresource); err != nil {
+			return resource{}, false, err
+		}
+	}
 	return resource{found.GroupResource(), subresource}, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// checkSubresource refuses one that the server does not have: kubectl reads pods/web-1 as an object's name.
+func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name string) error {
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	list, err := k.Discovery().ServerResourcesForGroupVersion(of.GroupVersion().String())
+	if err != nil {
+		return err
+	}
+	for _, r := range list.APIResources {
+		if r.Name == of.Resource+"/"+name {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no subresource %q: for an object write %s %s", of.Resource, name, of.Resource, name)
 }
 
 func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format, none string) error {
@@ -241,14 +298,17 @@ func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format, none 
 		header = append(header, "ROLE")
 	}
 	var rows [][]string
+	var names []string
 	for _, a := range answers {
 		if format == "name" {
-			if _, err := fmt.Fprintf(out, "%s/%s\n", strings.ToLower(a.Kind), a.Name); err != nil {
-				return err
-			}
+			names = append(names, output.Safe(strings.ToLower(a.Kind)+"/"+a.Name))
 			continue
 		}
-		row := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), a.Scope, a.By}
+		scope := a.Scope
+		if a.Only != "" {
+			scope += ", only " + a.Only
+		}
+		row := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), scope, a.By}
 		if a.Path != "" {
 			row = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, row...)
 		}
@@ -258,6 +318,12 @@ func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format, none 
 		rows = append(rows, row)
 	}
 	if format == "name" {
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			if _, err := fmt.Fprintln(out, name); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	return output.NewScreen(out).Table(header, rows)

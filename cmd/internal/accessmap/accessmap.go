@@ -112,12 +112,13 @@ func New(ctx context.Context, p *privileges.Policy, config *v1alpha1.Settings, d
 			if !row.namespaces[ns] {
 				continue
 			}
+			names := namesIn(p, ns)
 			for g := range m.Groups {
 				of := row.Tenant
 				if of == AnyTenant {
 					of = m.Namespaces[places[ns]].Owner
 				}
-				if access, why := decide(ctx, stack, userOf(row.subject, of), ns, &m.Groups[g]); access != "" {
+				if access, why := decide(ctx, stack, userOf(row.subject, of), ns, names, &m.Groups[g]); access != "" {
 					m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why})
 				}
 			}
@@ -159,6 +160,7 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 	}
 	for _, b := range p.Bindings {
 		for _, s := range b.Subjects {
+			s = privileges.AsAccount(s)
 			for _, of := range tenantsOf(ctx, stack, p, b, s) {
 				r := at(s, b.Namespace, of)
 				switch {
@@ -204,11 +206,9 @@ func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Polic
 	system := tenant.System().String()
 	switch {
 	case s.Kind == rbacv1.ServiceAccountKind:
-		id, err := stack.ServiceAccountTenant(ctx, cmp.Or(s.Namespace, b.Namespace))
-		if err != nil {
-			return nil // nobody's
-		}
-		return []string{id.String()}
+		return accountsTenant(ctx, stack, cmp.Or(s.Namespace, b.Namespace))
+	case privileges.AccountsOf(s) != "":
+		return accountsTenant(ctx, stack, privileges.AccountsOf(s))
 	case s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
 		return []string{strings.TrimPrefix(s.Name, tenant.GroupPrefix)}
 	case b.Namespace == "" && (!strings.HasPrefix(s.Name, "system:") || s.Kind == rbacv1.GroupKind && (s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup)):
@@ -222,12 +222,24 @@ func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Polic
 	return nil
 }
 
+// accountsTenant returns the tenant of the service accounts of a namespace; none where they are nobody's.
+func accountsTenant(ctx context.Context, stack *kubetenant.Stack, namespace string) []string {
+	id, err := stack.ServiceAccountTenant(ctx, namespace)
+	if err != nil {
+		return nil
+	}
+	return []string{id.String()}
+}
+
 // userOf returns a caller that is the subject, of a tenant.
 func userOf(s rbacv1.Subject, of string) user.Info {
 	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + of}, Extra: map[string][]string{tenant.ExtraKey: {of}}}
 	switch s.Kind {
 	case rbacv1.GroupKind:
 		u.Name = "somebody"
+		if home := privileges.AccountsOf(s); home != "" {
+			u.Name, u.Groups = serviceaccount.MakeUsername(home, "any"), append(u.Groups, serviceaccount.AllServiceAccountsGroup)
+		}
 		if !slices.Contains(u.Groups, s.Name) {
 			u.Groups = append(u.Groups, s.Name)
 		}
@@ -237,8 +249,35 @@ func userOf(s rbacv1.Subject, of string) user.Info {
 	return u
 }
 
+// namesIn returns the names to which rules and grants that count in a namespace are limited, with "" for a
+// request that names no object.
+func namesIn(p *privileges.Policy, namespace string) []string {
+	names := map[string]bool{"": true}
+	for _, b := range p.Bindings {
+		role := p.Roles[b.RoleKey()]
+		if b.Namespace != namespace || role == nil { // what is bound everywhere and named is of the cluster's own
+			continue
+		}
+		for i := range role.Rules {
+			for _, name := range role.Rules[i].ResourceNames {
+				names[name] = true
+			}
+		}
+	}
+	for _, u := range p.Grants {
+		if g, err := v1alpha1.AccessGrantOf(u); err == nil && g.Namespace == namespace {
+			for _, to := range g.Spec.To {
+				for _, name := range to.ResourceNames {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 // decide returns the most that a caller may with resources of a group, and why; "" for nothing.
-func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace string, g *Group) (access, why string) {
+func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace string, names []string, g *Group) (access, why string) {
 	if namespace == AllNamespaces {
 		namespace = ""
 	}
@@ -250,10 +289,12 @@ func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace
 			name, group, _ := strings.Cut(text, ".")
 			name, subresource, _ := strings.Cut(name, "/")
 			for _, verb := range verbs.verbs {
-				a := &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
-					APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace}
-				if decision, reason, err := stack.Authorizer.Authorize(engine.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
-					return verbs.access, whyOf(u, reason)
+				for _, object := range names {
+					a := &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
+						APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object}
+					if decision, reason, err := stack.Authorizer.Authorize(engine.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
+						return verbs.access, whyOf(u, reason)
+					}
 				}
 			}
 		}

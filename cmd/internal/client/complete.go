@@ -70,6 +70,19 @@ func (f *Flags) CompleteGroups(cmd *cobra.Command, _ []string, prefix string) ([
 	return f.completeSubjects(cmd, prefix, rbacv1.GroupKind)
 }
 
+// CompleteRoles completes the roles of the cluster.
+func (f *Flags) CompleteRoles(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
+		list, err := k.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{Limit: completeFrom})
+		if err == nil {
+			for i := range list.Items {
+				add(list.Items[i].Name)
+			}
+		}
+		return err
+	})
+}
+
 func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kubernetes.Interface, add func(string)) error {
 		subjects := func(all []rbacv1.Subject) {

@@ -258,5 +258,5 @@ func (q *Question) admissionSaid(a *answer) string {
 	if len(names) == 0 {
 		return "no plugin of kubetenant looks at it"
 	}
-	return "would be looked at by " + strings.Join(names, ", ")
+	return "is asked next, and may still refuse: " + strings.Join(names, ", ")
 }

@@ -42,7 +42,7 @@ func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 		return &Remedy{Text: "nothing lets a tenant's caller impersonate anybody beyond its tenant"}, nil
 	}
 	if a.outcome.Verdict != authz.Denied {
-		remedy, err := q.tryBinding(ctx)
+		remedy, err := q.tryBinding(ctx, a.outcome.Caller)
 		if remedy == nil && err == nil {
 			remedy = &Remedy{Text: "no role can say this: " + a.reason}
 		}
@@ -97,7 +97,7 @@ func (q *Question) name() string {
 }
 
 // tryBinding proposes a role with just the one rule, and its binding.
-func (q *Question) tryBinding(ctx context.Context) (*Remedy, error) {
+func (q *Question) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, error) {
 	r := &q.Request
 	rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}, APIGroups: []string{r.APIGroup}, Resources: []string{q.resource()}, ResourceNames: q.names()}
 	if !r.ResourceRequest {
@@ -117,7 +117,12 @@ func (q *Question) tryBinding(ctx context.Context) (*Remedy, error) {
 	} else {
 		meta.Namespace = ""
 		who = "the cluster's admin can make them"
-		role = &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
+		if !caller.IsSystem() && r.ResourceRequest {
+			// Or it would be the users of that name of every tenant, the system tenant's included.
+			meta.Annotations = map[string]string{tenant.ScopeAnnotation: caller.String()}
+			who += "; the annotation limits the binding to the spaces of the tenant, where the server's evaluator of RBAC is Indexed: without it users of that name of all tenants are bound"
+		}
+		role = &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Rules: []rbacv1.PolicyRule{rule}}
 		binding = &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}
 	}
@@ -168,12 +173,15 @@ func (q *Question) tryGrant(ctx context.Context, caller, owner tenant.ID) (*Reme
 	if err != nil || !allowed {
 		return nil, err
 	}
-	return &Remedy{fmt.Sprintf("an AccessGrant, which somebody of tenant %s can make who may do it himself", owner), text}, nil
+	return &Remedy{fmt.Sprintf("an AccessGrant, which somebody of tenant %s can make who may write accessgrants and may do this himself; it counts at the server's own address, not on a tenant's path", owner), text}, nil
 }
 
 // tryLine proposes a line of the policy file; nil where none can say this.
 func (q *Question) tryLine(ctx context.Context, caller, space tenant.ID) (*Remedy, error) {
 	r := &q.Request
+	if r.Subresource != "" || q.User.GetName() == "*" {
+		return nil, nil // a line is about a resource with all its subresources, and "*" is everybody
+	}
 	spec := map[string]any{"user": q.User.GetName(), "tenant": caller.String(), "space": space.String()}
 	if r.ResourceRequest {
 		spec["apiGroup"], spec["resource"], spec["namespace"] = r.APIGroup, r.Resource, r.Namespace
@@ -208,5 +216,5 @@ func (q *Question) tryLine(ctx context.Context, caller, space tenant.ID) (*Remed
 	if err != nil || !allowed {
 		return nil, err
 	}
-	return &Remedy{"a line of the policy file (authorization.abac.path), which the cluster's admin writes; it knows no names of objects and no single verbs", string(line) + "\n"}, nil
+	return &Remedy{"a line of the policy file (authorization.abac.path), which the cluster's admin writes; it opens every verb (or with readonly every read) on all objects of the resource, its subresources included, in that space; it counts at the server's own address, not on a tenant's path", string(line) + "\n"}, nil
 }

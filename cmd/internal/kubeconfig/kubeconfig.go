@@ -3,6 +3,7 @@
 package kubeconfig
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -60,6 +61,9 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 // ErrExists says that a file is there already.
 var ErrExists = errors.New("the file exists: name another, or add to it with --merge")
 
+// ErrOther says that a name stands for another server in a kubeconfig.
+var ErrOther = errors.New("it is another server's (its address or authority differs): write a file of its own with --out")
+
 // Write writes a new file that only its owner may read. The error wraps [ErrExists] for one that is there.
 func Write(path string, c *clientcmdapi.Config) error {
 	if err := Free(path); err != nil {
@@ -73,14 +77,18 @@ func Write(path string, c *clientcmdapi.Config) error {
 }
 
 // Merge adds what is in c to the kubeconfig at path, which need not exist, and makes its context the
-// current one where there was none. The file is locked as kubectl locks it.
-func Merge(path string, c *clientcmdapi.Config) error {
+// current one where there was none. It reports whether an entry of that name was there, which is replaced. The
+// file is locked as kubectl locks it. The error wraps [ErrOther] where a name there is another server's.
+func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL, 0) // #nosec G304 -- of the caller's choice
+	if errors.Is(err, os.ErrExist) {
+		return false, fmt.Errorf("%s is being changed by another: if no kubectl is running, remove %s.lock", path, path)
+	}
 	if err != nil {
-		return fmt.Errorf("lock %s: %w; if no kubectl is running, remove %s.lock", path, err, path)
+		return false, fmt.Errorf("lock %s: %w", path, err)
 	}
 	defer func() {
 		_ = lock.Close()
@@ -90,15 +98,21 @@ func Merge(path string, c *clientcmdapi.Config) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm() &^ 0o077
 		if into, err = clientcmd.LoadFromFile(path); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return false, fmt.Errorf("%s is no kubeconfig: it is left as it is", path)
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
-		return err
+		return false, err
 	}
 	for name, cluster := range c.Clusters {
+		// Whoever uses the contexts that are there must not reach another server with his token.
+		if there := into.Clusters[name]; there != nil && (there.Server != cluster.Server || !bytes.Equal(there.CertificateAuthorityData, cluster.CertificateAuthorityData)) {
+			return false, fmt.Errorf("%s: the cluster %q: %w", path, name, ErrOther)
+		}
 		into.Clusters[name] = cluster
 	}
 	for name, user := range c.AuthInfos {
+		_, there := into.AuthInfos[name]
+		replaced = replaced || there
 		into.AuthInfos[name] = user
 	}
 	for name, context := range c.Contexts {
@@ -109,9 +123,9 @@ func Merge(path string, c *clientcmdapi.Config) error {
 	}
 	data, err := clientcmd.Write(*into)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return replace(path, data, mode)
+	return replaced, replace(path, data, mode)
 }
 
 // replace puts data in place of what path holds, as a whole or not at all.

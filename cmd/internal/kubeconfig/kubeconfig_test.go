@@ -152,7 +152,7 @@ func TestMerge(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := kubeconfig.Merge(link, entry(t, "second")); err != nil {
+	if _, err := kubeconfig.Merge(link, entry(t, "second")); err != nil {
 		t.Fatal(err)
 	}
 	got, err := clientcmd.LoadFromFile(path)
@@ -166,17 +166,26 @@ func TestMerge(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
+	// A name that is another server's is not taken over; an entry that is there is said to be replaced.
+	other := entry(t, "third")
+	other.Clusters["acme@c"].Server = "https://elsewhere.example.com"
+	if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrOther) {
+		t.Errorf("another server of the name = %v", err)
+	}
+	if replaced, err := kubeconfig.Merge(path, entry(t, "second")); err != nil || !replaced {
+		t.Errorf("the same again = %v, %v", replaced, err)
+	}
 	// One that is no kubeconfig stays as it is, as does one that is locked.
 	if err := os.WriteFile(path, []byte("nonsense: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := kubeconfig.Merge(path, entry(t, "third")); err == nil {
+	if _, err := kubeconfig.Merge(path, entry(t, "third")); err == nil {
 		t.Error("merged into nonsense")
 	}
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := kubeconfig.Merge(path, entry(t, "third")); err == nil || !strings.Contains(err.Error(), "remove "+path+".lock") {
+	if _, err := kubeconfig.Merge(path, entry(t, "third")); err == nil || !strings.Contains(err.Error(), "remove "+path+".lock") {
 		t.Errorf("a locked file = %v", err)
 	}
 	data, _ := os.ReadFile(path)
@@ -190,7 +199,10 @@ func TestMergeAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	done := make(chan error)
 	for i := range 20 {
-		go func() { done <- kubeconfig.Merge(path, entry(t, fmt.Sprint("user", i))) }()
+		go func() {
+			_, err := kubeconfig.Merge(path, entry(t, fmt.Sprint("user", i)))
+			done <- err
+		}()
 	}
 	merged := 0
 	for range 20 {

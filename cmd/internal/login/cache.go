@@ -3,6 +3,7 @@
 package login
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -41,13 +42,18 @@ type Cache struct {
 // With hands the token that is kept for an identity, nil for none, to get, and keeps what get returns. A lock
 // makes the kubectls that run at the same time do it one after the other: one login, not five. The key's parts
 // tell identities apart; none of them is written.
-func (c *Cache) With(key []string, get func(*Token) (*Token, error)) (*Token, error) {
+func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token, error)) (*Token, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	if info, err := os.Stat(c.Dir); err != nil {
+		return nil, err
+	} else if info.Mode().Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("others may write into %s: name a directory of your own", c.Dir)
+	}
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
 	path := filepath.Join(c.Dir, hex.EncodeToString(sum[:]))
-	unlock, err := lockedfile.MutexAt(path + ".lock").Lock()
+	unlock, err := lock(ctx, path+".lock")
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +67,30 @@ func (c *Cache) With(key []string, get func(*Token) (*Token, error)) (*Token, er
 		return got, err
 	}
 	return got, write(path, got)
+}
+
+// lock waits for the lock until ctx ends: whoever holds it may be waiting for somebody to log in.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	type held struct {
+		unlock func()
+		err    error
+	}
+	got := make(chan held, 1)
+	go func() {
+		unlock, err := lockedfile.MutexAt(path).Lock()
+		got <- held{unlock, err}
+	}()
+	select {
+	case h := <-got:
+		return h.unlock, h.err
+	case <-ctx.Done():
+		go func() { // it may come yet
+			if h := <-got; h.err == nil {
+				h.unlock()
+			}
+		}()
+		return nil, ctx.Err()
+	}
 }
 
 // read returns what a file holds; nil where there is none, or nothing that is understood.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -46,6 +48,9 @@ func (k *Keystone) Read() error {
 			return fmt.Errorf("cloud %q: %s", k.Cloud, oneLine(err))
 		}
 		k.options = options
+		if err := k.checkAddress(); err != nil {
+			return err
+		}
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.TLSClientConfig = config
 		k.client.Transport = transport
@@ -55,7 +60,23 @@ func (k *Keystone) Read() error {
 		return ErrNoCloud
 	}
 	k.options = k.fromEnvironment()
-	return nil
+	return k.checkAddress()
+}
+
+// ErrPlain says that a password would go over the network as it is.
+var ErrPlain = errors.New("the address of Keystone must begin with https:// (on this machine http:// will do)")
+
+// checkAddress refuses to send a secret where everybody can read it.
+func (k *Keystone) checkAddress() error {
+	u, err := url.Parse(k.options.IdentityEndpoint)
+	if err != nil {
+		return ErrPlain
+	}
+	ip := net.ParseIP(u.Hostname())
+	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+		return nil
+	}
+	return ErrPlain
 }
 
 // fromEnvironment reads the variables of an openrc file, version 3: the library's own reader wants a project's
@@ -88,12 +109,11 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	return o
 }
 
-// Key returns what tells tokens of this user from those of others. A changed secret is another user: the old
-// token is not given to whoever has the wrong one.
+// Key returns what tells tokens of this user from those of others. No secret is in it: files are named by it.
 func (k *Keystone) Key() []string {
 	o := &k.options
 	key := []string{"keystone", o.IdentityEndpoint, o.UserID, o.Username, o.DomainID, o.DomainName, o.TenantID, o.TenantName,
-		o.ApplicationCredentialID, o.ApplicationCredentialName, o.Password, o.ApplicationCredentialSecret}
+		o.ApplicationCredentialID, o.ApplicationCredentialName}
 	if o.Scope != nil {
 		key = append(key, o.Scope.ProjectID, o.Scope.ProjectName, o.Scope.DomainID, o.Scope.DomainName)
 	}

@@ -55,11 +55,11 @@ func TestLogin(t *testing.T) {
 	p := newProvider(t)
 	c := &login.Cache{Dir: filepath.Join(t.TempDir(), "cache")}
 	o := p.client()
-	first, err := c.With(o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	first, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := c.With(o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	again, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
 	if err != nil || *again != *first || p.Logins != 1 {
 		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.Logins)
 	}
@@ -70,7 +70,7 @@ func TestLogin(t *testing.T) {
 		}
 	}
 	for _, key := range [][]string{(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(), (&login.OpenID{Issuer: "https://other", ClientID: logintest.ClientID}).Key()} {
-		if _, err := c.With(key, func(kept *login.Token) (*login.Token, error) {
+		if _, err := c.With(t.Context(), key, func(kept *login.Token) (*login.Token, error) {
 			if kept != nil {
 				t.Error("the token of another client")
 			}
@@ -89,7 +89,7 @@ func TestOneLoginForMany(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			o := p.client()
-			if _, err := c.With(o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
+			if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -199,7 +199,7 @@ func TestCacheOfOthers(t *testing.T) {
 	put := func(*login.Token) (*login.Token, error) {
 		return &login.Token{Token: "t", Expires: time.Now().Add(time.Hour)}, nil
 	}
-	if _, err := c.With(key, put); err != nil {
+	if _, err := c.With(t.Context(), key, put); err != nil {
 		t.Fatal(err)
 	}
 	files, _ := filepath.Glob(filepath.Join(c.Dir, "*"))
@@ -208,8 +208,39 @@ func TestCacheOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.With(key, put); err == nil || !strings.Contains(err.Error(), "read by others") {
+	if _, err := c.With(t.Context(), key, put); err == nil || !strings.Contains(err.Error(), "read by others") {
 		t.Errorf("a cache that others may read = %v", err)
+	}
+}
+
+// TestInterrupted: who waits for another's login can be interrupted.
+func TestInterrupted(t *testing.T) {
+	c := &login.Cache{Dir: t.TempDir()}
+	holds, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = c.With(context.WithoutCancel(t.Context()), []string{"k"}, func(*login.Token) (*login.Token, error) {
+			close(holds)
+			<-done
+			return nil, errors.New("over")
+		})
+	}()
+	<-holds
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.With(ctx, []string{"k"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("With() = %v", err)
+	}
+	close(done)
+}
+
+// TestDirectoryOfOthers: where others may write nothing is kept.
+func TestDirectoryOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil { // #nosec G302 -- that is the point
+		t.Fatal(err)
+	}
+	if _, err := (&login.Cache{Dir: dir}).With(t.Context(), []string{"k"}, nil); err == nil || !strings.Contains(err.Error(), "others may write") {
+		t.Errorf("With() = %v", err)
 	}
 }
 

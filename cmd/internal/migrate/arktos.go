@@ -108,6 +108,9 @@ func arktosRecord(fields []string) ([]string, string) {
 	if groups != "" {
 		out = append(out, groups)
 	}
+	if n > 4 && id == tenant.System().String() && fields[n-1] != id {
+		return nil, "fields behind the groups, and no tenant: it was the system tenant's there, and perhaps another was meant"
+	}
 	return append(out, "", id), ""
 }
 
@@ -194,6 +197,10 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 	id, named := spec["tenant"].(string)
 	if before, _, found := strings.Cut(name, ":"); !named && found && before != "system" {
 		id, named = before, true
+	}
+	delete(spec, "space") // which is this project's word
+	if id == "*" || strings.HasPrefix(name, "*:") {
+		return nil, "it is about every tenant: a line for each tenant and its own space is what it can have meant"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
 		why = `it was about everybody: now it is about the system tenant's callers only; write "tenant" and "space" for others`

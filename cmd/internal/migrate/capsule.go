@@ -54,7 +54,11 @@ type capsuleSpec struct {
 // capsule reads Tenants of Capsule, with the namespaces that their status names.
 func capsule(data []byte) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
-	for i, document := range split(data) {
+	documents, err := unlisted(data)
+	if err != nil {
+		return nil, err
+	}
+	for i, document := range documents {
 		t := &capsuleTenant{}
 		if err := yaml.Unmarshal(document, t); err != nil {
 			return nil, fmt.Errorf("document %d: %w", i, err)
@@ -68,6 +72,29 @@ func capsule(data []byte) (*Result, error) {
 		}
 	}
 	return result, nil
+}
+
+// unlisted returns the YAML documents of a file, and the items of a List in place of it.
+func unlisted(data []byte) ([][]byte, error) {
+	var all [][]byte
+	for _, document := range split(data) {
+		var list struct {
+			Kind  string           `json:"kind"`
+			Items []map[string]any `json:"items"`
+		}
+		if err := yaml.Unmarshal(document, &list); err != nil || !strings.HasSuffix(list.Kind, "List") {
+			all = append(all, document)
+			continue
+		}
+		for _, item := range list.Items {
+			text, err := yaml.Marshal(item)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, text)
+		}
+	}
+	return all, nil
 }
 
 func (r *Result) capsuleTenant(t *capsuleTenant) error {

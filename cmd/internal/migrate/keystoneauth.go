@@ -10,6 +10,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/output"
@@ -59,7 +60,8 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	}
 	text, err := output.Documents(objects...)
 	result.Files["rbac.yaml"] = text
-	result.Next = []string{"kubectl apply -f rbac.yaml; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
+	result.Next = []string{"read rbac.yaml before applying it: a ClusterRoleBinding to a user is to the users of that name of every tenant, the system tenant's included",
+		"kubectl apply -f rbac.yaml; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
 		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was"}
 	return result, err
 }
@@ -76,23 +78,24 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 		return nil
 	}
 	rules := map[string][]rbacv1.PolicyRule{} // by namespace, "" for the cluster
-	if r := p.Resource; r != nil {
-		group, namespace := "", ""
-		if r.APIGroup != nil {
-			group = *r.APIGroup
-		}
-		if r.Namespace != nil {
-			namespace = *r.Namespace
-		}
-		k.rule(rules, namespace, r.Resources, r.Verbs, group)
+	if p.Resource != nil && p.NonResource != nil {
+		k.result.left(k.where, "resource and nonresource in one policy, which never matched there")
+		return nil
+	}
+	switch r := p.Resource; {
+	case r == nil:
+	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
+		k.result.left(k.where, "a resource without version or namespace, which never matched there")
+	default:
+		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
 	}
 	if n := p.NonResource; n != nil && n.Path != nil {
 		rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: lower(n.Verbs), NonResourceURLs: []string{*n.Path}})
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
 		namespace, resources, found := strings.Cut(key, "/")
-		if !found {
-			k.result.left(k.where, "%q is no namespace/resource", key)
+		if !found || namespace == "" {
+			k.result.left(k.where, "%q is no namespace/resource; RBAC binds what is in no namespace only for all of them", key)
 			continue
 		}
 		k.rule(rules, namespace, list(resources), p.ResourcePermissions[key], "*")
@@ -117,7 +120,8 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 
 // rule adds a rule, unless it is about everything but something: RBAC cannot say that.
 func (k *keystone) rule(rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string) {
-	for _, text := range append([]string{namespace}, resources...) {
+	namespaces := list(namespace)
+	for _, text := range slices.Concat([]string{namespace}, namespaces, resources) {
 		if strings.HasPrefix(text, "!") {
 			k.result.left(k.where, "%q: RBAC has no \"everything but\"; list what is meant", text)
 			return
@@ -127,11 +131,11 @@ func (k *keystone) rule(rules map[string][]rbacv1.PolicyRule, namespace string, 
 		k.result.left(k.where, "a rule without resources or verbs")
 		return
 	}
-	namespaces := []string{namespace}
-	if strings.HasPrefix(namespace, "[") {
-		namespaces = list(namespace)
-	}
 	for _, ns := range namespaces {
+		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
+			k.result.left(k.where, "%q is no namespace", ns)
+			continue
+		}
 		if ns == "*" {
 			ns = ""
 		}
@@ -192,6 +196,9 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 		return nil
 	case len(users) > 0 && len(projects)+len(roles) > 0:
 		k.result.left(k.where, "a user and a project or role: RBAC has no \"both\"")
+		return nil
+	case len(users) > 0 && slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(u, "system:") }):
+		k.result.left(k.where, "the users %s: names that begin system: are no Keystone's", strings.Join(users, ", "))
 		return nil
 	case len(users) > 0:
 		var out []rbacv1.Subject

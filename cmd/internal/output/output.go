@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// plainWidth is how wide lines may be where nothing is known of a terminal.
-const plainWidth = 100
+// plainWidth is how wide lines may be where there is no terminal: they are for grep.
+const plainWidth = math.MaxInt32
 
 // minWidth is the narrowest width that anything is laid out for: a terminal that says it is narrower,
 // or says nothing, gets lines that it wraps itself.
@@ -74,12 +77,36 @@ func (s *Screen) Table(header []string, rows [][]string) error {
 		w, flush = aligned, aligned.Flush
 	}
 	for _, row := range append([][]string{header}, rows...) {
-		if _, err := fmt.Fprintln(w, strings.Join(row, "\t")); err != nil {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Safe(cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
 	}
 	return flush()
 }
+
+// Safe returns text with its control characters written out: names are others' to choose, and must neither
+// steer a terminal nor look like another line or cell.
+func Safe(text string) string {
+	if !strings.ContainsFunc(text, unsafe) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if unsafe(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// unsafe reports control and format characters, those that change the direction of text among them.
+func unsafe(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 
 // Formats are the values of -o that are for programs.
 const (

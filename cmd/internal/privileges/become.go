@@ -21,10 +21,12 @@ type Path struct {
 }
 
 // workloads are the built-in resources whose pods run as a service account of their namespace.
-var workloads = map[string][]string{
-	"":      {"pods", "replicationcontrollers"},
-	"apps":  {"daemonsets", "deployments", "replicasets", "statefulsets"},
-	"batch": {"cronjobs", "jobs"},
+func workloads() map[string][]string {
+	return map[string][]string{
+		"":      {"pods", "replicationcontrollers"},
+		"apps":  {"daemonsets", "deployments", "replicasets", "statefulsets"},
+		"batch": {"cronjobs", "jobs"},
+	}
 }
 
 // PathsTo returns the paths by which somebody may reach a user: by acting as it, by a credential of it, and
@@ -49,16 +51,29 @@ func PathsTo(name string) []Path {
 			one("impersonate", "impersonate", "", "serviceaccounts", "", namespace, account),
 			one("impersonate (constrained)", "impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", "", namespace, account),
 			one("a token of it", "create", "", "serviceaccounts", "token", namespace, account),
-			Path{"a token Secret of it", []Question{question("create", "", "secrets", "", namespace, ""), question("get", "", "secrets", "", namespace, "")}},
-			one("exec into its pods", "create", "", "pods", "exec", namespace, ""),
-			one("debug its pods", "patch", "", "pods", "ephemeralcontainers", namespace, ""))
-		for group, resources := range workloads {
+			Path{"make a token Secret of it, and read it", []Question{question("create", "", "secrets", "", namespace, ""), question("get", "", "secrets", "", namespace, "")}})
+		for _, verb := range []string{"get", "list", "watch"} {
+			paths = append(paths, one("read a token Secret of it, if there is one", verb, "", "secrets", "", namespace, ""))
+		}
+		for _, verb := range []string{"create", "get"} {
+			paths = append(paths,
+				one("exec into its pods", verb, "", "pods", "exec", namespace, ""),
+				one("attach to its pods", verb, "", "pods", "attach", namespace, ""),
+				one("through the kubelet of its pods", verb, "", "nodes", "proxy", "", ""))
+		}
+		for _, verb := range []string{"patch", "update"} {
+			paths = append(paths, one("debug its pods", verb, "", "pods", "ephemeralcontainers", namespace, ""))
+		}
+		for group, resources := range workloads() {
 			for _, resource := range resources {
-				paths = append(paths, one("a pod that runs as it", "create", group, resource, "", namespace, ""))
+				for _, verb := range []string{"create", "update", "patch"} {
+					paths = append(paths, one("a pod that runs as it", verb, group, resource, "", namespace, ""))
+				}
 			}
 		}
 		paths = append(paths,
 			one("bind what it may do", "bind", rbacGroup, "roles", "", namespace, ""),
+			one("bind what it may do", "bind", rbacGroup, "clusterroles", "", namespace, ""),
 			one("widen its roles", "escalate", rbacGroup, "roles", "", namespace, ""))
 	} else {
 		paths = append(paths,
@@ -69,7 +84,11 @@ func PathsTo(name string) []Path {
 		paths = append(paths,
 			Path{"approve a certificate for it", []Question{question("update", certificates, "certificatesigningrequests", "approval", "", ""),
 				question("approve", certificates, "signers", "", "", signer)}},
+			Path{"approve a certificate for it", []Question{question("patch", certificates, "certificatesigningrequests", "approval", "", ""),
+				question("approve", certificates, "signers", "", "", signer)}},
 			Path{"sign a certificate for it", []Question{question("update", certificates, "certificatesigningrequests", "status", "", ""),
+				question("sign", certificates, "signers", "", "", signer)}},
+			Path{"sign a certificate for it", []Question{question("patch", certificates, "certificatesigningrequests", "status", "", ""),
 				question("sign", certificates, "signers", "", "", signer)}})
 	}
 	return append(paths,
@@ -107,5 +126,7 @@ func (p *Policy) WhoCanBecome(ctx context.Context, b *Boundary, paths []Path, ow
 		}
 	}
 	slices.SortFunc(all, compareAnswers)
-	return slices.CompactFunc(all, func(a, b Answer) bool { return compareAnswers(a, b) == 0 && slices.Equal(a.Tenants, b.Tenants) })
+	return slices.CompactFunc(all, func(a, b Answer) bool {
+		return compareAnswers(a, b) == 0 && slices.Equal(a.Tenants, b.Tenants) && a.Only == b.Only
+	})
 }

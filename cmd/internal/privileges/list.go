@@ -165,8 +165,10 @@ func (p *Policy) heldBinding(b *Binding, subject string, id tenant.ID) HeldBindi
 		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
 			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
 		}
-	case b.Scope != "" && id.IsSystem():
+	case b.Scope != "" && (id.IsZero() || id.IsSystem()):
 		h.Scope = "limited to " + b.Scope
+	case b.Scope != "" && !slices.Contains(strings.FieldsFunc(b.Scope, func(r rune) bool { return r == ',' || r == ' ' }), id.String()):
+		h.Scope, h.HeldBack = "limited to "+b.Scope, "that is not tenant "+id.String()
 	case !id.IsZero() && !id.IsSystem():
 		h.Scope = "all namespaces of tenant " + id.String()
 	default:

@@ -143,7 +143,7 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 		if i > 0 {
 			before = rest + below
 		}
-		if _, err := fmt.Fprintln(s, before+s.Paint(n.colour, line)); err != nil {
+		if _, err := fmt.Fprintln(s, before+s.Paint(n.colour, output.Safe(line))); err != nil {
 			return err
 		}
 	}

@@ -42,6 +42,8 @@ type Answer struct {
 	Role string `json:"role,omitempty"`
 	// Path is how somebody is reached, of who-can-become.
 	Path string `json:"path,omitempty"`
+	// Only are the objects that it is limited to; empty for all.
+	Only string `json:"only,omitempty"`
 	// Across says that it leads from one tenant to another.
 	Across bool `json:"acrossTenants,omitempty"`
 }
@@ -101,7 +103,7 @@ func ForQuestions(namespace string, all []Question) Selection {
 		key := b.RoleKey()
 		may, known := verdicts[key]
 		if role := p.Roles[key]; !known && role != nil {
-			may = slices.ContainsFunc(all, func(q Question) bool { return rbac.Allows(role.Rules, q.AttributesRecord) })
+			may = slices.ContainsFunc(all, func(q Question) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
 		}
 		verdicts[key] = may
 		return may
@@ -113,7 +115,11 @@ func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer 
 	var answers []Answer
 	for _, binding := range p.Bindings {
 		role := p.Roles[binding.RoleKey()]
-		if role == nil || !rbac.Allows(role.Rules, q.AttributesRecord) {
+		if role == nil {
+			continue
+		}
+		only, allows := q.allowedBy(role.Rules)
+		if !allows {
 			continue
 		}
 		if binding.Namespace != "" && (q.Namespace != binding.Namespace && !q.Everywhere || !q.IsResourceRequest()) {
@@ -121,6 +127,7 @@ func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer 
 		}
 		for _, s := range binding.Subjects {
 			if a, ok := b.answer(ctx, binding, s, q); ok {
+				a.Only = only
 				answers = append(answers, a)
 			}
 		}
@@ -131,6 +138,29 @@ func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer 
 	return answers
 }
 
+// allowedBy reports whether rules allow what is asked: of any object, or where none is named of the objects that
+// they name.
+func (q *Question) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
+	if rbac.Allows(rules, q.AttributesRecord) {
+		return "", true
+	}
+	if q.Name != "" || !q.IsResourceRequest() {
+		return "", false
+	}
+	var names []string
+	for i := range rules {
+		if len(rules[i].ResourceNames) == 0 {
+			continue
+		}
+		named := q.AttributesRecord
+		named.Name = rules[i].ResourceNames[0]
+		if rbac.Allows(rules[i:i+1], named) {
+			names = append(names, rules[i].ResourceNames...)
+		}
+	}
+	return strings.Join(names, ", "), len(names) > 0
+}
+
 func compareAnswers(a, b Answer) int {
 	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Scope, b.Scope),
 		cmp.Compare(a.By, b.By))
@@ -138,6 +168,7 @@ func compareAnswers(a, b Answer) int {
 
 // answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
 func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subject, q *Question) (Answer, bool) {
+	s = AsAccount(s)
 	a := Answer{Kind: s.Kind, Name: s.Name, By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
 	asked := q.AttributesRecord
 	if binding.Namespace != "" {
@@ -158,6 +189,11 @@ func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subjec
 		u.Name, u.Groups = serviceaccount.MakeUsername(home, s.Name), append(serviceaccount.MakeGroupNames(home), user.AllAuthenticated)
 	case rbacv1.GroupKind:
 		u.Name, u.Groups = "somebody", append(u.Groups, s.Name)
+		if home := AccountsOf(s); home != "" {
+			u.Name, u.Groups = serviceaccount.MakeUsername(home, "any"), append(serviceaccount.MakeGroupNames(home), user.AllAuthenticated)
+		} else if s.Name == serviceaccount.AllServiceAccountsGroup && asked.Namespace != "" {
+			u.Name, u.Groups = serviceaccount.MakeUsername(asked.Namespace, "any"), append(serviceaccount.MakeGroupNames(asked.Namespace), user.AllAuthenticated)
+		}
 	}
 	for _, id := range b.candidates(s, u, asked.Namespace) {
 		if b.letsTenant(ctx, u, id, asked, q) {
@@ -176,6 +212,23 @@ func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subjec
 		a.Scope = "all namespaces of the tenant"
 	}
 	return a, len(a.Tenants) > 0
+}
+
+// AsAccount returns the service account that a user's name is one of: such a subject is bound too.
+func AsAccount(s rbacv1.Subject) rbacv1.Subject {
+	if namespace, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+	}
+	return s
+}
+
+// AccountsOf returns the namespace whose service accounts a group is; "" for another group.
+func AccountsOf(s rbacv1.Subject) string {
+	namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+	if s.Kind != rbacv1.GroupKind || !is {
+		return ""
+	}
+	return namespace
 }
 
 // letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
@@ -205,7 +258,7 @@ func (b *Boundary) isAnybodys(s rbacv1.Subject) bool {
 // candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in
 // the namespace: the subject's own, else the namespace's owner, and the system tenant.
 func (b *Boundary) candidates(s rbacv1.Subject, u user.Info, namespace string) []tenant.ID {
-	if s.Kind == rbacv1.ServiceAccountKind {
+	if s.Kind == rbacv1.ServiceAccountKind || AccountsOf(s) != "" {
 		home, _ := tenant.ServiceAccountNamespace(u.GetName())
 		id, err := b.stack.ServiceAccountTenant(context.Background(), home)
 		if err != nil {
@@ -257,8 +310,15 @@ func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 			default:
 				who.Name = s.Name
 			}
-			if lets, reason := b.lets(ctx, who, asked); lets && reason == string(authz.ReasonGrant) && allowsTo(g, asked) {
-				answers = append(answers, a)
+			for _, rule := range g.Spec.To {
+				only, allows := q.allowedBy([]rbacv1.PolicyRule{{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}})
+				if asked.Name = q.Name; only != "" {
+					asked.Name = rule.ResourceNames[0]
+				}
+				if lets, reason := b.lets(ctx, who, asked); allows && lets && reason == string(authz.ReasonGrant) {
+					a.Only = only
+					answers = append(answers, a)
+				}
 			}
 		}
 	}
@@ -305,17 +365,6 @@ func (b *Boundary) byPolicy(q *Question) []Answer {
 		}
 	}
 	return answers
-}
-
-// allowsTo reports whether this grant, of several in the namespace, has a rule for the request.
-func allowsTo(g *v1alpha1.AccessGrant, a authorizer.AttributesRecord) bool {
-	for _, r := range g.Spec.To {
-		rule := rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames}
-		if rbac.Allows([]rbacv1.PolicyRule{rule}, a) {
-			return true
-		}
-	}
-	return false
 }
 
 // GrantSubjects returns whom a grant names.

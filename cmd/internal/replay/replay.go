@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -155,24 +156,36 @@ func (p *Player) Play(ctx context.Context, log io.Reader, report *Report) error 
 	return failed
 }
 
-// batches hands the lines of a log on.
+// batches hands the lines of a log on. Of one that is longer than any event only the beginning is, which is none.
 func batches(log io.Reader, next func([][]byte)) error {
-	lines := bufio.NewScanner(log)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines := bufio.NewReaderSize(log, 1<<20)
 	var some [][]byte
-	for lines.Scan() {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+	for {
+		line, err := lines.ReadSlice('\n')
+		whole := bytes.Clone(line)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			line, err = lines.ReadSlice('\n')
+			if len(whole) < maxLine {
+				whole = append(whole, line...)
+			}
+		}
+		if len(bytes.TrimSpace(whole)) > 0 {
+			if some = append(some, whole); len(some) == batch {
+				next(some)
+				some = nil
+			}
+		}
+		if err == nil {
 			continue
 		}
-		if some = append(some, bytes.Clone(lines.Bytes())); len(some) == batch {
+		if len(some) > 0 {
 			next(some)
-			some = nil
 		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
 	}
-	if len(some) > 0 {
-		next(some)
-	}
-	return lines.Err()
 }
 
 func (r *Report) add(o outcome) {
@@ -256,19 +269,25 @@ func (p *Player) decide(ctx context.Context, line []byte) outcome {
 
 // decision returns whether the request was allowed; false for one that was not decided.
 func (e *event) decision() (allowed, known bool) {
-	if e.ResponseStatus != nil && e.ImpersonatedUser == nil && strings.Contains(e.ResponseStatus.Message, " cannot impersonate") {
-		return false, false // it was not allowed to be somebody whom the event does not name
-	}
 	switch e.Annotations["authorization.k8s.io/decision"] {
 	case "allow":
 		return true, true
 	case "forbid":
-		return false, true
+		return false, !e.wasNotImpersonated()
 	}
 	if e.ResponseStatus == nil || e.ResponseStatus.Code == http.StatusUnauthorized {
 		return false, false
 	}
-	return e.ResponseStatus.Code != http.StatusForbidden, true
+	return e.ResponseStatus.Code != http.StatusForbidden, !e.wasNotImpersonated()
+}
+
+// refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users "bob" is forbidden:
+// User "alice" cannot impersonate ... (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
+var refusedImpersonation = regexp.MustCompile(`^[a-z/.]+ ("[^"]*" )?is forbidden: User "[^"]*" cannot impersonate[ :]`)
+
+// wasNotImpersonated reports whether the caller was not allowed to be somebody whom the event does not name.
+func (e *event) wasNotImpersonated() bool {
+	return e.ImpersonatedUser == nil && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden && refusedImpersonation.MatchString(e.ResponseStatus.Message)
 }
 
 // request returns what was asked for in one line.

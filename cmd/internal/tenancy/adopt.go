@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 	switch {
 	case labelled && owner != a.Tenant.String():
 		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: move its objects to a new namespace", ErrRefused, name, owner)
-	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault:
+	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault || slices.Contains(a.Config.Authorization.SystemNamespaces, name):
 		return nil, fmt.Errorf("%w: namespace %s is the cluster's own", ErrRefused, name)
 	case ns.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
@@ -61,6 +62,9 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 // Adopt labels the namespace and its objects, and tells of each object that the tenant could not have made: as
 // it is it stays, a change to it may be refused. It returns how many of those there are.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
+	if ns.Labels[podSecurity] == "" {
+		a.Warn("namespace %s has no label %s, which namespaces that tenants make get: set it once its pods meet it", ns.Name, podSecurity)
+	}
 	judge, err := a.judge(ctx, ns)
 	if err != nil {
 		return 0, err
@@ -79,11 +83,14 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			return 0, refusal(err)
 		}
 	}
+	if err := a.warnOfBindings(ctx, ns.Name); err != nil {
+		return 0, err
+	}
 	resources, err := Resources(a.Kube.Discovery(), "list", "patch")
 	if err != nil {
 		return 0, err
 	}
-	labelled := 0
+	objects := 0
 	for _, r := range resources {
 		list, err := a.Objects.Resource(r).Namespace(ns.Name).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -98,11 +105,8 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 				refused++
 				a.Warn("%s %s/%s: %s", r.GroupResource(), ns.Name, obj.GetName(), why)
 			}
-			if obj.GetLabels()[tenant.Label] == a.Tenant.String() {
-				continue
-			}
-			labelled++
-			if a.DryRun {
+			objects++
+			if a.DryRun || obj.GetLabels()[tenant.Label] == a.Tenant.String() {
 				continue
 			}
 			_, err := a.Objects.Resource(r).Namespace(ns.Name).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
@@ -111,8 +115,25 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			}
 		}
 	}
-	a.Say("namespace %s and %d of its objects", ns.Name, labelled)
+	a.Say("namespace %s and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
 	return refused, nil
+}
+
+// warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the boundary
+// confines what they give to the tenant's namespaces.
+func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
+	all, err := a.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return refusal(err)
+	}
+	for i := range all.Items {
+		for _, s := range all.Items[i].Subjects {
+			if s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace {
+				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, which can use it in the tenant's namespaces only from now on", all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // judge returns a function that says why an object would be refused to the tenant's callers once the namespace

@@ -28,6 +28,7 @@ const (
 	maker = "kubectl-tenant"
 	// subjectLabel holds a hash of whom a binding is for, by which it is found again.
 	subjectLabel = tenant.Domain + "/subject"
+	podSecurity  = "pod-security.kubernetes.io/enforce"
 	// ofTenant is the label of cluster-scoped objects that were made for a tenant: the tenant's own label
 	// may stand on nothing outside its space.
 	ofTenant = tenant.Domain + "/of-tenant"
@@ -47,8 +48,10 @@ var (
 type Grant struct {
 	Subject   rbacv1.Subject
 	Namespace string
-	// Role is the name of a Role of the namespace or of a ClusterRole.
-	Role string
+	// Role is the name of a Role of the namespace or of a ClusterRole; with ClusterRole only of that: whoever
+	// makes roles in the namespace must not choose what a well-known name means.
+	Role        string
+	ClusterRole bool
 	// DryRun is what requests carry.
 	DryRun []string
 }
@@ -86,6 +89,8 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	case err == nil:
 		got.TypeMeta = want.TypeMeta
 		return got, true, nil
+	case apierrors.IsNotFound(err) && isAboutRole(err):
+		return nil, false, fmt.Errorf("role %s: %w", g.Role, ErrNoRole)
 	case apierrors.IsNotFound(err):
 		return nil, false, fmt.Errorf("namespace %s: %w", g.Namespace, ErrNoNamespace)
 	case !apierrors.IsAlreadyExists(err):
@@ -99,6 +104,9 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] && got.Labels[subjectLabel] == want.Labels[subjectLabel] {
 		return got, false, nil
 	}
+	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
+		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and binds %s %s: remove it", ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
+	}
 	// Somebody changed it: it is this command's, and says what it is for again.
 	got.Subjects = want.Subjects
 	if got.Labels == nil {
@@ -109,9 +117,18 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	return got, err == nil, refusal(err)
 }
 
+// isAboutRole reports whether it is a role that was not found.
+func isAboutRole(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && strings.HasSuffix(status.Status().Details.Kind, "roles")
+}
+
 // role returns the role that is meant: the namespace's before the cluster's. One that may not be read is
 // taken for the cluster's, which the server judges.
 func (g *Grant) role(ctx context.Context, k kubernetes.Interface) (rbacv1.RoleRef, error) {
+	if g.ClusterRole {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
+	}
 	_, err := k.RbacV1().Roles(g.Namespace).Get(ctx, g.Role, metav1.GetOptions{})
 	if err == nil {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: g.Role}, nil
@@ -142,6 +159,12 @@ func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, le
 		ours := b.Labels[privileges.MadeBy] == maker && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.Role != "" && b.RoleRef.Name != g.Role:
+		case ours && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // somebody added others
+			b.Subjects = slices.DeleteFunc(b.Subjects, func(s rbacv1.Subject) bool { return s == g.Subject })
+			if _, err := bindings.Update(ctx, b, metav1.UpdateOptions{DryRun: g.DryRun}); err != nil {
+				return removed, left, refusal(err)
+			}
+			removed = append(removed, b.Name)
 		case ours && len(b.Subjects) == 1 && b.Subjects[0] == g.Subject:
 			err := bindings.Delete(ctx, b.Name, metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -172,7 +195,8 @@ func refusal(err error) error {
 func CreateNamespace(ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string) (made bool, err error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if !owner.IsZero() && !owner.IsSystem() {
-		ns.Labels = map[string]string{tenant.Label: owner.String()}
+		// As the server does for namespaces that tenants make themselves, with its default.
+		ns.Labels = map[string]string{tenant.Label: owner.String(), podSecurity: "baseline"}
 	}
 	_, err = k.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{DryRun: dryRun})
 	if !apierrors.IsAlreadyExists(err) {

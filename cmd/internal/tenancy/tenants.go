@@ -110,12 +110,27 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 
 // Create makes a tenant: its namespaces, a binding of the role admin in each for each admin, and one by which
 // every caller of the tenant sees its own namespaces. What is there already stays. say is told of each thing.
-func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, namespaces, dryRun []string, say func(format string, args ...any)) error {
+func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, namespaces, dryRun []string, say func(format string, args ...any)) (err error) {
+	for _, ns := range namespaces { // before anything is made
+		if err := checkNamespace(ctx, k, ns, id); err != nil {
+			return err
+		}
+	}
+	said := false
+	tell := func(format string, args ...any) {
+		said = true
+		say(format, args...)
+	}
+	defer func() {
+		if !said && err == nil {
+			say("tenant %s is as it is asked for", id)
+		}
+	}()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: memberRole, Labels: map[string]string{privileges.MadeBy: maker}}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{tenant.Domain}, Resources: []string{"tenantquotas"}, Verbs: []string{"get"}}}}
 	if _, err := k.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{DryRun: dryRun}); err == nil {
-		say("made ClusterRole %s", memberRole)
+		tell("made ClusterRole %s", memberRole)
 	} else if !apierrors.IsAlreadyExists(err) {
 		return refusal(err)
 	}
@@ -126,7 +141,7 @@ func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, n
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
 	}
 	if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{DryRun: dryRun}); err == nil {
-		say("callers of the tenant see its namespaces (ClusterRoleBinding %s)", binding.Name)
+		tell("callers of the tenant see its namespaces (ClusterRoleBinding %s)", binding.Name)
 	} else if !apierrors.IsAlreadyExists(err) {
 		return refusal(err)
 	}
@@ -136,19 +151,36 @@ func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, n
 			return err
 		}
 		if made {
-			say("made namespace %s", ns)
+			tell("made namespace %s", ns)
 			if len(dryRun) > 0 {
 				continue // in which nothing can be tried
 			}
 		}
 		for _, admin := range admins {
-			g := &Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: admin}, Namespace: ns, Role: adminRole, DryRun: dryRun}
+			g := &Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: admin}, Namespace: ns, Role: adminRole, ClusterRole: true, DryRun: dryRun}
 			if _, made, err := g.Apply(ctx, k); err != nil {
 				return fmt.Errorf("admin %s in namespace %s: %w", admin, ns, err)
 			} else if made {
-				say("user %s is an admin in namespace %s", admin, ns)
+				tell("user %s is an admin in namespace %s", admin, ns)
 			}
 		}
+	}
+	return nil
+}
+
+// checkNamespace refuses a namespace that cannot become or is not the tenant's.
+func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id tenant.ID) error {
+	if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
+		return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: name it %s--...", ErrRefused, name, prefix, id)
+	}
+	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return refusal(err)
+	case got.Labels[tenant.Label] != id.String():
+		return fmt.Errorf("%w: the namespace %s is there already and not tenant %s's: kubectl tenant adopt gives one that is nobody's", ErrRefused, name, id)
 	}
 	return nil
 }
@@ -157,8 +189,8 @@ func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, n
 var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
 
 // Delete deletes a tenant that is empty; with everything, whatever is in it. The error wraps [ErrNotEmpty],
-// [ErrRefused] or [ErrNoTenant].
-func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, everything bool, dryRun []string, say func(format string, args ...any)) error {
+// [ErrRefused] or [ErrNoTenant]. Unless send is set nothing is deleted, and said is what would be.
+func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, everything, send bool, dryRun []string, say func(format string, args ...any)) error {
 	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
 	if err != nil {
 		return refusal(err)
@@ -183,28 +215,37 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 			return fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
 		}
 	}
+	remove := func(what, name string, of func() error) error {
+		if send {
+			if err := of(); err != nil && !apierrors.IsNotFound(err) {
+				return refusal(err)
+			}
+		}
+		say("deleted %s %s", what, name)
+		return nil
+	}
 	options := func(uid string) metav1.DeleteOptions {
 		return metav1.DeleteOptions{DryRun: dryRun, Preconditions: metav1.NewUIDPreconditions(uid)}
 	}
 	for i := range spaces.Items {
 		ns := &spaces.Items[i]
-		if err := k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(string(ns.UID))); err != nil && !apierrors.IsNotFound(err) {
-			return refusal(err)
+		err := remove("namespace", ns.Name, func() error { return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(string(ns.UID))) })
+		if err != nil {
+			return err
 		}
-		say("deleted namespace %s", ns.Name)
 	}
 	for i := range bindings.Items {
 		b := &bindings.Items[i]
-		if err := k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(string(b.UID))); err != nil && !apierrors.IsNotFound(err) {
-			return refusal(err)
+		err := remove("ClusterRoleBinding", b.Name, func() error { return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(string(b.UID))) })
+		if err != nil {
+			return err
 		}
-		say("deleted ClusterRoleBinding %s", b.Name)
 	}
 	for _, name := range limits {
-		if err := d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}); err != nil && !apierrors.IsNotFound(err) {
-			return refusal(err)
+		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}) })
+		if err != nil {
+			return err
 		}
-		say("deleted TenantQuota %s", name)
 	}
 	return nil
 }
@@ -262,14 +303,14 @@ func contents(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, 
 
 // isEverywhere reports whether an object is what controllers and these commands put into every namespace.
 func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
-	switch r.Resource {
+	switch r.GroupResource().String() {
 	case "configmaps":
 		return name == "kube-root-ca.crt"
 	case "serviceaccounts":
 		return name == "default"
-	case "rolebindings":
+	case "rolebindings.rbac.authorization.k8s.io":
 		return has[privileges.MadeBy] == maker
-	case "events":
+	case "events", "events.events.k8s.io":
 		return true
 	}
 	return false
