@@ -148,7 +148,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.Explain(err)
 	}
-	verb := "wrote"
+	told := "wrote context %q to %s%s\n"
 	switch {
 	case config == nil: // a dry run
 		return nil
@@ -157,7 +157,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	case o.merge != "":
 		var replaced bool
 		if replaced, err = kubeconfig.Merge(o.merge, config); replaced {
-			verb = "replaced"
+			told = "replaced context %q in %s%s\n"
 		}
 	default:
 		text, err := clientcmd.Write(*config)
@@ -170,7 +170,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s context %q in %s%s\n", verb, config.CurrentContext, o.out, o.merge)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), told, config.CurrentContext, o.out, o.merge)
 	return err
 }
 

@@ -108,32 +108,39 @@ func (q *Question) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, e
 		subject = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	}
 	meta := metav1.ObjectMeta{Name: q.name(), Namespace: r.Namespace}
-	var role, binding runtime.Object
-	who := "whoever may do it himself in the namespace can make them"
 	if r.Namespace != "" && r.Resource != "namespaces" {
-		role = &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
-		binding = &rbacv1.RoleBinding{TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}
-	} else {
-		meta.Namespace = ""
-		who = "the cluster's admin can make them"
-		if !caller.IsSystem() && r.ResourceRequest {
-			// Or it would be the users of that name of every tenant, the system tenant's included.
-			meta.Annotations = map[string]string{tenant.ScopeAnnotation: caller.String()}
-			who += "; the annotation limits the binding to the spaces of the tenant, where the server's evaluator of RBAC is Indexed: without it users of that name of all tenants are bound"
-		}
-		role = &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Rules: []rbacv1.PolicyRule{rule}}
-		binding = &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}
+		const who = "a role with just this rule, and its binding; whoever may do it himself in the namespace can make them"
+		return q.tried(ctx, who, &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}},
+			&rbacv1.RoleBinding{TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}})
 	}
+	meta.Namespace = ""
+	role := &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
+	binding := &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}
+	const who = "a role with just this rule, and its binding; the cluster's admin can make them"
+	if caller.IsSystem() || subject.Kind == rbacv1.ServiceAccountKind {
+		return q.tried(ctx, who, role, binding)
+	}
+	limited := binding.DeepCopy()
+	limited.Annotations = map[string]string{tenant.ScopeAnnotation: caller.String()}
+	remedy, err := q.tried(ctx, who+"; the annotation keeps it to the tenant's spaces where the server's RBAC evaluator is Indexed: without it users of that name of every tenant are bound, the system tenant's included", role, limited)
+	if remedy != nil || err != nil {
+		return remedy, err
+	}
+	return q.tried(ctx, who+"; users of that name of every tenant are bound by it, the system tenant's included", role, binding)
+}
+
+// tried returns a remedy if the engine allows the request with the role and the binding.
+func (q *Question) tried(ctx context.Context, text string, role, binding runtime.Object) (*Remedy, error) {
 	changed := *q.Objects
 	changed.Policy = append(slices.Clip(changed.Policy), role, binding)
 	allowed, err := q.allowedWith(ctx, q.Config, &changed)
 	if err != nil || !allowed {
 		return nil, err
 	}
-	text, err := output.Documents(role, binding)
-	return &Remedy{"a role with just this rule, and its binding; " + who, text}, err
+	yaml, err := output.Documents(role, binding)
+	return &Remedy{text, yaml}, err
 }
 
 func typeMeta(kind string) metav1.TypeMeta {
