@@ -283,7 +283,7 @@ func (e *event) decision() (allowed, known bool) {
 
 // refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users "bob" is forbidden:
 // User "alice" cannot impersonate ... (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
-var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: User "[^"]*" cannot impersonate[ :]`)
+var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: User "[^"]*" cannot impersonate(-on)?[ :]`)
 
 // wasNotImpersonated reports whether the caller was not allowed to be somebody whom the event does not name.
 func (e *event) wasNotImpersonated() bool {

@@ -115,14 +115,14 @@ func TestReplay(t *testing.T) {
 			e["annotations"], e["responseStatus"] = map[string]any{}, map[string]any{"code": 403, "message": `users "bob" is forbidden: User "alice" cannot impersonate resource "users"`}
 		}), "skipped"},
 		"constrained impersonation that was refused": {other(own, func(e map[string]any) {
-			e["annotations"], e["responseStatus"] = map[string]any{"authorization.k8s.io/decision": "forbid"}, map[string]any{"code": 403, "message": `users.authentication.k8s.io "bob" is forbidden: User "alice" cannot impersonate:user-info resource "users"`}
+			e["annotations"], e["responseStatus"] = map[string]any{"authorization.k8s.io/decision": "forbid"}, map[string]any{"code": 403, "message": `pods is forbidden: User "alice" cannot impersonate-on:user-info:list resource "pods"`}
 		}), "skipped"},
 		"a name that looks like it": {other(foreign, func(e map[string]any) {
 			e["responseStatus"] = map[string]any{"code": 404, "message": `secrets "x cannot impersonate" not found`}
 		}), "denied: tenant boundary: not in a namespace"},
 		"a name that looks more like it": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
-			e["responseStatus"] = map[string]any{"code": 403, "message": `secrets "x" is forbidden: User "a" cannot impersonate " is forbidden: User "alice" cannot get resource`}
+			e["responseStatus"] = map[string]any{"code": 403, "message": `secrets "x\" is forbidden: User \"a\" cannot impersonate " is forbidden: User "alice" cannot get resource`}
 		}), "same"},
 		"a node": {other(own, func(e map[string]any) {
 			e["user"] = map[string]any{"username": "system:node:n1", "groups": []string{"system:nodes"}}
