@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/isolation"
 )
 
 func newVerifyIsolationCommand() *cobra.Command {
-	flags := genericclioptions.NewConfigFlags(true)
+	flags := client.NewFlags()
 	parallel := 0
 	cmd := &cobra.Command{
 		Use:   "verify-isolation",
@@ -30,17 +30,20 @@ refused, 1 something did, 2 it could not be tried.`,
 		Example: `  kubectl tenant verify-isolation --kubeconfig admin.kubeconfig`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			admin, err := flags.ToRESTConfig()
+			c, err := flags.Cluster()
 			if err != nil {
 				return err
 			}
+			if _, err := c.WhoAmI(cmd.Context()); err != nil { // before anything is made
+				return c.Explain(err)
+			}
 			suffix := rand.String(6)
 			report, err := isolation.Run(cmd.Context(), isolation.Options{
-				Admin: admin, Parallel: parallel, Tenants: [2]string{"verify-a-" + suffix, "verify-b-" + suffix},
+				Admin: c.Config, Parallel: parallel, Tenants: [2]string{"verify-a-" + suffix, "verify-b-" + suffix},
 				Progress: func(what string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), what+" ...") },
 			})
 			if report == nil {
-				return err
+				return c.Explain(err)
 			}
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%d resources and subresources\n", report.Resources)
 			report.Write(cmd.OutOrStdout())
@@ -54,6 +57,6 @@ refused, 1 something did, 2 it could not be tried.`,
 		},
 	}
 	cmd.Flags().IntVar(&parallel, "parallel", 8, "requests that run at the same time")
-	flags.AddFlags(cmd.Flags())
+	flags.AddFlags(cmd)
 	return cmd
 }
