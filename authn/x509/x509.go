@@ -41,7 +41,7 @@ type Options struct {
 // New returns an authenticator of the certificates that verify answers for. It abstains without a
 // certificate, where verify has no authorities yet, and on certificates of other authorities. Of
 // its own authorities it refuses expired ones, ones not meant for clients, and those whose subject
-// names no tenant or several.
+// names no tenant or several, or has the unit system:masters.
 //
 // A chain that was accepted is remembered by the SHA-256 of all that was presented, until the
 // first of the verified chain's certificates expires or verify answers with another pool.

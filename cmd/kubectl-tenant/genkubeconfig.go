@@ -58,7 +58,7 @@ Without --out or --merge it goes to standard output.`,
 	f.StringVar(&o.user, "user", "", "user of a client certificate")
 	f.StringSliceVar(&o.groups, "group", nil, "groups of the user (may be repeated)")
 	f.StringVar(&o.tenant, "tenant", "", "tenant of the user; of a service account, its namespace's owner says it")
-	f.StringVar(&o.serviceAccount, "serviceaccount", "", "service account, in the namespace of -n")
+	f.StringVar(&o.serviceAccount, "serviceaccount", "", "service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	f.StringSliceVar(&o.audiences, "audience", nil, "audiences of the service account's token; the server's own by default")
 	f.BoolVar(&o.oidc, "oidc", false, "log in at an OpenID provider")
 	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: the provider")

@@ -25,7 +25,7 @@ server's own code, and prints a summary and each decision that would be another.
 changes nothing.
 
 DUMP.yaml holds what decisions hang on:
-  kubectl get ns,clusterroles,clusterrolebindings,crds -o yaml
+  kubectl get ns,clusterroles,clusterrolebindings,crds,tenantquotas -o yaml
   kubectl get -A roles,rolebindings,accessgrants -o yaml
 in one file, with a line --- between. Users are taken as they were recorded, with
 the tenant that the server gave them; requests of nodes are skipped, since the Node

@@ -28,7 +28,7 @@ func newWhoCanCommand() *cobra.Command {
 		Long: `Shows the users, groups and service accounts that may do something, by which binding
 or access grant, and of which tenants: two tenants' alice are one subject of RBAC, and
 the boundary lets each only into its own namespaces. Without -n it looks at all
-namespaces one by one.
+namespaces one by one; with a NAME, at the kubeconfig's namespace, as kubectl does.
 
 RBAC and access grants of the cluster are looked at, behind the boundary of --config, or
 of the default configuration, and the lines of the policy file that --config names.`,

@@ -62,7 +62,7 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 var ErrExists = errors.New("the file exists: name another, or add to it with --merge")
 
 // ErrOther says that a name stands for another server in a kubeconfig.
-var ErrOther = errors.New("it is another server's (its address or authority differs): write a file of its own with --out")
+var ErrOther = errors.New("it is another server's (its address, its authority or how it is verified differs): write a file of its own with --out")
 
 // Write writes a new file that only its owner may read. The error wraps [ErrExists] for one that is there.
 func Write(path string, c *clientcmdapi.Config) error {
@@ -105,7 +105,7 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	}
 	for name, cluster := range c.Clusters {
 		// Whoever uses the contexts that are there must not reach another server with his token.
-		if there := into.Clusters[name]; there != nil && (there.Server != cluster.Server || !bytes.Equal(there.CertificateAuthorityData, cluster.CertificateAuthorityData)) {
+		if there := into.Clusters[name]; there != nil && !isSame(there, cluster) {
 			return false, fmt.Errorf("%s: the cluster %q: %w", path, name, ErrOther)
 		}
 		into.Clusters[name] = cluster
@@ -126,6 +126,12 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 		return false, err
 	}
 	return replaced, replace(path, data, mode)
+}
+
+// isSame reports whether two entries lead to one server, known by the same.
+func isSame(a, b *clientcmdapi.Cluster) bool {
+	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) && a.CertificateAuthority == b.CertificateAuthority &&
+		a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify && a.TLSServerName == b.TLSServerName
 }
 
 // replace puts data in place of what path holds, as a whole or not at all.

@@ -167,10 +167,17 @@ func TestMerge(t *testing.T) {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
 	// A name that is another server's is not taken over; an entry that is there is said to be replaced.
-	other := entry(t, "third")
-	other.Clusters["acme@c"].Server = "https://elsewhere.example.com"
-	if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrOther) {
-		t.Errorf("another server of the name = %v", err)
+	for what, change := range map[string]func(*clientcmdapi.Cluster){
+		"address":         func(c *clientcmdapi.Cluster) { c.Server = "https://elsewhere.example.com" },
+		"authority":       func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = []byte("another") },
+		"no verification": func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify = true },
+		"another name":    func(c *clientcmdapi.Cluster) { c.TLSServerName = "elsewhere" },
+	} {
+		other := entry(t, "third")
+		change(other.Clusters["acme@c"])
+		if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrOther) {
+			t.Errorf("%s = %v, want ErrOther", what, err)
+		}
 	}
 	if replaced, err := kubeconfig.Merge(path, entry(t, "second")); err != nil || !replaced {
 		t.Errorf("the same again = %v, %v", replaced, err)

@@ -170,12 +170,12 @@ func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, n
 
 // checkNamespace refuses a namespace that cannot become or is not the tenant's.
 func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id tenant.ID) error {
-	if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
-		return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own are named %s-- and more", ErrRefused, name, prefix, id)
-	}
 	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
+		if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
+			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own are named %s-- and more", ErrRefused, name, prefix, id)
+		}
 		return nil
 	case err != nil:
 		return refusal(err)

@@ -137,7 +137,7 @@ func TestReplayOfAServer(t *testing.T) {
 	if err := os.WriteFile(log, after[len(before):], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := kubectl(t, s, "admin", "get", "ns,clusterroles,clusterrolebindings,crds", "-o", "yaml")
+	cluster, err := kubectl(t, s, "admin", "get", "ns,clusterroles,clusterrolebindings,crds,tenantquotas", "-o", "yaml")
 	if err != nil {
 		t.Fatal(cluster)
 	}
