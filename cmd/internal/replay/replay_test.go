@@ -120,6 +120,10 @@ func TestReplay(t *testing.T) {
 		"a name that looks like it": {other(foreign, func(e map[string]any) {
 			e["responseStatus"] = map[string]any{"code": 404, "message": `secrets "x cannot impersonate" not found`}
 		}), "denied: tenant boundary: not in a namespace"},
+		"its words in another answer": {other(foreign, func(e map[string]any) {
+			delete(e, "annotations")
+			e["responseStatus"] = map[string]any{"code": 404, "message": `pods is forbidden: User "alice" cannot impersonate `}
+		}), "denied: tenant boundary: not in a namespace"},
 		"a name that looks more like it": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
 			e["responseStatus"] = map[string]any{"code": 403, "message": `secrets "x\" is forbidden: User \"a\" cannot impersonate " is forbidden: User "alice" cannot get resource`}
