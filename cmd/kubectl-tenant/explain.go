@@ -232,7 +232,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	if err != nil {
 		return nil, err
 	}
-	w, err := scenario.NewWorld(s)
+	w, err := scenario.NewWorld(s, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func TestScenarios(t *testing.T) {
 			if s.Invalid != "" {
 				continue
 			}
-			w, err := scenario.NewWorld(s)
+			w, err := scenario.NewWorld(s, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,16 +34,20 @@ type Server struct {
 	// Said is what it said on its standard output until it was ready.
 	Said string
 
-	cmd    *exec.Cmd
-	stderr *lockedBuffer
-	exited chan error
+	cmd       *exec.Cmd
+	stderr    *lockedBuffer
+	exited    chan error
+	announced chan announcement
 }
+
+// announcement is what a server says when it is ready.
+type announcement struct{ said, url, ready string }
 
 // Start runs binary with "local --dir dir" and args, and waits until it is ready. The error of a
 // server that does not start holds what it wrote to its standard error. With detach the server
-// outlives this process.
+// outlives this process; else, on Linux, it ends with it, however that ends.
 func Start(ctx context.Context, binary, dir string, detach bool, args ...string) (*Server, error) {
-	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan error, 1)}
+	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan error, 1), announced: make(chan announcement, 1)}
 	// #nosec G204 -- the caller names the binary it built
 	s.cmd = exec.Command(binary, append([]string{"local", "--dir", dir}, args...)...)
 	s.cmd.Stderr = s.stderr
@@ -53,28 +57,45 @@ func Start(ctx context.Context, binary, dir string, detach bool, args ...string)
 		s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		output, err = s.startDetached()
 	} else {
+		s.cmd.SysProcAttr = EndsWithParent()
 		output, err = s.startAttached()
 	}
 	if err != nil {
 		return nil, err
 	}
 	s.PID = s.cmd.Process.Pid
-	ready := make(chan string, 1)
-	go s.read(output, ready)
+	go s.read(output)
 	go func() { s.exited <- s.cmd.Wait() }()
+	if err := s.await(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Again sends the server a signal upon which it starts something anew, and waits until it is ready again.
+func (s *Server) Again(ctx context.Context, signal os.Signal) error {
+	if err := s.cmd.Process.Signal(signal); err != nil {
+		return err
+	}
+	return s.await(ctx)
+}
+
+// await waits until the server says that it is ready. One that is not is stopped.
+func (s *Server) await(ctx context.Context) error {
+	var err error
 	select {
-	case s.Said = <-ready:
+	case a := <-s.announced:
+		s.Said, s.URL, s.Ready = a.said, a.url, a.ready
+		return nil
 	case err := <-s.exited:
-		return nil, fmt.Errorf("the server ended: %w: %s", err, strings.TrimSpace(s.stderr.String()))
+		s.exited <- err // for Stop
+		return fmt.Errorf("the server ended: %w: %s", err, strings.TrimSpace(s.stderr.String()))
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-time.After(startWithin):
 		err = errors.New("the server was not ready in time")
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.Stop())
-	}
-	return s, nil
+	return errors.Join(err, s.Stop())
 }
 
 func (s *Server) startAttached() (io.ReadCloser, error) {
@@ -104,22 +125,22 @@ func (s *Server) startDetached() (io.ReadCloser, error) {
 }
 
 // read looks for what the server says about itself.
-func (s *Server) read(output io.ReadCloser, ready chan<- string) {
+func (s *Server) read(output io.ReadCloser) {
 	defer func() { _ = output.Close() }()
-	said := ""
+	var a announcement
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
-		said += lines.Text() + "\n"
+		a.said += lines.Text() + "\n"
 		if after, ok := strings.CutPrefix(line, "ready after "); ok {
-			s.Ready = after
+			a.ready = after
 		}
 		if after, ok := strings.CutPrefix(line, "server "); ok {
-			s.URL = strings.TrimSpace(after)
+			a.url = strings.TrimSpace(after)
 		}
 		if strings.HasPrefix(line, "Stop it") {
-			ready <- said
-			break
+			s.announced <- a
+			a = announcement{}
 		}
 	}
 	_, _ = io.Copy(io.Discard, output)

@@ -43,6 +43,9 @@ type Library struct{}
 // Skip implements [Shape].
 func (Library) Skip(*v1alpha1.Scenario, *v1alpha1.Case) string { return "" }
 
+// Keys implements [Shape].
+func (Library) Keys() *Keys { return nil }
+
 // Open implements [Shape].
 func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	ctx, cancel := context.WithCancel(ctx)

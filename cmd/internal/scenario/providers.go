@@ -15,7 +15,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -73,7 +72,7 @@ func (w *World) makeProviders() error {
 		var err error
 		switch src := &sources[i]; {
 		case src.ServiceAccount != nil:
-			err = w.makeServiceAccounts(src)
+			w.makeServiceAccounts(src)
 		case src.OIDC != nil:
 			err = w.makeIssuer(src)
 		case src.Keystone != nil:
@@ -88,24 +87,15 @@ func (w *World) makeProviders() error {
 	return nil
 }
 
-// makeServiceAccounts makes the key where the local server looks for its own, so that it signs with
-// the same.
-func (w *World) makeServiceAccounts(src *v1alpha1.Source) error {
+// makeServiceAccounts names the key that the server signs with.
+func (w *World) makeServiceAccounts(src *v1alpha1.Source) {
 	if len(src.ServiceAccount.KeyFiles) > 0 {
-		return nil
+		return
 	}
 	copied := *src.ServiceAccount
-	copied.KeyFiles = []string{filepath.Join("pki", "service-account.key")}
+	copied.KeyFiles = []string{serviceAccountKey}
 	src.ServiceAccount = &copied
-	key, err := w.makeKey(src.Name)
-	if err != nil {
-		return err
-	}
-	data, err := keyutil.MarshalPrivateKeyToPEM(key.Private)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(w.Dir, copied.KeyFiles[0]), data, 0o600)
+	w.keys[src.Name] = w.shared.serviceAccounts
 }
 
 func (w *World) makeKey(name string) (*authntest.Key, error) {

@@ -20,6 +20,8 @@ type Shape interface {
 	// Skip says why the shape cannot run a case of the scenario; nil asks about the whole. Empty
 	// if it can.
 	Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string
+	// Keys are those of the shape's servers; nil if each world has its own.
+	Keys() *Keys
 	// Open builds the stack of a world. Its error is what a scenario calls invalid.
 	Open(ctx context.Context, w *World) (Session, error)
 }
@@ -125,7 +127,7 @@ func Run(ctx context.Context, shape Shape, file string, s *v1alpha1.Scenario, re
 		}
 		return nil
 	}
-	w, err := NewWorld(s)
+	w, err := NewWorld(s, shape.Keys())
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", file, s.Metadata.Name, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	asn1util "k8s.io/apimachinery/pkg/apis/asn1"
@@ -49,6 +50,7 @@ type World struct {
 	now       time.Time
 	cas       map[string]*ca
 	keys      map[string]*authntest.Key // of the sources that issue tokens
+	shared    *Keys
 	providers *providers
 }
 
@@ -57,8 +59,46 @@ type ca struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewWorld makes the files and authorities of a scenario in a new directory.
-func NewWorld(s *v1alpha1.Scenario) (_ *World, err error) {
+// Keys are those that a server reads at its start only, so that all worlds that it sees must share them: of
+// the front proxies' authority, and of the tokens of service accounts.
+type Keys struct {
+	frontProxies    *ca
+	serviceAccounts *authntest.Key
+}
+
+// NewKeys makes some that count now.
+func NewKeys() (*Keys, error) { return newKeys(time.Now()) }
+
+func newKeys(now time.Time) (*Keys, error) {
+	proxies, err := newAuthority(frontProxyCA, now)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := authntest.NewKey("ES256")
+	return &Keys{proxies, accounts}, err
+}
+
+// Write puts the keys into dir where the local server looks for them.
+func (k *Keys) Write(dir string) error {
+	pki := filepath.Join(dir, "pki")
+	if err := os.MkdirAll(pki, 0o700); err != nil {
+		return err
+	}
+	if err := k.frontProxies.write(filepath.Join(pki, "front-proxy-ca.crt")); err != nil {
+		return err
+	}
+	data, err := keyutil.MarshalPrivateKeyToPEM(k.serviceAccounts.Private)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, serviceAccountKey), data, 0o600)
+}
+
+// serviceAccountKey is where the local server keeps the key that it signs with.
+const serviceAccountKey = "pki/service-account.key"
+
+// NewWorld makes the files and authorities of a scenario in a new directory. With nil it has keys of its own.
+func NewWorld(s *v1alpha1.Scenario, keys *Keys) (_ *World, err error) {
 	dir, err := os.MkdirTemp("", "scenario-")
 	if err != nil {
 		return nil, err
@@ -71,6 +111,11 @@ func NewWorld(s *v1alpha1.Scenario) (_ *World, err error) {
 	}()
 	if s.Now != nil {
 		w.now = s.Now.Time
+	}
+	if w.shared = keys; keys == nil {
+		if w.shared, err = newKeys(w.now); err != nil {
+			return nil, err
+		}
 	}
 	w.Config = &v1alpha1.TenancyConfiguration{Settings: s.Config}
 	w.Config.Authentication.Sources = slices.Clone(s.Config.Authentication.Sources)
@@ -114,58 +159,65 @@ func (w *World) writeFiles() error {
 	return nil
 }
 
-// makeAuthorities makes one for each x509 source without a file, the front proxies' where the
-// local server looks for it, and one that nobody knows.
+// makeAuthorities makes one for each x509 source without a file, and one that nobody knows.
 func (w *World) makeAuthorities() error {
-	pki := filepath.Join(w.Dir, "pki")
-	if err := os.MkdirAll(pki, 0o700); err != nil {
+	if err := w.shared.Write(w.Dir); err != nil {
 		return err
 	}
+	w.cas[frontProxyCA] = w.shared.frontProxies
 	sources := w.Config.Authentication.Sources
 	for i := range sources {
 		if x := sources[i].X509; x != nil && x.ClientCAFile == "" {
 			copied := *x
 			copied.ClientCAFile = filepath.Join("pki", sources[i].Name+"-client-ca.crt")
 			sources[i].X509 = &copied
-			if err := w.makeAuthority(sources[i].Name, filepath.Join(w.Dir, copied.ClientCAFile)); err != nil {
+			if err := w.makeAuthority(sources[i].Name, copied.ClientCAFile); err != nil {
 				return err
 			}
 		}
 	}
-	if err := w.makeAuthority(otherCA, filepath.Join(pki, "other-ca.crt")); err != nil {
-		return err
-	}
-	return w.makeAuthority(frontProxyCA, filepath.Join(pki, "front-proxy-ca.crt"))
+	return w.makeAuthority(otherCA, filepath.Join("pki", "other-ca.crt"))
 }
 
 func (w *World) makeAuthority(name, path string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	made, err := newAuthority(name, w.now)
 	if err != nil {
 		return err
 	}
+	w.cas[name] = made
+	return made.write(filepath.Join(w.Dir, path))
+}
+
+// newAuthority makes an authority that counts a year before now and ten after.
+func newAuthority(name string, now time.Time) (*ca, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "scenario " + name},
-		NotBefore: w.now.Add(-365 * 24 * time.Hour), NotAfter: w.now.Add(10 * 365 * 24 * time.Hour),
+		NotBefore: now.Add(-365 * 24 * time.Hour), NotAfter: now.Add(10 * 365 * 24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	parsed, err := x509.ParseCertificate(der)
+	return &ca{parsed, key}, err
+}
+
+// write writes the certificate to a path that ends in .crt, and the key beside it.
+func (c *ca) write(path string) error {
+	key, err := keyutil.MarshalPrivateKeyToPEM(c.key)
 	if err != nil {
 		return err
 	}
-	w.cas[name] = &ca{parsed, key}
-	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.cert.Raw})
+	if err := os.WriteFile(path, certificate, 0o600); err != nil {
 		return err
 	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(path, certPEM, 0o600); err != nil {
-		return err
-	}
-	return os.WriteFile(path[:len(path)-len(".crt")]+".key", keyPEM, 0o600)
+	return os.WriteFile(strings.TrimSuffix(path, ".crt")+".key", key, 0o600)
 }
 
 // Held returns all that the cluster of a scenario holds: its objects and the old objects of its

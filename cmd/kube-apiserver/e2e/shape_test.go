@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
@@ -31,11 +27,40 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// compiledIn runs scenarios on a real kube-apiserver with tenants compiled in.
-type compiledIn struct{ binary string }
+// compiledIn runs scenarios on real kube-apiservers with tenants compiled in.
+type compiledIn struct {
+	bin  string // where the built commands are
+	keys *scenario.Keys
+	// dir is where the plane is kept that the scenarios share; the first one opens it.
+	dir   string
+	plane *plane
+}
+
+// startedCold are scenarios that begin with a server of their own, which starts with their configuration:
+// together they have every kind of source. The others change the configuration of a server that runs.
+var startedCold = []string{"revocation", "front proxy", "keystone", "webhook"}
+
+// shared reports whether a scenario can run on a server that others have used.
+func shared(s *v1alpha1.Scenario) bool {
+	return s.Invalid == "" && !slices.Contains(startedCold, s.Metadata.Name)
+}
+
+// Keys implements [scenario.Shape].
+func (s *compiledIn) Keys() *scenario.Keys { return s.keys }
+
+// key says for which scenarios one server can be started.
+func (*compiledIn) key(s *v1alpha1.Scenario) (string, error) { return string(s.Delegate), nil }
+
+// close ends the plane.
+func (s *compiledIn) close() error {
+	if s.plane == nil {
+		return nil
+	}
+	return s.plane.close()
+}
 
 // Skip implements [scenario.Shape].
-func (compiledIn) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
+func (*compiledIn) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	switch {
 	case s.Now != nil:
 		return "a server has the machine's clock"
@@ -50,28 +75,95 @@ func (compiledIn) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
 // selfReviewPolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
 const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
 
-// Open implements [scenario.Shape]: what the cluster holds is made with tenancy off.
-func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+// flags are those of a server with the configuration at config.
+func (s *compiledIn) flags(config, dir string, d v1alpha1.Delegate) ([]string, error) {
+	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--"}
+	switch d {
+	case v1alpha1.DelegateAllow:
+		args = append(args, "--authorization-mode=AlwaysAllow")
+	case v1alpha1.DelegateNoOpinion:
+		policy := filepath.Join(dir, "abac.jsonl")
+		args = append(args, "--authorization-mode=ABAC", "--authorization-policy-file="+policy)
+		return args, os.WriteFile(policy, []byte(selfReviewPolicy), 0o600)
+	}
+	return args, nil
+}
+
+// Open implements [scenario.Shape].
+func (s *compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	if !shared(w.Scenario) {
+		args, err := s.flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
+		if err != nil {
+			return nil, err
+		}
+		return asSession(s.start(ctx, w, args))
+	}
+	args, err := s.flags(currentConfig(s.dir), s.dir, w.Scenario.Delegate)
+	if err != nil {
+		return nil, err
+	}
+	return asSession(s.enter(ctx, w, args, s.reloaded))
+}
+
+// asSession keeps a nil pointer from being a session.
+func asSession(s *session, err error) (scenario.Session, error) {
+	if s == nil {
+		return nil, err
+	}
+	return s, err
+}
+
+// reloaded lets the server of the plane take over the configuration of w.
+func (s *compiledIn) reloaded(ctx context.Context, w *scenario.World) error {
+	return s.plane.reload(ctx, func() error { return enter(s.dir, w) })
+}
+
+// start seeds and starts a server of the scenario's own, in its folder.
+func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string) (*session, error) {
 	held, err := s.seed(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{withoutWorkloads, "--tenancy-config", w.ConfigFile, "--"}
-	switch w.Scenario.Delegate {
-	case v1alpha1.DelegateAllow:
-		args = append(args, "--authorization-mode=AlwaysAllow")
-	case v1alpha1.DelegateNoOpinion:
-		policy := filepath.Join(w.Dir, "abac.jsonl")
-		if err := os.WriteFile(policy, []byte(selfReviewPolicy), 0o600); err != nil {
-			return nil, err
-		}
-		args = append(args, "--authorization-mode=ABAC", "--authorization-policy-file="+policy)
-	}
-	server, err := localserver.Start(ctx, s.binary, w.Dir, false, args...)
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kube-apiserver"), w.Dir, false, args...)
 	if err != nil {
 		return nil, err
 	}
-	session, err := newSession(w, server)
+	session, err := newSession(w, server, func() { _ = server.Stop() })
+	if err == nil {
+		err = session.awaitKinds(ctx, held)
+	}
+	return session, err
+}
+
+// enter runs a scenario on the plane that the others of its kind run on, where change puts its configuration
+// in place of the one before.
+func (s *compiledIn) enter(ctx context.Context, w *scenario.World, args []string, change func(context.Context, *scenario.World) error) (*session, error) {
+	held, err := scenario.Held(w.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	first := s.plane == nil
+	if first {
+		if err := s.keys.Write(s.dir); err != nil {
+			return nil, err
+		}
+		if err := enter(s.dir, w); err != nil {
+			return nil, err
+		}
+		if s.plane, err = openPlane(ctx, s.bin, s.dir, args); err != nil {
+			s.plane = nil
+			return nil, err
+		}
+	} else if err := s.plane.clear(ctx); err != nil {
+		return nil, err
+	}
+	session, err := newSession(w, s.plane.server, func() {})
+	if err == nil {
+		err = s.plane.seed(ctx, held, session.caller)
+	}
+	if err == nil && !first {
+		err = change(ctx, w)
+	}
 	if err == nil {
 		err = session.awaitKinds(ctx, held)
 	}
@@ -79,16 +171,16 @@ func (s compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sessi
 }
 
 // seed makes what the cluster holds, with tenancy off, and returns it.
-func (s compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawExtension, error) {
+func (s *compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawExtension, error) {
 	held, err := scenario.Held(w.Scenario)
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	server, err := localserver.Start(ctx, s.binary, w.Dir, false, withoutWorkloads, "--tenancy=false")
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kube-apiserver"), w.Dir, false, withoutWorkloads, "--unsafe-no-fsync", "--tenancy=false")
 	if err != nil {
 		return nil, err
 	}
-	session, err := newSession(w, server)
+	session, err := newSession(w, server, func() {})
 	if err == nil {
 		err = session.defineKinds(ctx, held)
 	}
@@ -106,26 +198,22 @@ func (s compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawE
 
 // session answers for one scenario over HTTP.
 type session struct {
+	*caller
 	world    *scenario.World
-	server   *localserver.Server
-	admin    *tls.Certificate
+	end      func()
 	allowing bool
 }
 
-func newSession(w *scenario.World, server *localserver.Server) (*session, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", server.Kubeconfig("admin"))
-	if err != nil {
-		return nil, err
-	}
-	admin, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	s := &session{world: w, server: server, admin: &admin}
+func newSession(w *scenario.World, server *localserver.Server, end func()) (*session, error) {
+	c, err := newCaller(server.URL, server.Kubeconfig("admin"))
+	s := &session{caller: c, world: w, end: end}
 	w.UID = s.uid
 	return s, err
 }
 
 // uid returns the UID of a ServiceAccount, empty for one that does not exist.
 func (s *session) uid(ctx context.Context, namespace, name string) (string, error) {
-	a, err := s.send(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+name, nil, http.Header{}, s.admin)
+	a, err := s.send(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+name, nil, nil, s.admin)
 	if err != nil || a.code == http.StatusNotFound {
 		return "", err
 	}
@@ -135,48 +223,9 @@ func (s *session) uid(ctx context.Context, namespace, name string) (string, erro
 }
 
 // Close implements [scenario.Session].
-func (s *session) Close() { _ = s.server.Stop() }
-
-// answer is an HTTP answer.
-type answer struct {
-	code int
-	body []byte
-}
-
-// message is the message of a Status, else the body.
-func (a answer) message() string {
-	var status metav1.Status
-	if json.Unmarshal(a.body, &status) == nil && status.Message != "" {
-		return status.Message
-	}
-	return string(a.body)
-}
-
-// send sends one request on a connection of its own.
-func (s *session) send(ctx context.Context, method, path string, body []byte, h http.Header, certificate *tls.Certificate) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, method, s.server.URL+path, bytes.NewReader(body))
-	if err != nil {
-		return answer{}, err
-	}
-	req.Header = h.Clone()
-	if req.Header.Get("Content-Type") == "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	req.Header.Set("Accept", "application/json")
-	// The server's certificate is not what these tests are about.
-	config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // #nosec G402 -- loopback
-	if certificate != nil {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
-	}
-	transport := &http.Transport{TLSClientConfig: config}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, data}, err
+func (s *session) Close() {
+	s.close()
+	s.end()
 }
 
 // as sends a request with a scenario's credential.
@@ -197,21 +246,6 @@ func (s *session) as(ctx context.Context, c *v1alpha1.Credential, method, path s
 		return answer{}, err
 	}
 	return s.send(ctx, method, path, body, headers, certificate)
-}
-
-func (s *session) asAdmin(ctx context.Context, method, path string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	a, err := s.send(ctx, method, path, body, http.Header{}, s.admin)
-	if err == nil && a.code >= 300 {
-		err = fmt.Errorf("%s %s: %d: %s", method, path, a.code, a.message())
-	}
-	if err == nil && out != nil {
-		err = json.Unmarshal(a.body, out)
-	}
-	return err
 }
 
 // holds reports whether one of the objects is of our own kind.

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,13 +16,49 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
 	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// behindWebhook runs scenarios on an unmodified kube-apiserver with the webhook service.
+// behindWebhook runs scenarios on unmodified kube-apiservers with the webhook service.
 type behindWebhook struct{ compiledIn }
+
+// key implements shape: what is installed for a configuration is the server's from its start.
+func (s *behindWebhook) key(sc *v1alpha1.Scenario) (string, error) {
+	w, err := scenario.NewWorld(sc, s.keys)
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	if err := prepareService(w); err != nil {
+		return "", err
+	}
+	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any will do
+	files, err := manifests.Generate(manifests.Options{Config: w.ConfigFile, Namespace: serviceNamespace, External: true, URL: "https://127.0.0.1:1",
+		ClientCA: ca, ServingCA: ca, Authorizers: authorizersBehind(sc.Delegate)})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !strings.HasSuffix(name, "values.yaml") {
+			sum.Write(files[name])
+		}
+	}
+	return string(sc.Delegate) + "-" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// authorizersBehind are those that a server asks where the service has no opinion.
+func authorizersBehind(d v1alpha1.Delegate) []string {
+	switch d {
+	case v1alpha1.DelegateAllow:
+		return []string{"AlwaysAllow"}
+	case v1alpha1.DelegateNoOpinion:
+		return []string{"ABAC"}
+	}
+	return []string{"Node", "RBAC"}
+}
 
 // The exceptions of this shape, each with its heading in docs/webhook.md: what the service cannot know, as
 // kube-apiserver decides it alone.
@@ -37,7 +76,7 @@ const (
 const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*","nonResourcePath":"*"}}` + "\n"
 
 // Skip implements [scenario.Shape].
-func (s behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
+func (s *behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	if why := s.compiledIn.Skip(sc, c); why != "" || c == nil {
 		return why
 	}
@@ -66,37 +105,32 @@ func (s behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	return ""
 }
 
+// flags are those of a server whose service has the configuration at config.
+func (*behindWebhook) flags(config, dir string, d v1alpha1.Delegate) ([]string, error) {
+	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind", strings.Join(authorizersBehind(d), ",")}
+	if d != v1alpha1.DelegateNoOpinion {
+		return args, nil
+	}
+	policy := filepath.Join(dir, "abac.jsonl")
+	return append(args, "--", "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
+}
+
+// prepareService takes out of the configuration what the server behind the service does not have.
+func prepareService(w *scenario.World) error {
+	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
+		return nil
+	}
+	return withoutRBAC(w.ConfigFile)
+}
+
 // Open implements [scenario.Shape].
-func (s behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
-	held, err := s.seed(ctx, w)
-	if err != nil {
+func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	if err := prepareService(w); err != nil {
 		return nil, err
 	}
-	args := []string{withoutWorkloads, "--tenancy-config", w.ConfigFile, "--webhook", "--behind"}
-	switch w.Scenario.Delegate {
-	case v1alpha1.DelegateAllow:
-		args = append(args, "AlwaysAllow")
-	case v1alpha1.DelegateNoOpinion:
-		policy := filepath.Join(w.Dir, "abac.jsonl")
-		if err := os.WriteFile(policy, []byte(servicePolicy), 0o600); err != nil {
-			return nil, err
-		}
-		args = append(args, "ABAC", "--", "--authorization-policy-file="+policy)
-	default:
-		args = append(args, "Node,RBAC")
-	}
-	if w.Scenario.Delegate != v1alpha1.DelegateRBAC {
-		if err := withoutRBAC(w.ConfigFile); err != nil {
-			return nil, err
-		}
-	}
-	server, err := localserver.Start(ctx, s.binary, w.Dir, false, args...)
+	base, err := s.open(ctx, w)
 	if err != nil {
-		return nil, err
-	}
-	base, err := newSession(w, server)
-	if err != nil {
-		return nil, err
+		return asSession(base, err)
 	}
 	out := &webhookSession{session: base}
 	uid := w.UID
@@ -104,7 +138,31 @@ func (s behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Se
 	if out.library, err = (scenario.Library{}).Open(ctx, w); err != nil {
 		return out, fmt.Errorf("the library: %w", err)
 	}
-	return out, base.awaitKinds(ctx, held)
+	return out, nil
+}
+
+func (s *behindWebhook) open(ctx context.Context, w *scenario.World) (*session, error) {
+	if !shared(w.Scenario) {
+		args, err := s.flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
+		if err != nil {
+			return nil, err
+		}
+		return s.start(ctx, w, args)
+	}
+	args, err := s.flags(currentConfig(s.dir), s.dir, w.Scenario.Delegate)
+	if err != nil {
+		return nil, err
+	}
+	return s.enter(ctx, w, args, s.restarted)
+}
+
+// restarted starts the service of the plane with the configuration of w, since it reads some settings at its
+// start only.
+func (s *behindWebhook) restarted(ctx context.Context, w *scenario.World) error {
+	if err := enter(s.dir, w); err != nil {
+		return err
+	}
+	return s.plane.restartService(ctx)
 }
 
 // withoutRBAC leaves RBAC to the server, which does not have it.

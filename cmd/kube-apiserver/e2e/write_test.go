@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,7 @@ const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterR
 // Admit implements [scenario.Session] by the real write, as a dry run so that cases do not meet.
 func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1.Admit) (scenario.Admission, error) {
 	if s.world.Scenario.Delegate == v1alpha1.DelegateRBAC && !s.allowing {
-		if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", json.RawMessage(everybody), nil); err != nil {
+		if err := s.allow(ctx); err != nil {
 			return scenario.Admission{}, err
 		}
 		s.allowing = true
@@ -56,6 +57,19 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 		return scenario.Admission{Denied: fmt.Sprintf("%d: %s", got.code, got.message())}, nil
 	}
 	return scenario.Admission{Object: got.body}, nil
+}
+
+// allow lets everybody do everything, as far as RBAC goes, and waits until the server knows it.
+func (s *session) allow(ctx context.Context) error {
+	var made metav1.PartialObjectMetadata
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", json.RawMessage(everybody), &made); err != nil {
+		return err
+	}
+	revision, err := strconv.ParseInt(made.ResourceVersion, 10, 64)
+	if err != nil {
+		return err
+	}
+	return awaitInformers(ctx, s.caller, revisions{{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}: revision})
 }
 
 // withVersion returns the object with the resourceVersion of what is stored, which custom resources

@@ -33,10 +33,10 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	for range n {
 		r := &replica{}
 		var err error
-		if r.address, err = freeAddress(); err != nil {
+		if r.address, err = FreeAddress(); err != nil {
 			return nil, err
 		}
-		if r.side, err = freeAddress(); err != nil {
+		if r.side, err = FreeAddress(); err != nil {
 			return nil, err
 		}
 		b.replicas = append(b.replicas, r)
@@ -62,14 +62,6 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 		}
 	}()
 	return b, nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 func (b *balancer) look(ctx context.Context) {

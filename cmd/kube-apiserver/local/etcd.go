@@ -40,12 +40,13 @@ const socketPrefix = "kubetenant-"
 
 // startEtcd runs an etcd of one member that keeps its data in dir and listens on unix sockets in
 // socketDir, which must be a short path: a socket's is limited to 108 bytes (unix(7)).
-func startEtcd(dir, socketDir string) (*embed.Etcd, string, error) {
+func (o *Options) startEtcd(dir, socketDir string) (*embed.Etcd, string, error) {
 	client := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "client")}
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "peer")}
 	advertised := url.URL{Scheme: "http", Host: "localhost:2380"} // of one member, never dialled
 	c := embed.NewConfig()
 	c.Dir = filepath.Join(dir, "data")
+	c.UnsafeNoFsync = o.UnsafeNoFsync
 	c.LogLevel = "warn"
 	c.LogOutputs = []string{filepath.Join(dir, "etcd.log")}
 	c.ListenClientUrls, c.ListenPeerUrls = []url.URL{client}, []url.URL{peer}

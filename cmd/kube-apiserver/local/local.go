@@ -41,6 +41,8 @@ type Options struct {
 	Behind   []string
 	// Workloads runs the controllers that make pods.
 	Workloads bool
+	// UnsafeNoFsync is etcd's option of that name, for data that nobody will miss.
+	UnsafeNoFsync bool
 }
 
 // NewCommand returns the subcommand.
@@ -52,7 +54,8 @@ func NewCommand() *cobra.Command {
 		Long: `Runs kube-apiserver with tenants, an embedded etcd, an own certificate authority
 and the controllers that namespaces, the built-in roles and workloads need, in one process. All
 of it is kept in DIR; the same DIR continues where it was stopped. The server
-listens on the loopback address only.
+listens on the loopback address only. With --webhook, SIGUSR1 starts the service
+anew, with the configuration as it is then: some of its settings count from the start.
 
 Flags behind -- are given to kube-apiserver.`,
 		Example: `  kube-apiserver local --dir ./cluster
@@ -74,6 +77,7 @@ Flags behind -- are given to kube-apiserver.`,
 	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
 	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook: replicas of the service, to which connections are spread as a Service would")
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook: the server's own authorizers, asked where the service has no opinion")
+	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
 	_ = cmd.MarkFlagRequired("dir")
 	// The parent's usage shows kube-apiserver's many flags, which do not belong here.
 	cmd.SetUsageFunc(func(c *cobra.Command) error {
@@ -127,7 +131,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 		return err
 	}
 	defer func() { _ = os.RemoveAll(sockets) }()
-	etcd, etcdURL, err := startEtcd(filepath.Join(dir, "etcd"), sockets)
+	etcd, etcdURL, err := o.startEtcd(filepath.Join(dir, "etcd"), sockets)
 	if err != nil {
 		return fmt.Errorf("start etcd: %w", err)
 	}
@@ -254,7 +258,7 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	if set.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: flags of kube-apiserver begin with --", set.Arg(0))
 	}
-	for _, own := range append(serverFlags(dir, etcdURL), "--authorization-mode=Node,RBAC") {
+	for _, own := range append(ServerFlags(dir, etcdURL), "--authorization-mode=Node,RBAC") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(own, "--"), "=")
 		if set.Changed(name) {
 			continue // the caller's own word
@@ -268,8 +272,9 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	return s, nil
 }
 
-// serverFlags are those of a server in this directory.
-func serverFlags(dir, etcdURL string) []string {
+// ServerFlags are kube-apiserver's flags for the files that [Run] keeps in dir, but for the port and the
+// authorizers.
+func ServerFlags(dir, etcdURL string) []string {
 	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
 	return []string{
 		"--etcd-servers=" + etcdURL,
@@ -294,9 +299,13 @@ func listen(dir string, port int) (net.Listener, error) {
 			port, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		}
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil && asked == 0 && port != 0 {
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	var listener net.Listener
+	err := errNoPort
+	if port != 0 {
+		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	if err != nil && asked == 0 {
+		listener, err = listenFree()
 	}
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
 	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
 	"github.com/kubetenant/kubetenant/cmd/internal/service"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -77,16 +79,18 @@ type shape struct {
 	o        *Options
 	admin    *rest.Config
 	balancer *balancer
-	children []*exec.Cmd
-	gone     int // of the children
+	children []*exec.Cmd // that run
 	ended    chan ended
 }
 
 // ended is a process that has.
 type ended struct {
-	name string
-	err  error
+	child *exec.Cmd
+	err   error
 }
+
+// isServer reports whether a process is kube-apiserver, and not the service's.
+func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanillaBinary) }
 
 // runWebhook runs the second shape until ctx ends or one of its processes does.
 func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, listener net.Listener, flags []string, out io.Writer, started time.Time) (err error) {
@@ -111,18 +115,55 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 		return err
 	}
 	c.announce(out, time.Since(started))
+	anew := make(chan os.Signal, 1)
+	signal.Notify(anew, syscall.SIGUSR1)
+	defer signal.Stop(anew)
 	for {
 		select {
-		case child := <-s.ended:
-			s.gone++
-			if child.name == vanillaBinary {
-				return child.err
+		case e := <-s.ended:
+			s.forget(e)
+			if isServer(e.child) {
+				return e.err
 			}
-			_, _ = fmt.Fprintln(out, child.err) // kube-apiserver goes on without
+			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver goes on without
+		case <-anew:
+			started := time.Now()
+			if err := s.restartService(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			c.announce(out, time.Since(started))
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// forget takes a process that has ended off the list of those that run.
+func (s *shape) forget(e ended) {
+	s.children = slices.DeleteFunc(s.children, func(child *exec.Cmd) bool { return child == e.child })
+}
+
+// restartService ends the service and its controller, and starts them with the configuration as it is now.
+func (s *shape) restartService(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	for _, child := range s.children {
+		if !isServer(child) {
+			_ = child.Process.Kill() // it may have ended
+		}
+	}
+	for len(s.children) > 1 {
+		e := <-s.ended
+		if s.forget(e); isServer(e.child) {
+			return e.err
+		}
+	}
+	if err := s.startService(ctx, client); err != nil {
+		return err
+	}
+	return s.awaitSweep(ctx, client)
 }
 
 // start starts the processes, each as soon as what it needs is there.
@@ -135,7 +176,7 @@ func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener
 	if err := listener.Close(); err != nil {
 		return err
 	}
-	args := slices.Concat(serverFlags(s.dir, etcdURL),
+	args := slices.Concat(ServerFlags(s.dir, etcdURL),
 		[]string{"--secure-port=" + strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)}, strings.Fields(string(files["control-plane/flags.txt"])), flags)
 	if err := s.run(vanillaBinary, "kube-apiserver.log", args...); err != nil {
 		return err
@@ -288,14 +329,14 @@ func (s *shape) run(name, logFile string, args ...string) error {
 	}
 	defer func() { _ = file.Close() }()
 	child := exec.Command(path, args...) // #nosec G204 -- beside our own
-	child.Stdout, child.Stderr, child.SysProcAttr = file, file, withParent()
+	child.Stdout, child.Stderr, child.SysProcAttr = file, file, localserver.EndsWithParent()
 	if err := child.Start(); err != nil {
 		return err
 	}
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- ended{name, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
+		s.ended <- ended{child, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
 	}()
 	pid := filepath.Join(s.dir, strings.TrimSuffix(logFile, ".log")+".pid")
 	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
@@ -315,14 +356,14 @@ func lastLine(path string) string {
 func (s *shape) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL
-		if strings.HasSuffix(child.Path, vanillaBinary) {
+		if isServer(child) {
 			signal = syscall.SIGTERM
 		}
 		_ = child.Process.Signal(signal) // it may have ended
 	}
 	patience := time.After(within)
 	var err error
-	for range len(s.children) - s.gone {
+	for range len(s.children) {
 		select {
 		case <-s.ended:
 		case <-patience:
@@ -343,9 +384,9 @@ func (s *shape) await(ctx context.Context, what string, check func(context.Conte
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true, func(ctx context.Context) (bool, error) {
 		select {
-		case child := <-s.ended:
-			s.gone++
-			return false, child.err
+		case e := <-s.ended:
+			s.forget(e)
+			return false, e.err
 		default:
 		}
 		last = check(ctx)
