@@ -1,8 +1,9 @@
 # CI runs check, test, test-e2e, test-idp, test-browser and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
-#   make test    all tests, the race detector on, a real kube-apiserver included
+#   make test    all tests, a real kube-apiserver included; the library's with the race detector
 #   make test-e2e       tests of the webhook service behind an unmodified kube-apiserver
+#   make test-race      the corpus on servers that are built with the race detector
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
 #   make test-browser   tests of the access map in a real browser, which it installs
 #   make demo-keystone  the same control plane with callers of a real Keystone
@@ -29,34 +30,65 @@ DEMO_EXIT ?=
 HELM := helm.sh/helm/v4/cmd/helm@v4.3.1
 KUBECONFORM := github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
 
+# install makes sure of packages of the distribution (Debian): $(call install,PACKAGES,COMMAND THAT FAILS WITHOUT)
+install = @$(2) >/dev/null 2>&1 || { \
+  command -v apt-get >/dev/null || { echo 'missing: $(1): install it, there is no apt-get here'; exit 1; }; \
+  echo 'installing $(1) ...'; \
+  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(1) >/dev/null; }
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+# What the commands are built from, and the list of it, which is newer when a file has gone.
+SOURCES := $(shell find . \( -path ./bin -o -path ./.cache -o -path ./.git -o -path ./.ci -o -name testdata \) -prune -o \
+  -type f ! -name '*_test.go' ! -name '*.md' ! -path './docs/cli/*' -print | sort)
+COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook)
+
 .PHONY: build
-build: $(BIN)/kubectl-tenant $(BIN)/kubetenant-webhook
+build: $(BIN)/.built
+	@:
+
+$(BIN)/.built: $(SOURCES) .cache/sources $(if $(filter-out $(wildcard $(COMMANDS)),$(COMMANDS)),FORCE)
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook
+	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
 	@cd $(SERVER) && go list -deps . ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
 	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubectl 2>&1 | awk -f $(CURDIR)/.ci/progress.awk
 	@cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
+	@touch $@
 
-.PHONY: $(BIN)/kubectl-tenant
-$(BIN)/kubectl-tenant:
-	@go build -o $@ ./cmd/kubectl-tenant
-	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
+.cache/sources: FORCE
+	@mkdir -p .cache
+	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) >$@
 
-.PHONY: $(BIN)/kubetenant-webhook
-$(BIN)/kubetenant-webhook:
-	@go build -o $@ ./cmd/kubetenant-webhook
+.PHONY: FORCE
 
 .PHONY: demo
 demo: build
 	@cd $(SERVER) && go run ./demo --bin $(BIN) --dir $(DEMO_DIR) $(if $(DEMO_EXIT),--exit)
 
+# Tests run in a scratch folder. Servers are tested without the race detector, which would look at their clients
+# only: make test-race builds it into them.
+SCRATCH := $(CURDIR)/.ci/scratch
+TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -timeout 20m -parallel 4
+
 .PHONY: test
 test: build
-	go test -race ./...
+	$(SCRATCH) go test -race ./...
 	$(BIN)/kubectl-tenant test testdata/scenarios
-	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m -skip '^TestWebhook' ./issuer ./differential ./e2e/... ./demo/...
+	cd $(SERVER) && $(TEST_SERVERS) -skip '^TestWebhook' ./...
 
 .PHONY: test-e2e
 test-e2e: build $(BIN)/helm $(BIN)/kubeconform
-	cd $(SERVER) && KUBETENANT_BIN=$(BIN) go test -race -timeout 30m -run '^TestWebhook' ./e2e
+	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./e2e
+
+RACE := $(BIN)/race
+
+.PHONY: test-race
+test-race: build
+	@echo 'building kube-apiserver and kubetenant-webhook with the race detector (about 15 minutes the first time) ...'
+	@mkdir -p $(RACE) && cp -f $(BIN)/vanilla-kube-apiserver $(BIN)/kubectl $(BIN)/kubectl-tenant $(RACE)/
+	@go build -race -o $(RACE)/ ./cmd/kubetenant-webhook
+	@cd $(SERVER) && go build -race -ldflags "$(LDFLAGS)" -o $(RACE)/ .
+	cd $(SERVER) && GORACE=halt_on_error=1 KUBETENANT_BIN=$(RACE) $(SCRATCH) go test -timeout 40m -parallel 2 -run '^(TestScenarios|TestWebhookScenarios)$$' ./e2e
 
 $(BIN)/helm $(BIN)/kubeconform:
 	@echo 'building $(@F) ...'
@@ -65,34 +97,32 @@ $(BIN)/helm $(BIN)/kubeconform:
 # The identity providers: Keystone of the distribution (Debian), an OpenID provider of npm.
 IDP := $(CURDIR)/.cache/idp
 KEYSTONE := python3-keystone uwsgi-core uwsgi-plugin-python3
-SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: keystone
 keystone:
-	@dpkg -s $(KEYSTONE) >/dev/null 2>&1 || { echo 'installing $(KEYSTONE) ...'; \
-	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(KEYSTONE) >/dev/null; }
+	$(call install,$(KEYSTONE),dpkg -s $(KEYSTONE))
 
 $(IDP)/package.json: testdata/idp/package.json
-	@command -v npm >/dev/null || { echo 'installing npm ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends npm >/dev/null; }
+	$(call install,npm,command -v npm)
 	@mkdir -p $(IDP) && cp $< $@
 	@cd $(IDP) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
 .PHONY: test-idp
 test-idp: keystone $(IDP)/package.json
-	KUBETENANT_IDP=$(IDP) go test -race -count=1 -timeout 10m ./cmd/internal/idp
+	KUBETENANT_IDP=$(IDP) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/idp
 
 # The browser: Chromium of the distribution (Debian), what drives it and looks at accessibility of npm.
 BROWSER_TOOLS := $(CURDIR)/.cache/browser
 
 $(BROWSER_TOOLS)/package.json: testdata/browser/package.json
-	@command -v npm >/dev/null || { echo 'installing npm ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends npm >/dev/null; }
+	$(call install,npm,command -v npm)
 	@mkdir -p $(BROWSER_TOOLS) && cp $< $@
 	@cd $(BROWSER_TOOLS) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
 .PHONY: test-browser
 test-browser: $(BROWSER_TOOLS)/package.json
-	@command -v chromium >/dev/null || { echo 'installing chromium ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
-	KUBETENANT_BROWSER=$(BROWSER_TOOLS) go test -race -count=1 -timeout 10m ./cmd/internal/accessmap
+	$(call install,chromium,command -v chromium)
+	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/accessmap
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
@@ -119,7 +149,7 @@ bench: build
 
 .PHONY: bench-webhook
 bench-webhook: build
-	@command -v h2load >/dev/null || { echo 'installing nghttp2-client ...'; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends nghttp2-client >/dev/null; }
+	$(call install,nghttp2-client,command -v h2load)
 	cd $(SERVER) && go build -o $(BIN)/benchwebhook ./benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
 
 .PHONY: bench-cli

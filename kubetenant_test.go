@@ -38,6 +38,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -82,11 +83,32 @@ func bearer(token string) *http.Request {
 // eventually waits until f is true.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+	waittest.Until(t, func() error {
+		if !f() {
+			return errors.New("not yet: " + what)
+		}
+		return nil
+	})
+}
+
+// reloads counts the new versions of files that ended so: ok or error.
+func reloads(t *testing.T, registry metrics.KubeRegistry, result string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "kubetenant_config_reloads_total" && l.GetName() == "result" && l.GetValue() == result {
+					sum += m.GetCounter().GetValue()
+				}
+			}
 		}
 	}
+	return sum
 }
 
 func TestTheConfigurationIsFollowed(t *testing.T) {
@@ -118,23 +140,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	eventually(t, "the new configuration takes effect as a whole", func() bool { return source() == "renamed" && !denied() })
 
 	replace(t, dir, map[string]string{"tenancy.yaml": changed + "nonsense: true\n"})
-	result := func(name string) float64 {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum := 0.0
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				for _, l := range m.GetLabel() {
-					if f.GetName() == "kubetenant_config_reloads_total" && l.GetName() == "result" && l.GetValue() == name {
-						sum += m.GetCounter().GetValue()
-					}
-				}
-			}
-		}
-		return sum
-	}
+	result := func(name string) float64 { return reloads(t, registry, name) }
 	eventually(t, "the bad configuration is counted", func() bool { return result("error") == 1 })
 	if source() != "renamed" || denied() {
 		t.Errorf("after a bad configuration: source %q, denied %v", source(), denied())

@@ -96,7 +96,8 @@ func TestAHangingServiceHoldsNobodyElse(t *testing.T) {
 // TestRevocationIsFollowed: a remembered token is refused once the list names it, and a bad list
 // changes nothing.
 func TestRevocationIsFollowed(t *testing.T) {
-	s, dir, idToken := tokenStack(t, http.NotFound, nil)
+	registry := metrics.NewKubeRegistry()
+	s, dir, idToken := tokenStack(t, http.NotFound, registry.Register)
 	accepted := func(token string) bool {
 		_, ok, _ := s.Authenticator.AuthenticateRequest(bearer(token).WithContext(t.Context()))
 		return ok
@@ -110,7 +111,7 @@ func TestRevocationIsFollowed(t *testing.T) {
 		t.Error("bob is revoked too")
 	}
 	replace(t, dir, map[string]string{"revoked.yaml": "nonsense"})
-	time.Sleep(700 * time.Millisecond) // more than one look at the file
+	eventually(t, "the bad list is counted", func() bool { return reloads(t, registry, "error") == 1 })
 	if accepted(idToken) {
 		t.Error("a bad list ended the revocation")
 	}

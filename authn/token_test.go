@@ -23,6 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 // fake is a token source that counts the questions.
@@ -252,7 +253,7 @@ func TestRevocation(t *testing.T) {
 	certificate := &x509.Certificate{Raw: []byte("der"), SerialNumber: big.NewInt(1)}
 	fingerprint := sha256.Sum256(certificate.Raw)
 	token := jwt("i", map[string]any{"jti": "id", "sub": "s"})
-	a := mustParse(t, "a")
+	a := tenanttest.ID(t, "a")
 	for name, rules := range map[string]authn.Revocations{
 		"nothing":         {},
 		"another token":   {Tokens: map[string][]authn.TokenRule{"i": {{}, {ID: "other"}}, "j": {{ID: "id"}}}},
@@ -349,7 +350,7 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 
 // TestALookupThatFailsIsNotUnrevoked: who cannot be told might be revoked.
 func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
-	a := mustParse(t, "a")
+	a := tenanttest.ID(t, "a")
 	down := errors.New("timeout")
 	for name, c := range map[string]struct {
 		err  error
@@ -395,7 +396,7 @@ func TestAuditTellsWhoWasRevoked(t *testing.T) {
 	}
 	for name, r := range map[string]authn.Revocations{
 		"token": {Tokens: map[string][]authn.TokenRule{"i": {{ID: "id"}}}},
-		"user":  {Users: map[authn.TenantUser]struct{}{{Tenant: mustParse(t, "a"), Name: "alice"}: {}}},
+		"user":  {Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "alice"}: {}}},
 	} {
 		rules = &r
 		ctx := audit.WithAuditContext(t.Context())
@@ -406,13 +407,4 @@ func TestAuditTellsWhoWasRevoked(t *testing.T) {
 			t.Errorf("%s: annotations %v", name, got)
 		}
 	}
-}
-
-func mustParse(t *testing.T, name string) tenant.ID {
-	t.Helper()
-	id, err := tenant.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 // labelled are options of a cluster whose objects are all labelled.
@@ -260,7 +261,7 @@ func TestExceptions(t *testing.T) {
 		asked bool
 		space authz.Space
 	}{
-		"another tenant's namespace":  {callerOf("a"), pod("get", "b--web"), true, authz.Space{ID: id(t, "b")}},
+		"another tenant's namespace":  {callerOf("a"), pod("get", "b--web"), true, authz.Space{ID: tenanttest.ID(t, "b")}},
 		"the system's namespace":      {callerOf("a"), pod("get", "kube-system"), true, authz.Space{ID: tenant.System()}},
 		"nobody's namespace":          {callerOf("a"), pod("get", "bad"), true, authz.Space{}},
 		"a missing namespace":         {callerOf("a"), pod("get", "missing"), true, authz.Space{}},
@@ -288,7 +289,7 @@ func TestExceptions(t *testing.T) {
 			if (len(e.crossings) == 1) != c.asked {
 				t.Errorf("%s: asked %d times", name, len(e.crossings))
 			}
-			if c.asked && (e.crossings[0].Space != c.space || e.crossings[0].Caller != id(t, "a")) {
+			if c.asked && (e.crossings[0].Space != c.space || e.crossings[0].Caller != tenanttest.ID(t, "a")) {
 				t.Errorf("%s: asked about %+v", name, e.crossings[0])
 			}
 			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want || (reason == string(authz.ReasonGrant)) != want || err != nil {
@@ -363,15 +364,6 @@ func TestSessionsEnd(t *testing.T) {
 		s.send(t, callerOf("b"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
 		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
 	}
-}
-
-func id(t *testing.T, name string) tenant.ID {
-	t.Helper()
-	id, err := tenant.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
 }
 
 // TestExceptedSessionsEnd: what an exception let in ends with it, at its time or when it changes.

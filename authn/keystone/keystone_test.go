@@ -18,7 +18,9 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
+	"runtime"
 )
 
 // server is a Keystone that knows the tokens gAAAAuser-N, of user N.
@@ -174,7 +176,7 @@ func (c *sharedClient) ask(_ context.Context, token string) (string, error) {
 	c.mu.Lock()
 	c.token = token
 	c.mu.Unlock()
-	time.Sleep(time.Millisecond) // until the request is sent
+	runtime.Gosched() // until the request is sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
@@ -304,9 +306,12 @@ func TestFloodsAreNoOutage(t *testing.T) {
 	for i := range 600 {
 		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)) })
 	}
-	for s.validations.Load() < 257 { // one, and as many as are let through at once
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, func() error {
+		if n := s.validations.Load(); n < 257 { // one, and as many as are let through at once
+			return fmt.Errorf("%d validations", n)
+		}
+		return nil
+	})
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnknown) {
 		t.Errorf("a revoked token in a flood: %v, %v", ok, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -13,6 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -45,9 +45,7 @@ func BenchmarkToken(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for theirs.HealthCheck() != nil {
-			time.Sleep(10 * time.Millisecond)
-		}
+		waittest.Until(b, theirs.HealthCheck)
 		token := key.MustSign(claims(issuer.URL()))
 		for name, r := range map[string]authenticator.Request{"upstream": bearertoken.New(theirs), "kubetenant": own} {
 			b.Run(algorithm+"/"+name, func(b *testing.B) { verify(b, r, token) })

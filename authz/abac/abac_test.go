@@ -10,19 +10,11 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 // Lines and what they allow stand in testdata/scenarios/abac.yaml and invalid-abac.yaml; decisions equal to
 // upstream's are held by the differential test of the nested module.
-
-func id(t testing.TB, name string) tenant.ID {
-	t.Helper()
-	id, err := tenant.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
 
 const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
@@ -30,10 +22,10 @@ const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind"
 func TestZeroPolicy(t *testing.T) {
 	for _, p := range []*abac.Policy{{}, parse(t, ""), parse(t, "# nothing\n\n")} {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "x"}, Verb: "get", Path: "/"}
-		if p.Allows(id(t, "a"), authz.Space{ID: id(t, "a")}, a) || p.Allows(tenant.System(), authz.Space{All: true}, a) {
+		if p.Allows(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, a) || p.Allows(tenant.System(), authz.Space{All: true}, a) {
 			t.Error("allowed")
 		}
-		if resources, paths, _ := p.RulesFor(id(t, "a"), authz.Space{ID: id(t, "a")}, a.User, "ns"); len(resources)+len(paths) > 0 {
+		if resources, paths, _ := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, a.User, "ns"); len(resources)+len(paths) > 0 {
 			t.Error("rules")
 		}
 	}
@@ -71,7 +63,7 @@ func TestRulesFor(t *testing.T) {
 		v1beta1 + `{"user":"bob","tenant":"a","space":"a","resource":"events","namespace":"*"}}`,
 		v1beta1 + `{"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics","readonly":true}}`,
 	}, "\n"))
-	resources, paths, incomplete := p.RulesFor(id(t, "a"), authz.Space{ID: id(t, "a")}, &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "a--web")
+	resources, paths, incomplete := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "a--web")
 	var got []string
 	for _, r := range resources {
 		got = append(got, r.GetResources()[0]+":"+strings.Join(r.GetVerbs(), ","))
@@ -105,7 +97,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		b := id(t, "b")
+		b := tenanttest.ID(t, "b")
 		for _, a := range []authorizer.AttributesRecord{
 			{Verb: "get", Resource: "pods", Namespace: "ns", Name: "p", ResourceRequest: true}, {Verb: "get", Path: "/metrics"},
 			{Verb: "impersonate", Resource: "users", Name: "root", ResourceRequest: true}, {Verb: "impersonate-on:user-info:get", Resource: "pods", Namespace: "ns", ResourceRequest: true},

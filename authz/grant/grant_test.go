@@ -13,26 +13,18 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-func id(tb testing.TB, name string) tenant.ID {
-	tb.Helper()
-	id, err := tenant.Parse(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return id
-}
-
 func pods(tb testing.TB) *grant.Grant {
-	return &grant.Grant{Namespace: "b--web", Name: "pods", Owner: id(tb, "b"), Tenant: id(tb, "a"), Users: []string{"alice"},
+	return &grant.Grant{Namespace: "b--web", Name: "pods", Owner: tenanttest.ID(tb, "b"), Tenant: tenanttest.ID(tb, "a"), Users: []string{"alice"},
 		Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}
 }
 
 // crossing is alice of a, getting a pod in b's namespace.
 func crossing(tb testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
-	return &authz.Crossing{Caller: id(tb, "a"), User: u, Space: authz.Space{ID: id(tb, "b")},
+	return &authz.Crossing{Caller: tenanttest.ID(tb, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(tb, "b")},
 		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true}}
 }
 
@@ -62,7 +54,7 @@ func TestWhatIsStoredNowCounts(t *testing.T) {
 		"removed":   {func(*grant.Grant) (*grant.Grant, error) { return nil, nil }, false},
 		"away":      {func(g *grant.Grant) (*grant.Grant, error) { return g, errors.New("away") }, false},
 		"of another tenant": {func(g *grant.Grant) (*grant.Grant, error) {
-			g.Tenant = id(t, "c")
+			g.Tenant = tenanttest.ID(t, "c")
 			return g, nil
 		}, false},
 		"of another namespace": {func(g *grant.Grant) (*grant.Grant, error) {
@@ -70,7 +62,7 @@ func TestWhatIsStoredNowCounts(t *testing.T) {
 			return g, nil
 		}, false},
 		"made by a former owner": {func(g *grant.Grant) (*grant.Grant, error) {
-			g.Owner = id(t, "c")
+			g.Owner = tenanttest.ID(t, "c")
 			return g, nil
 		}, false},
 		"made by nobody": {func(g *grant.Grant) (*grant.Grant, error) {
@@ -123,7 +115,7 @@ func TestTheZeroGrantAllowsNothing(t *testing.T) {
 func TestAnotherGrantOfTheName(t *testing.T) {
 	g := grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
 	other := pods(t)
-	other.Tenant = id(t, "c")
+	other.Tenant = tenanttest.ID(t, "c")
 	g.Index.Set(other)
 	if allowed(t, g, crossing(t)) {
 		t.Error("allowed by what the grant said before")
@@ -136,11 +128,11 @@ func BenchmarkGrants(b *testing.B) {
 	for i := range 100_000 {
 		one := pods(b)
 		one.Namespace, one.Name = fmt.Sprintf("b--%05d", i/10), fmt.Sprintf("grant-%d", i)
-		one.Tenant = id(b, fmt.Sprintf("tenant-%d", i%1000))
+		one.Tenant = tenanttest.ID(b, fmt.Sprintf("tenant-%d", i%1000))
 		g.Index.Set(one)
 	}
 	c := crossing(b)
-	c.Caller = id(b, "tenant-7")
+	c.Caller = tenanttest.ID(b, "tenant-7")
 	b.ReportAllocs()
 	for b.Loop() {
 		if allowed, _ := g.Allows(b.Context(), c); allowed {

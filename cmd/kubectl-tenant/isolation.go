@@ -12,7 +12,7 @@ import (
 
 func newVerifyIsolationCommand() *cobra.Command {
 	flags := client.NewFlags()
-	parallel := 0
+	o := isolation.Options{}
 	cmd := &cobra.Command{
 		Use:   "verify-isolation",
 		Short: "Try everything that a server serves across the line between two throwaway tenants",
@@ -27,8 +27,9 @@ namespace. All that it made is removed at the end.
 It needs an admin's kubeconfig, sends some 25,000 requests (writes as dry runs)
 and takes about a minute. Exit status: 0 nothing leaked and nothing of one's own was
 refused, 1 something did, 2 it could not be tried.`,
-		Example: `  kubectl tenant verify-isolation --kubeconfig admin.kubeconfig`,
-		Args:    cobra.NoArgs,
+		Example: `  kubectl tenant verify-isolation --kubeconfig admin.kubeconfig
+  kubectl tenant verify-isolation --api-group apps --api-group batch`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.Cluster()
 			if err != nil {
@@ -38,10 +39,9 @@ refused, 1 something did, 2 it could not be tried.`,
 				return c.Explain(err)
 			}
 			suffix := rand.String(6)
-			report, err := isolation.Run(cmd.Context(), isolation.Options{
-				Admin: c.Config, Parallel: parallel, Tenants: [2]string{"verify-a-" + suffix, "verify-b-" + suffix},
-				Progress: func(what string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), what+" ...") },
-			})
+			o.Admin, o.Tenants = c.Config, [2]string{"verify-a-" + suffix, "verify-b-" + suffix}
+			o.Progress = func(what string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), what+" ...") }
+			report, err := isolation.Run(cmd.Context(), o)
 			if report == nil {
 				return c.Explain(err)
 			}
@@ -56,7 +56,8 @@ refused, 1 something did, 2 it could not be tried.`,
 			return err
 		},
 	}
-	cmd.Flags().IntVar(&parallel, "parallel", 8, "requests that run at the same time")
+	cmd.Flags().IntVar(&o.Parallel, "parallel", 8, "requests that run at the same time")
+	cmd.Flags().StringArrayVar(&o.Groups, "api-group", nil, `API groups to try, "" for the core one (default: all)`)
 	flags.AddFlags(cmd)
 	return cmd
 }

@@ -2,14 +2,15 @@ package reload_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // reports collects what a File reports.
@@ -27,16 +28,17 @@ func (r *reports) add(_ string, err error) {
 // wait returns the nth report, counted from 1.
 func (r *reports) wait(t *testing.T, n int) error {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	var report error
+	waittest.Until(t, func() error {
 		r.mu.Lock()
-		if len(r.all) >= n {
-			defer r.mu.Unlock()
-			return r.all[n-1]
+		defer r.mu.Unlock()
+		if len(r.all) < n {
+			return fmt.Errorf("no report %d", n)
 		}
-		r.mu.Unlock()
-	}
-	t.Fatalf("no report %d", n)
-	return nil
+		report = r.all[n-1]
+		return nil
+	})
+	return report
 }
 
 func parse(data []byte) (string, error) {

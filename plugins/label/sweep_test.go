@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +15,10 @@ import (
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 var (
@@ -49,15 +50,6 @@ func resources(of ...schema.GroupVersionResource) func() ([]schema.GroupVersionR
 	}
 }
 
-func tenantOf(t *testing.T, name string) tenant.ID {
-	t.Helper()
-	id, err := tenant.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // writes returns the patches that were sent, as resource, namespace and name.
 func writes(c *fake.FakeMetadataClient) []string {
 	var all []string
@@ -86,7 +78,7 @@ func TestSweep(t *testing.T) {
 	c := client(t, stored("Service", "a--web", "plain"), stored("Secret", "a--web", "plain"), stored("Secret", "a--web", "lie", "b"),
 		stored("Secret", "a--web", "right", "a"), stored("Secret", "kube-system", "lie", "a"), stored("Secret", "kube-system", "plain"), stored("Secret", "bad", "lie", "a"))
 	s := label.NewSweep(c, resources(secrets, services), owner)
-	if s.Done(secrets.GroupResource(), tenantOf(t, "a")) {
+	if s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done before it began")
 	}
 	if err := s.Round(t.Context()); err != nil {
@@ -101,7 +93,7 @@ func TestSweep(t *testing.T) {
 	if len(all) != 5 || all[0] != "services a--web/plain" {
 		t.Errorf("writes %v", all)
 	}
-	if !s.Done(secrets.GroupResource(), tenantOf(t, "a")) || !s.Done(services.GroupResource(), tenantOf(t, "a")) || s.Done(configMaps.GroupResource(), tenantOf(t, "a")) {
+	if !s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) || !s.Done(services.GroupResource(), tenanttest.ID(t, "a")) || s.Done(configMaps.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done is not what was swept")
 	}
 	// Another sweep, as of a server that starts again, finds nothing to write.
@@ -114,7 +106,7 @@ func TestSweep(t *testing.T) {
 // TestSweepFailures: what cannot be written closes the lists of those whom it is about, not of others,
 // and what cannot be looked up closes all.
 func TestSweepFailures(t *testing.T) {
-	a, b, d := tenantOf(t, "a"), tenantOf(t, "b"), tenantOf(t, "d")
+	a, b, d := tenanttest.ID(t, "a"), tenanttest.ID(t, "b"), tenanttest.ID(t, "d")
 	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"), stored("Secret", "b--web", "fine"))
 	refuse := true
 	c.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -211,11 +203,12 @@ func TestRun(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
 	close(known)
-	for deadline := time.Now().Add(20 * time.Second); !s.Done(secrets.GroupResource(), tenantOf(t, "a")); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a resource that is asked for is not swept")
+	waittest.Until(t, func() error {
+		if !s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) {
+			return errors.New("a resource that is asked for is not swept")
 		}
-	}
+		return nil
+	})
 	cancel()
 	<-ended
 }
@@ -224,7 +217,7 @@ func TestRun(t *testing.T) {
 func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	c := client(t, stored("Secret", "b--web", "x", "b"))
 	s := label.NewSweep(c, resources(secrets), owner)
-	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), tenantOf(t, "b")) {
+	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), tenanttest.ID(t, "b")) {
 		t.Fatal(err)
 	}
 	late := stored("Secret", "b--web", "late", "a").(*metav1.PartialObjectMetadata)
@@ -241,7 +234,7 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 		t.Error("no error")
 	}
 	for name, want := range map[string]bool{"a": false, "b": false, "d": true} {
-		if got := s.Done(secrets.GroupResource(), tenantOf(t, name)); got != want {
+		if got := s.Done(secrets.GroupResource(), tenanttest.ID(t, name)); got != want {
 			t.Errorf("the lists of %s: %t", name, got)
 		}
 	}

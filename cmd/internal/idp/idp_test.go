@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/cmd/internal/idp"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -281,13 +281,12 @@ func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[st
 	}
 	eventually := func(what string, is func(error) bool) {
 		t.Helper()
-		var err error
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-			if _, err = ask(t, s, token); is(err) {
-				return
+		waittest.Until(t, func() error {
+			if _, err := ask(t, s, token); !is(err) {
+				return fmt.Errorf("%s: answered with %v", what, err)
 			}
-		}
-		t.Errorf("%s: %v", what, err)
+			return nil
+		})
 	}
 	gone := func(err error) bool { return err != nil && strings.Contains(err.Error(), keystone.ErrUnknown.Error()) }
 	back := func(err error) bool { return err == nil }

@@ -50,6 +50,14 @@ func discover(admin kubernetes.Interface) ([]resource, error) {
 	return all, nil
 }
 
+// ofGroups returns the resources of the groups; without any, all.
+func ofGroups(all []resource, groups []string) []resource {
+	if len(groups) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(r resource) bool { return !slices.Contains(groups, r.Group) })
+}
+
 func (r *resource) is(group, name string) bool { return r.Group == group && r.name == name }
 
 // isSelf reports whether a resource tells callers about themselves, which everybody bound may ask.

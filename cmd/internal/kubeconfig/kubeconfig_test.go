@@ -23,17 +23,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/kubeconfig"
-	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
-
-func acme(t *testing.T) tenant.ID {
-	t.Helper()
-	id, err := tenant.Parse("acme")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
 
 // cluster answers a request for a certificate: may says whether its maker approves, becomes what the request is
 // once it was approved or not. It counts what is left.
@@ -85,7 +76,7 @@ func TestSign(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, left := cluster(c.may, c.becomes)
-			r := &kubeconfig.Request{User: "alice", Groups: []string{"dev"}, Tenant: acme(t), Expiry: time.Hour, Within: 300 * time.Millisecond, Say: func(string, ...any) {}}
+			r := &kubeconfig.Request{User: "alice", Groups: []string{"dev"}, Tenant: tenanttest.ID(t, "acme"), Expiry: time.Hour, Within: 300 * time.Millisecond, Say: func(string, ...any) {}}
 			_, key, err := r.Sign(t.Context(), k)
 			if !errors.Is(err, c.want) || (err == nil) != (len(key) > 0) {
 				t.Errorf("Sign() = %v, want %v", err, c.want)
@@ -99,7 +90,7 @@ func TestSign(t *testing.T) {
 
 // TestRequest: the subject is that of DESIGN 3, the key P-256.
 func TestRequest(t *testing.T) {
-	r := &kubeconfig.Request{User: "alice", Groups: []string{"dev", "ops"}, Tenant: acme(t), Expiry: 24 * time.Hour}
+	r := &kubeconfig.Request{User: "alice", Groups: []string{"dev", "ops"}, Tenant: tenanttest.ID(t, "acme"), Expiry: 24 * time.Hour}
 	key, err := kubeconfig.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +120,7 @@ func entry(t *testing.T, user string) *clientcmdapi.Config {
 	t.Helper()
 	auth := clientcmdapi.NewAuthInfo()
 	auth.Token = "t"
-	c, err := kubeconfig.New(&kubeconfig.Entry{Cluster: "c", User: user, Tenant: acme(t), Server: "https://example.com", Auth: auth},
+	c, err := kubeconfig.New(&kubeconfig.Entry{Cluster: "c", User: user, Tenant: tenanttest.ID(t, "acme"), Server: "https://example.com", Auth: auth},
 		&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: []byte("CA")}})
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +218,7 @@ func TestInterrupted(t *testing.T) {
 	k, left := cluster(true, func(*certificatesv1.CertificateSigningRequest) {})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	r := &kubeconfig.Request{User: "alice", Tenant: acme(t), Expiry: time.Hour, Within: time.Minute, Say: func(string, ...any) {}}
+	r := &kubeconfig.Request{User: "alice", Tenant: tenanttest.ID(t, "acme"), Expiry: time.Hour, Within: time.Minute, Say: func(string, ...any) {}}
 	if _, _, err := r.Sign(ctx, k); !errors.Is(err, context.DeadlineExceeded) || *left != 0 {
 		t.Errorf("Sign() = %v with %d requests left", err, *left)
 	}

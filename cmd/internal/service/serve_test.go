@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/service"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // authority signs certificates for a test.
@@ -215,20 +216,31 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 	check("before")
 	second := r.ca.issue(t, "second", x509.ExtKeyUsageServerAuth)
 	writePair(t, r.dir, &second)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if name, err := r.get(t.Context(), r.config(&good)); err == nil && name == "second" {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("the certificate was not replaced: %s, %v", name, err)
-		}
+	served := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			name, err := r.get(t.Context(), r.config(&good))
+			if err != nil {
+				t.Errorf("while the certificate is replaced: %v", err)
+			}
+			if name != want {
+				return fmt.Errorf("the certificate of %q is served", name)
+			}
+			return nil
+		})
 	}
+	served("second")
 	check("after")
 	// Garbage leaves the one before.
 	if err := os.WriteFile(filepath.Join(r.dir, "..data", "tls.crt"), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond)
 	check("garbage")
+	// Whoever comes after it, meanwhile and then, is served.
+	third := r.ca.issue(t, "third", x509.ExtKeyUsageServerAuth)
+	writePair(t, r.dir, &third)
+	served("third")
+	check("after garbage")
 }
 
 // TestDrain: under load the end loses no request, of HTTP/1.1 and HTTP/2 clients.
@@ -268,9 +280,12 @@ func TestDrain(t *testing.T) {
 					}
 				})
 			}
-			for answered.Load() < 100 {
-				time.Sleep(time.Millisecond)
-			}
+			waittest.Until(t, func() error {
+				if n := answered.Load(); n < 100 {
+					return fmt.Errorf("%d answers", n)
+				}
+				return nil
+			})
 			r.stop()
 			wg.Wait()
 			if err := <-r.ended; err != nil {
@@ -288,9 +303,12 @@ func TestNotReadyBeforeTheEnd(t *testing.T) {
 		t.Fatalf("before: %v", err)
 	}
 	r.stop()
-	for r.server.Draining().Check(nil) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, func() error {
+		if r.server.Draining().Check(nil) == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
 	if _, err := r.get(t.Context(), r.config(&good)); err != nil {
 		t.Errorf("while it drains: %v", err)
 	}

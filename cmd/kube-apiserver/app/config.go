@@ -54,7 +54,10 @@ import (
 // handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
 var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the handler chain and with it tenancy: switch one off")
 
-var errNotSynced = errors.New("not all CustomResourceDefinitions are known yet")
+var (
+	errNotSynced      = errors.New("not all CustomResourceDefinitions are known yet")
+	errKindsNotSynced = errors.New("quotas and grants are not known yet: if that lasts, the log says why our definitions are not in place")
+)
 
 // newConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
 // exported parts, with tenancy put in after the generic configuration is built and before it is
@@ -222,6 +225,14 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-custom-scopes", func(*http.Request) error {
 		if !scopes.HasSynced() {
 			return errNotSynced
+		}
+		return nil
+	}))
+
+	// Until they are known once, tenants' writes are refused, which nobody tries again.
+	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
+		if !quotas.HasSynced() || !stack.Grants.HasSynced() {
+			return errKindsNotSynced
 		}
 		return nil
 	}))

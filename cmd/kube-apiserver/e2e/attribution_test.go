@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -39,7 +40,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	s := start(t, t.TempDir(), append([]string{"--workload-controllers"}, args...)...)
 	prepare(t, s)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
-	eventually(t, func() error { // the namespace's service account
+	waittest.Until(t, func() error { // the namespace's service account
 		_, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
@@ -72,7 +73,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	}
 	pods := func(want int, controller string, selector string) {
 		t.Helper()
-		eventually(t, func() error {
+		waittest.Until(t, func() error {
 			list, err := admin.CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
 			if err != nil || len(list.Items) != want {
 				return fmt.Errorf("%d pods, want %d: %w", len(list.Items), want, err)
@@ -109,7 +110,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		if n := len(sets().Items); n != 2 {
 			return fmt.Errorf("%d ReplicaSets after a rollout", n)
 		}
@@ -120,27 +121,17 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		d, err := admin.AppsV1().Deployments("acme--web").Get(t.Context(), "web", metav1.GetOptions{})
 		if err == nil && d.Annotations["deployment.kubernetes.io/revision"] != "3" {
 			err = fmt.Errorf("revision %s after a rollout and one back", d.Annotations["deployment.kubernetes.io/revision"])
 		}
 		return err
 	})
-	eventually(t, func() error { // nothing is written any more
-		before := sets().ResourceVersion
-		time.Sleep(time.Second)
-		after := sets()
-		for _, set := range after.Items {
-			if set.ResourceVersion > before && len(set.ResourceVersion) >= len(before) {
-				return fmt.Errorf("ReplicaSet %s is written again and again", set.Name)
-			}
-		}
-		if len(after.Items) != 2 {
-			return fmt.Errorf("%d ReplicaSets", len(after.Items))
-		}
-		return nil
-	})
+	follow(t, config(t, s, "admin"), "acme--web", of("apps", "replicasets")...).quiet(t, time.Second)
+	if n := len(sets().Items); n != 2 {
+		t.Errorf("%d ReplicaSets", n)
+	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "once"}, Spec: batchv1.JobSpec{Template: podTemplate()}}
 	job.Spec.Template.Labels = map[string]string{"app": "once"}
 	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -156,7 +147,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 		Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: mallory, namespace: acme--web }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }, subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory } ] }`)
 	var lied *corev1.Pod
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		lied, err = client(t, mallory).CoreV1().Pods("acme--web").Create(t.Context(), liar, metav1.CreateOptions{})
 		return err
 	})
@@ -167,7 +158,7 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	if err := acme.AppsV1().Deployments("acme--web").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		list, err := admin.CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d pods of a deleted Deployment", len(list.Items))

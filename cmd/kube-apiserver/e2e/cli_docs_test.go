@@ -14,6 +14,7 @@ import (
 // TestCommandLinePages: the sessions of README.md and docs/kubectl-tenant.md are what a server and the commands
 // say. With UPDATE_GOLDEN the pages are written.
 func TestCommandLinePages(t *testing.T) {
+	t.Parallel()
 	for _, page := range []string{"../../../docs/kubectl-tenant.md", "../../../README.md"} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			s := start(t, t.TempDir())

@@ -27,13 +27,20 @@ import (
 
 // TestCommandLine runs each command of kubectl tenant that needs a cluster, against a real server.
 func TestCommandLine(t *testing.T) {
+	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
+	// The first tenant that is made brings a role that all share; the scripts run beside each other.
+	first := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "create-tenant", "first", "--admin", "f", "--kubeconfig", s.Kubeconfig("admin"))
+	if out, err := first.CombinedOutput(); err != nil || !strings.Contains(string(out), "made ClusterRole kubetenant:tenant-member\n") {
+		t.Fatalf("create-tenant: %v\n%s", err, out)
+	}
 	commandLine(t, s, "testdata/cli")
 }
 
 // TestWebhookCommandLine runs what differs behind the webhook service.
 func TestWebhookCommandLine(t *testing.T) {
+	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
 	prepare(t, s)
 	commandLine(t, s, "testdata/cliwebhook")
@@ -110,6 +117,7 @@ func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 
 // TestReplayOfAServer: what a real server recorded is decided the same again under the same configuration.
 func TestReplayOfAServer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, audit := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {

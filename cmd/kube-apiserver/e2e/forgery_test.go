@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -166,7 +167,7 @@ func testForgery(t *testing.T, authentication string, args ...string) {
 		f.clients[who] = c
 	}
 	for _, g := range governedKinds() {
-		eventually(t, func() error { // definitions and the service account take a moment
+		waittest.Until(t, func() error { // definitions and the service account take a moment
 			_, err := f.in("acme", g).Create(t.Context(), g.object("standing"), metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				err = nil

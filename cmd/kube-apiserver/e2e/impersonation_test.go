@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -82,6 +83,7 @@ func onEach(modes ...string) []string {
 // TestImpersonation: in every mode of the server a tenant's caller becomes nobody outside its tenant,
 // and takes nothing of its own along.
 func TestImpersonation(t *testing.T) {
+	t.Parallel()
 	for mode, rights := range impersonationRights {
 		for _, gate := range []string{"true", "false"} {
 			if mode == "constrained" && gate == "false" {
@@ -164,7 +166,7 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		}
 		return
 	}
-	eventually(t, func() error { // the rights count as soon as the server has seen them
+	waittest.Until(t, func() error { // the rights count as soon as the server has seen them
 		if own() != http.StatusOK {
 			return errors.New("not allowed in the own space")
 		}

@@ -29,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/statefulset"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -50,6 +51,7 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 // TestOlderObjects: what was stored before there were tenants, with labels that lie, is brought in line,
 // and lists over all namespaces then hold a tenant's own objects, all of them.
 func TestOlderObjects(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const n = 1200 // more than two pages
 	before, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false, withoutWorkloads, "--tenancy=false")
@@ -75,7 +77,7 @@ func TestOlderObjects(t *testing.T) {
 	}
 	acme := client(t, config(t, s, "acme"))
 	var list *corev1.ConfigMapList
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		list, err = acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err
 	})
@@ -95,7 +97,7 @@ func TestOlderObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		got, err := custom.Resource(widgets).List(t.Context(), metav1.ListOptions{})
 		if err == nil && (len(got.Items) != 1 || got.Items[0].GetName() != "own") {
 			err = fmt.Errorf("widgets %v", got.Items)
@@ -108,7 +110,7 @@ func TestOlderObjects(t *testing.T) {
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		list, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.namespace=unowned,metadata.name=lies"})
 		if err == nil && len(list.Items) != 1 {
 			err = errors.New("not there yet")
@@ -150,7 +152,7 @@ func seedOlder(t *testing.T, s *localserver.Server, n int) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		_, err := custom.Resource(widgets).Namespace("acme--old").Create(t.Context(), widget("acme--old", "own", nil), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -165,10 +167,11 @@ func seedOlder(t *testing.T, s *localserver.Server, n int) {
 // TestClients: what users have works over all namespaces and shows just what is theirs: informers,
 // kubectl get all, tables, watches.
 func TestClients(t *testing.T) {
+	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
 	acme, globex := client(t, config(t, s, "acme")), client(t, config(t, s, "globex"))
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err
 	})
@@ -194,7 +197,7 @@ func TestClients(t *testing.T) {
 	}
 	create(globex, "globex--shop", "theirs")
 	create(acme, "acme--web", "ours")
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		if _, found, _ := configMaps.GetStore().GetByKey("acme--web/ours"); !found {
 			return errors.New("the informer does not know it")
 		}
@@ -228,11 +231,14 @@ func TestClients(t *testing.T) {
 // TestControllersDoNotFight: the controllers of kube-controller-manager settle on objects that the
 // server labels, and write no more.
 func TestControllersDoNotFight(t *testing.T) {
+	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	admin := client(t, config(t, s, "admin"))
+	written := follow(t, config(t, s, "admin"), "acme--web", slices.Concat(of("", "services", "pods", "endpoints", "persistentvolumeclaims"),
+		of("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"), of("discovery.k8s.io", "endpointslices"))...)
 	runControllers(ctx, t, admin)
 	template := `{ metadata: { labels: { app: web } }, spec: { containers: [ { name: c, image: i } ] } }`
 	for _, text := range []string{
@@ -243,7 +249,7 @@ func TestControllersDoNotFight(t *testing.T) {
 	} {
 		apply(t, s, text)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		for kind, want := range map[string]int{"pods": 3, "replicasets": 1, "endpointslices": 2, "endpoints": 2, "controllerrevisions": 1, "persistentvolumeclaims": 1} {
 			if got := len(versions(t, s, kind)); got != want {
 				return fmt.Errorf("%s: %d, want %d", kind, got, want)
@@ -251,42 +257,30 @@ func TestControllersDoNotFight(t *testing.T) {
 		}
 		return nil
 	})
-	kinds := "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions,persistentvolumeclaims"
-	settled := versions(t, s, kinds)
-	eventually(t, func() error { // until two looks a second apart are the same
-		time.Sleep(time.Second)
-		now := versions(t, s, kinds)
-		defer func() { settled = now }()
-		if fmt.Sprint(now) != fmt.Sprint(settled) {
-			return errors.New("still writing")
-		}
-		return nil
-	})
-	// A change that makes every controller look again.
+	written.quiet(t, time.Second)
+	// A change that makes every controller look again. A fight would never be over.
 	for _, object := range []string{"service/web", "service/headless", "deployment/web", "statefulset/web"} {
 		if out, err := kubectl(t, s, "acme", "annotate", "-n", "acme--web", object, "look=again"); err != nil {
 			t.Fatal(out)
 		}
 	}
-	time.Sleep(5 * time.Second) // in which a fight would make dozens of writes
-	writes := 0
-	for name, version := range versions(t, s, kinds) {
-		if settled[name] != version {
-			writes++
-			t.Logf("%s was written", name)
-		}
+	// The four that were annotated, and the ReplicaSet, onto which annotations are copied.
+	if again := written.quiet(t, 3*time.Second); len(again) != 5 {
+		t.Errorf("written again: %v, want five objects", again)
 	}
-	if writes != 5 { // the four that were annotated, and the ReplicaSet, onto which annotations are copied
-		t.Errorf("%d objects were written again, want 5", writes)
-	}
-	before := versions(t, s, kinds)
-	time.Sleep(2 * time.Second)
-	if after := versions(t, s, kinds); fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("controllers go on writing: %v, then %v", before, after)
-	}
+	const kinds = "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions,persistentvolumeclaims"
 	if out, err := kubectl(t, s, "admin", "get", strings.Replace(kinds, ",endpoints,", ",", 1), "-n", "acme--web", "-l", "kubetenant.dev/tenant!=acme", "-o", "name"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("without the label: %v %s", err, out)
 	}
+}
+
+// of returns resources of version v1 of a group.
+func of(group string, names ...string) []schema.GroupVersionResource {
+	var all []schema.GroupVersionResource
+	for _, name := range names {
+		all = append(all, schema.GroupVersionResource{Group: group, Version: "v1", Resource: name})
+	}
+	return all
 }
 
 func runControllers(ctx context.Context, t *testing.T, admin *kubernetes.Clientset) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // quotaConfig frees what was reserved for a write that was never stored after seconds.
@@ -66,7 +67,7 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: all, namespace: acme--db }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }, subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ] }`)
 	apply(t, s, secretQuota)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
@@ -92,7 +93,7 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 	if err := acme.CoreV1().Secrets("acme--db").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("again"), metav1.CreateOptions{})
 		return err
 	})

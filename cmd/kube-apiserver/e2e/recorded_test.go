@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/impersonate"
 )
@@ -65,7 +66,7 @@ func TestRecordedIdentity(t *testing.T) {
 	}
 	forged := widget("acme--web", "app", nil)
 	forged.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex","groups":["system:masters"]}`})
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		_, err := acme.Resource(widgets).Namespace("acme--web").Create(t.Context(), forged, metav1.CreateOptions{})
 		return err
 	})

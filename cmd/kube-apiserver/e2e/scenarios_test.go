@@ -13,9 +13,6 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// binDir is the variable through which the built commands are found.
-const binDir = "KUBETENANT_BIN"
-
 // binaries returns the folder of the built commands.
 func binaries(t *testing.T) string {
 	t.Helper()
@@ -150,6 +147,7 @@ func testScenario(t *testing.T, shape scenario.Shape, s located) {
 
 // TestEveryKindOfSourceIsStartedCold: no kind of source is known to work by a reload only.
 func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
+	t.Parallel()
 	kinds := map[string]bool{}
 	for _, s := range corpus(t) {
 		if !slices.Contains(startedCold, s.Metadata.Name) {

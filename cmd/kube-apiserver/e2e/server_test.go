@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -34,7 +35,7 @@ const withoutWorkloads = "--workload-controllers=false"
 // start runs a server in dir until the test ends.
 func start(t *testing.T, dir string, args ...string) *localserver.Server {
 	t.Helper()
-	args = append([]string{withoutWorkloads}, args...) // unless the test says otherwise
+	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // unless the test says otherwise
 	s, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, false, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -78,18 +79,6 @@ func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (
 	return string(out), err
 }
 
-// eventually waits until f says nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
-}
-
 // prepare gives the tenants acme and globex their rights and a namespace each.
 func prepare(t *testing.T, s *localserver.Server) {
 	t.Helper()
@@ -97,7 +86,7 @@ func prepare(t *testing.T, s *localserver.Server) {
 		t.Fatal(out)
 	}
 	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
-		eventually(t, func() error {
+		waittest.Until(t, func() error {
 			if out, err := kubectl(t, s, name, "create", "ns", namespace); err != nil {
 				return fmt.Errorf("%s", out)
 			}
@@ -108,6 +97,7 @@ func prepare(t *testing.T, s *localserver.Server) {
 
 // TestOneServer is what a tenant and an operator do with one server.
 func TestOneServer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "audit-policy.yaml")
 	audit := filepath.Join(dir, "audit.log")
@@ -277,7 +267,7 @@ func auditTells(t *testing.T, s *localserver.Server, path string) {
 		{z + "decision": "delegate", z + "caller-tenant": "acme", z + "owner-tenant": "acme"},
 		{n + "source": "passwords", n + "refused": "wrong user name or password"},
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		f, err := os.Open(path)
 		if err != nil {
 			return err
@@ -336,19 +326,23 @@ func filesAreFollowed(t *testing.T, s *localserver.Server) {
 	}
 	defer write(string(before))
 	write("first,alice,u1,,acme\n")
-	eventually(t, works("first", true))
+	waittest.Until(t, works("first", true))
 	write("second,alice,u1,,acme\n")
-	eventually(t, works("second", true))
-	eventually(t, works("first", false))
+	waittest.Until(t, works("second", true))
+	waittest.Until(t, works("first", false))
 	write("third,alice\n")
-	eventually(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
-		if err != nil || !strings.Contains(out, `kubetenant_config_reloads_total{path="`+s.Dir+`/tokens.csv",result="error"} 1`) {
-			return errors.New("the bad file is not counted")
-		}
-		return nil
-	})
-	eventually(t, works("second", true))
+	waittest.Until(t, func() error { return refusedVersions(t, s, "tokens.csv", 1) })
+	waittest.Until(t, works("second", true))
+}
+
+// refusedVersions says nil where so many versions of a file have been refused.
+func refusedVersions(t *testing.T, s *localserver.Server, file string, want int) error {
+	t.Helper()
+	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
+	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=\"error\"} %d\n", filepath.Join(s.Dir, file), want); err == nil && !strings.Contains(out, counted) {
+		err = fmt.Errorf("not in the metrics: %s", counted)
+	}
+	return err
 }
 
 // noSecretIsTold: no credential stands in the server's log, in audit events or in a 401.

@@ -234,6 +234,7 @@ func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 // TestServiceAccountsAgreeWithUpstream: the same user.Info on the same token but for the tenant, and
 // no token that one accepts and the other does not.
 func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	r := mathrand.New(mathrand.NewPCG(testSeed, 1)) // #nosec G404 -- a test that can be repeated
 	accepted := 0

@@ -384,14 +384,18 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
 		}
 	}
-	// The server labels what was seeded as soon as it runs.
-	for swept := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	// The server labels what was seeded as soon as it knows of it; what stays so is the answer.
+	err = poll(ctx, "the label", func(ctx context.Context) error {
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
-			return scenario.Decision{}, err
+			return final{err}
 		}
-		if review.Status.Reason != string(authz.ReasonNotLabelled) || time.Now().After(swept) {
-			break
+		if review.Status.Reason == string(authz.ReasonNotLabelled) {
+			return errors.New(review.Status.Reason)
 		}
+		return nil
+	})
+	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
+		return scenario.Decision{}, err
 	}
 	switch d := review.Status; {
 	case d.Allowed:

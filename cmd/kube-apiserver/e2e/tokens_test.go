@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -172,7 +173,7 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 	if err != nil || u.Username != "system:serviceaccount:acme--web:robot" || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 		t.Fatalf("whoami = %+v, %v", u, err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		got, err := admin.CoreV1().Secrets("acme--web").Get(t.Context(), secret.Name, metav1.GetOptions{})
 		if err == nil && got.Labels["kubernetes.io/legacy-token-last-used"] == "" {
 			err = fmt.Errorf("labels %v", got.Labels)
@@ -182,7 +183,7 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 	if err := admin.CoreV1().Secrets("acme--web").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		if _, err := whoami(t.Context(), t, s, token); err == nil {
 			return fmt.Errorf("the token of a deleted Secret is accepted")
 		}
@@ -230,7 +231,7 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 	if err := admin.CoreV1().Secrets("acme--web").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, func() error {
+	waittest.Within(t, soon, func() error {
 		if _, err := whoami(t.Context(), t, s, token); err == nil {
 			return fmt.Errorf("the token of a deleted Secret is accepted")
 		}
@@ -244,7 +245,7 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	makeAgain := func(owner string) {
 		t.Helper()
-		eventually(t, func() error {
+		waittest.Until(t, func() error {
 			_, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name: "moving", Labels: map[string]string{tenant.Label: owner}}}, metav1.CreateOptions{})
 			return err
@@ -281,32 +282,24 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 			return nil
 		}
 	}
-	eventually(t, works(true))
+	waittest.Until(t, works(true))
+	bad := 0
 	for _, list := range []string{"tokens: [ { issuer: %q, id: one } ]", "users: [ { tenant: acme, name: alice } ]", "tenants: [ { name: acme } ]"} {
 		if strings.Contains(list, "%q") {
 			list = fmt.Sprintf(list, claimsOf(t, token)["iss"])
 		}
 		write("revoked.yaml", noRevocations+list+"\n")
-		soon(t, works(false))
+		waittest.Within(t, soon, works(false))
 		write("revoked.yaml", noRevocations+"nonsense: 1\n")
-		time.Sleep(time.Second) // two looks at the file, which must change nothing
+		bad++
+		waittest.Until(t, func() error { return refusedVersions(t, s, "revoked.yaml", bad) })
 		if err := works(false)(); err != nil {
 			t.Errorf("after a bad list: %v", err)
 		}
 		write("revoked.yaml", noRevocations)
-		soon(t, works(true))
+		waittest.Within(t, soon, works(true))
 	}
 }
 
-// soon waits until f says nil: long enough for a busy machine, and not until a remembered answer has
-// ended by itself.
-func soon(t *testing.T, f func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(8 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	t.Error(err)
-}
+// soon is long enough for a busy machine, and not until a remembered answer has ended by itself.
+const soon = 8 * time.Second

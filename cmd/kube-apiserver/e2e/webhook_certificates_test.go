@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
 	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 const serviceNamespace = "kubetenant-system"
@@ -31,6 +32,7 @@ const serviceNamespace = "kubetenant-system"
 // TestWebhookCertificates: the controller's certificates on a real server, with no more rights than the
 // generated ones and behind the generated policy.
 func TestWebhookCertificates(t *testing.T) {
+	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
 	admin := client(t, config(t, s, "admin"))
 	files, err := manifests.Generate(manifests.Options{Config: filepath.Join(s.Dir, "tenancy.yaml"), Namespace: serviceNamespace, External: true, SelfManaged: true,
@@ -42,7 +44,7 @@ func TestWebhookCertificates(t *testing.T) {
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
 	// Of three that start at once one makes the authorities.
 	stop := startControllers(t, s, 3)
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
 		return err
 	})
@@ -64,7 +66,7 @@ func TestWebhookCertificates(t *testing.T) {
 	trustToo(t, admin, filepath.Join(s.Dir, "pki", "ca.crt"))
 	uses("before the service has the new certificate")
 	mount(t, admin, s)
-	eventually(t, func() error { return serves(s, "kubetenant-webhook."+serviceNamespace+".svc") })
+	waittest.Until(t, func() error { return serves(s, "kubetenant-webhook."+serviceNamespace+".svc") })
 	uses("with the new certificate")
 	controller := client(t, config(t, s, "kubetenant-controller"))
 	rotation := certificates.New(controller, serviceNamespace, []string{"127.0.0.1"})

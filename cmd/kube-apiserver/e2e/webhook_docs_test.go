@@ -15,6 +15,7 @@ import (
 // TestWebhookExceptions: what the shape cannot know stands in the page under the heading by which its cases
 // are left out, and each heading leaves some out.
 func TestWebhookExceptions(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../docs/webhook.md")
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +54,7 @@ func TestWebhookExceptions(t *testing.T) {
 
 // TestWebhookInstallPage: the commands of docs/install.md that need no cluster do what the page says.
 func TestWebhookInstallPage(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // faults is an unmodified server with two replicas of the service, and a namespace of each tenant.
@@ -46,6 +47,7 @@ type faults struct {
 // TestWebhookFaults breaks, one after the other, what can break around the service. The order matters: in
 // the end nothing of it runs any more.
 func TestWebhookFaults(t *testing.T) {
+	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook", "--replicas", "2")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
 	f.prepare(t)
@@ -234,22 +236,21 @@ func garbageConfiguration(t *testing.T, f *faults) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, garbage := range []string{"", "\x00\x01", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: {sources: [{}]}\n", "kind: Secret\n"} {
+	for i, garbage := range []string{"", "\x00\x01", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: {sources: [{}]}\n", "kind: Secret\n"} {
 		if err := os.WriteFile(path, []byte(garbage), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(300 * time.Millisecond)
+		waittest.Until(t, func() error {
+			log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
+			if n := bytes.Count(log, []byte("Refused a new version of a file")); err == nil && n <= i {
+				err = fmt.Errorf("the log tells of %d bad versions", n)
+			}
+			return err
+		})
 		if right, wrong, failed := f.probe(t.Context(), 10); right != 10 {
 			t.Errorf("with %.20q: %d right, %d wrong, %d failed", garbage, right, wrong, failed)
 		}
 	}
-	eventually(t, func() error {
-		log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
-		if err == nil && !bytes.Contains(log, []byte("Refused a new version of a file")) {
-			err = errors.New("the log does not say it")
-		}
-		return err
-	})
 	if err := os.WriteFile(path, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +292,7 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 	if err := process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		if err := denied(t.Context(), f.client(t), f.url); err == nil {
 			return errors.New("still answered")
 		}
@@ -376,7 +377,7 @@ func (f *faults) policiesHold(t *testing.T) {
 	labelled := func(namespace, label string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l","namespace":%q,"labels":{"kubetenant.dev/tenant":%q}}}`, namespace, label)
 	}
-	eventually(t, func() error { // until kube-apiserver has noticed
+	waittest.Until(t, func() error { // until kube-apiserver has noticed
 		err := create(f.admin, "/api/v1/namespaces/kube-system/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"}}`)
 		if apierrors.IsAlreadyExists(err) {
 			return nil

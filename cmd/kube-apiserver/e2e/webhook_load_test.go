@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 func (f *faults) prepare(t *testing.T) {
@@ -42,7 +43,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:auth
 		t.Fatal(err)
 	}
 	f.url = strings.TrimSuffix(c.Clusters["kubetenant"].Server, "/authorize")
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		if right, _, _ := f.probe(t.Context(), 1); right != 1 {
 			return errors.New("no right answer yet")
 		}

@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -45,6 +46,7 @@ func run(t *testing.T, name string, args ...string) string {
 
 // TestWebhookManifestsConform: the manifests are valid by the schemas of the release, strictly.
 func TestWebhookManifestsConform(t *testing.T) {
+	t.Parallel()
 	out := generated(t)
 	schemas := writeSchemas(t)
 	run(t, "kubeconform", "-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule",
@@ -112,6 +114,7 @@ func writeSchemas(t *testing.T) string {
 
 // TestWebhookManifestsApply: a real server takes all of them, and says nothing about it.
 func TestWebhookManifestsApply(t *testing.T) {
+	t.Parallel()
 	out := generated(t)
 	if err := os.Remove(filepath.Join(out, "cluster", "monitoring.yaml")); err != nil { // kinds of another project
 		t.Fatal(err)
@@ -132,6 +135,7 @@ func TestWebhookManifestsApply(t *testing.T) {
 
 // TestWebhookChart: Helm makes the same of the chart as generate does.
 func TestWebhookChart(t *testing.T) {
+	t.Parallel()
 	out := generated(t)
 	const chart = "../../../docs/deploy/chart"
 	values := filepath.Join(out, "values.yaml")
@@ -179,6 +183,7 @@ func objects(t *testing.T, text string) []string {
 
 // TestWebhookStaticPolicies: as manifests the policies hold too, where nobody can take them away by the API.
 func TestWebhookStaticPolicies(t *testing.T) {
+	t.Parallel()
 	out, dir := generated(t, "--static-policies"), t.TempDir()
 	admission := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
@@ -197,7 +202,7 @@ plugins: [
 		t.Fatal(said)
 	}
 	admin := client(t, config(t, s, "admin"))
-	eventually(t, func() error {
+	waittest.Until(t, func() error {
 		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").Body([]byte(daemonSet)).Do(t.Context()).Error()
 		if err == nil || !strings.Contains(err.Error(), ".kubetenant.static.k8s.io'") {
 			return fmt.Errorf("a DaemonSet in tenant space: %w", err)

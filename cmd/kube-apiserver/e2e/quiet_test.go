@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// writes follows what is written in a namespace.
+type writes struct{ events chan string }
+
+// follow begins to follow the resources; what is there already is not told.
+func follow(t *testing.T, admin *rest.Config, namespace string, resources ...schema.GroupVersionResource) *writes {
+	t.Helper()
+	client, err := metadata.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writes{events: make(chan string, 1000)}
+	for _, r := range resources {
+		list, err := client.Resource(r).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := client.Resource(r).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(events.Stop)
+		go w.read(r.Resource, events)
+	}
+	return w
+}
+
+func (w *writes) read(resource string, events watch.Interface) {
+	for e := range events.ResultChan() {
+		if m, err := meta.Accessor(e.Object); err == nil {
+			w.events <- resource + "/" + m.GetName()
+		}
+	}
+}
+
+// quiet waits until nothing is written for the time of silence, and returns how often what was written until
+// then. It fails where the writing does not end.
+func (w *writes) quiet(t *testing.T, silence time.Duration) map[string]int {
+	t.Helper()
+	seen := map[string]int{}
+	end := time.After(patience)
+	for {
+		select {
+		case what := <-w.events:
+			seen[what]++
+		case <-time.After(silence):
+			return seen
+		case <-end:
+			t.Fatalf("somebody goes on writing: %v", fmt.Sprint(seen))
+		}
+	}
+}

@@ -1,0 +1,18 @@
+// Package tenanttest makes tenants for tests.
+package tenanttest
+
+import (
+	"testing"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ID returns the tenant of that name, as [tenant.Parse] does. It fails the test where there is none.
+func ID(tb testing.TB, name string) tenant.ID {
+	tb.Helper()
+	id, err := tenant.Parse(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return id
+}
