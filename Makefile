@@ -109,7 +109,7 @@ $(IDP)/package.json: testdata/idp/package.json
 
 .PHONY: test-idp
 test-idp: keystone $(IDP)/package.json
-	KUBETENANT_IDP=$(IDP) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/idp
+	KUBETENANT_IDP=$(IDP) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/testing/idp
 
 # The browser: Chromium of the distribution (Debian), what drives it and looks at accessibility of npm.
 BROWSER_TOOLS := $(CURDIR)/.cache/browser
@@ -122,7 +122,7 @@ $(BROWSER_TOOLS)/package.json: testdata/browser/package.json
 .PHONY: test-browser
 test-browser: $(BROWSER_TOOLS)/package.json
 	$(call install,chromium,command -v chromium)
-	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/accessmap
+	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/cli/accessmap
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
@@ -154,7 +154,7 @@ bench-webhook: build
 
 .PHONY: bench-cli
 bench-cli: build
-	go test -run '^$$' -bench . -cpu 1,2 ./cmd/internal/replay
+	go test -run '^$$' -bench . -cpu 1,2 ./cmd/internal/simulate/replay
 	cd $(SERVER) && go run ./benchcli --bin $(BIN)
 
 .PHONY: fuzz
@@ -167,7 +167,7 @@ fuzz:
 
 .PHONY: golden
 golden:
-	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./cmd/internal/manifests
+	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./cmd/internal/webhook/manifests
 	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./differential
 
 .PHONY: clean

@@ -91,13 +91,13 @@ func TestThirdPartyClients(t *testing.T) {
 	}
 	lives := map[string]string{
 		"github.com/gophercloud/": "authn/keystone", "github.com/golang-jwt/": "authn/serviceaccount", "github.com/go-jose/": "authn/oidc",
-		"github.com/coreos/go-oidc": "authn/oidc", "golang.org/x/oauth2": "cmd/internal/login", "golang.org/x/crypto/bcrypt": "authn/basicauth",
+		"github.com/coreos/go-oidc": "authn/oidc", "golang.org/x/oauth2": "cmd/internal/cli/login", "golang.org/x/crypto/bcrypt": "authn/basicauth",
 	}
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
 		for _, imported := range fields[1:] {
 			for client, folder := range lives {
-				if strings.HasPrefix(imported, client) && !under(fields[0], folder) && !under(fields[0], "cmd/internal/login") {
+				if strings.HasPrefix(imported, client) && !under(fields[0], folder) && !under(fields[0], "cmd/internal/cli/login") {
 					t.Errorf("%s imports %s, which lives in %s", fields[0], imported, folder)
 				}
 			}

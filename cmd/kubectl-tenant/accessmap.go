@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/accessmap"
-	"github.com/kubetenant/kubetenant/cmd/internal/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/engine"
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/accessmap"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
 )
 
 func newAccessMapCommand() *cobra.Command {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
 
 func newCommand() *cobra.Command {

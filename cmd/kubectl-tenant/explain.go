@@ -14,12 +14,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/engine"
-	"github.com/kubetenant/kubetenant/cmd/internal/explain"
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )

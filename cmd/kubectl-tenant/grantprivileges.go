@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/tenancy"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/login"
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/login"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
 
 // loginWithin bounds a login.

@@ -13,9 +13,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/kubeconfig"
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/tenancy"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 )
 
 // Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could not be looked at or tried.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/login/logintest"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/logintest"
 )
 
 func TestMain(m *testing.M) {

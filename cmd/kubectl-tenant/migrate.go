@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/migrate"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/migrate"
 )
 
 func newMigrateCommand() *cobra.Command {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/engine"
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/replay"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/replay"
 )
 
 func newReplayCommand() *cobra.Command {

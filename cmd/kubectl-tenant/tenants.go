@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/tenancy"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 )
 
 func newTenantsCommand() *cobra.Command {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/certificates"
-	"github.com/kubetenant/kubetenant/cmd/internal/controller"
-	"github.com/kubetenant/kubetenant/cmd/internal/service"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/controller"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 )
 
 func newControllerCommand() *cobra.Command {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 )
 
 func newGenerateCommand() *cobra.Command {

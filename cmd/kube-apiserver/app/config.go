@@ -43,7 +43,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/controller"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/controller"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/label"

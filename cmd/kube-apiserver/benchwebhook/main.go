@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 )
 
 const (

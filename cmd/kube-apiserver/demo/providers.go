@@ -10,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
-	"github.com/kubetenant/kubetenant/cmd/internal/idp"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/idp"
 )
 
 // issuerSource is added to the configuration of the running server, which follows it.

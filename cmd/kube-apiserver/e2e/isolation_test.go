@@ -14,8 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/isolation"
-	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/isolation"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 )
 
 // definitions are a namespaced and a cluster-scoped kind.

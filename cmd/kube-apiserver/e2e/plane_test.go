@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
-	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 

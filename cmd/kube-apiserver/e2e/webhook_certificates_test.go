@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/certificates"
-	"github.com/kubetenant/kubetenant/cmd/internal/localserver"
-	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 

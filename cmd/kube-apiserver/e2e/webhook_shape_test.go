@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/manifests"
-	"github.com/kubetenant/kubetenant/cmd/internal/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 

@@ -1,0 +1,315 @@
+// Package accessmap shows who may read and write what in whose namespaces, as one page or as JSON. Every cell
+// was decided by the server's own code.
+package accessmap
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Group is a group of resources that are of one sort.
+type Group struct {
+	Name      string   `json:"name"`
+	Resources []string `json:"resources"` // as resource.group
+}
+
+// groups are the columns of a namespace.
+func groups() []Group {
+	return []Group{
+		{"workloads", []string{"pods", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "pods/exec"}},
+		{"secrets", []string{"secrets"}},
+		{"configuration", []string{"configmaps", "resourcequotas", "limitranges"}},
+		{"network", []string{"services", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io"}},
+		{"storage", []string{"persistentvolumeclaims"}},
+		{"access", []string{"roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "serviceaccounts", "serviceaccounts/token", "accessgrants.kubetenant.dev"}},
+	}
+}
+
+// The values of Cell.Access and Cell.Why.
+const (
+	Read   = "read"
+	Write  = "write"
+	Own    = "own"
+	Grant  = "grant"
+	System = "system"
+	Policy = "policy"
+)
+
+// AllNamespaces is the namespace of what a caller of the system tenant may everywhere.
+const AllNamespaces = "*"
+
+// AnyTenant is the tenant of a name that is bound in the whole cluster: the callers of that name of every
+// tenant, each in its own namespaces.
+const AnyTenant = "*"
+
+// Identity is a row: a subject that something is bound or granted to, of one tenant.
+type Identity struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Tenant string `json:"tenant"`
+}
+
+// Namespace is a column.
+type Namespace struct {
+	Name  string `json:"name"`
+	Owner string `json:"owner"`
+}
+
+// Cell is what an identity may in a namespace, with resources of a group; there is none where that is nothing.
+type Cell struct {
+	Identity  int    `json:"identity"`  // by its place in Map.Identities
+	Namespace int    `json:"namespace"` // by its place in Map.Namespaces
+	Group     int    `json:"group"`     // by its place in Map.Groups
+	Access    string `json:"access"`
+	Why       string `json:"why"`
+}
+
+// Map is the whole.
+type Map struct {
+	Cluster    string      `json:"cluster"`
+	Groups     []Group     `json:"groups"`
+	Identities []Identity  `json:"identities"`
+	Namespaces []Namespace `json:"namespaces"`
+	Cells      []Cell      `json:"cells"`
+}
+
+// New decides the cells of a cluster under a configuration. decided is told how many identities are done.
+func New(ctx context.Context, p *privileges.Policy, config *v1alpha1.Settings, decided func(done, all int)) (*Map, error) {
+	stack, err := engine.New(ctx, config, p.Objects(), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := &Map{Groups: groups(), Cells: []Cell{}, Identities: []Identity{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
+	for name := range p.Owners {
+		if id := p.Owner(name); !id.IsZero() {
+			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
+		}
+	}
+	slices.SortFunc(m.Namespaces, func(a, b Namespace) int { return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name)) })
+	places := map[string]int{}
+	for i, ns := range m.Namespaces {
+		places[ns.Name] = i
+	}
+	rows := rowsOf(ctx, stack, p)
+	for i, row := range rows {
+		m.Identities = append(m.Identities, row.Identity)
+		for _, ns := range slices.Sorted(maps.Keys(row.namespaces)) {
+			if !row.namespaces[ns] {
+				continue
+			}
+			names := namesIn(p, ns)
+			for g := range m.Groups {
+				of := row.Tenant
+				if of == AnyTenant {
+					of = m.Namespaces[places[ns]].Owner
+				}
+				if access, why := decide(ctx, stack, userOf(row.subject, of), ns, names, &m.Groups[g]); access != "" {
+					m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why})
+				}
+			}
+		}
+		if decided != nil {
+			decided(i+1, len(rows))
+		}
+	}
+	return m, nil
+}
+
+// row is an identity with the namespaces in which it might do something.
+type row struct {
+	Identity
+	subject    rbacv1.Subject
+	namespaces map[string]bool
+}
+
+// rowsOf returns the identities that something is bound or granted to. A name that no tenant is known of stands
+// once for each tenant in whose namespaces it is bound.
+func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) []*row {
+	own := map[string][]string{}
+	for name := range p.Owners {
+		if id := p.Owner(name); !id.IsZero() {
+			own[id.String()] = append(own[id.String()], name)
+		}
+	}
+	all := map[Identity]*row{}
+	at := func(s rbacv1.Subject, home, of string) *row {
+		i := Identity{s.Kind, s.Name, of}
+		if s.Kind == rbacv1.ServiceAccountKind {
+			s.Namespace = cmp.Or(s.Namespace, home)
+			i.Name = s.Namespace + "/" + s.Name
+		}
+		if all[i] == nil {
+			all[i] = &row{Identity: i, subject: s, namespaces: map[string]bool{}}
+		}
+		return all[i]
+	}
+	for _, b := range p.Bindings {
+		for _, s := range b.Subjects {
+			s = privileges.AsAccount(s)
+			for _, of := range tenantsOf(ctx, stack, p, b, s) {
+				r := at(s, b.Namespace, of)
+				switch {
+				case b.Namespace != "":
+					r.namespaces[b.Namespace] = true
+				case of == tenant.System().String():
+					r.namespaces[AllNamespaces] = true
+				case of == AnyTenant:
+					for owner, names := range own {
+						for _, ns := range names {
+							r.namespaces[ns] = owner != tenant.System().String()
+						}
+					}
+				default:
+					for _, ns := range own[of] {
+						r.namespaces[ns] = true
+					}
+				}
+			}
+		}
+	}
+	for _, u := range p.Grants {
+		g, err := v1alpha1.AccessGrantOf(u)
+		if err != nil {
+			continue // counts for nothing
+		}
+		for _, s := range privileges.GrantSubjects(g) {
+			at(s, "", g.Spec.From.Tenant).namespaces[g.Namespace] = true
+		}
+	}
+	rows := make([]*row, 0, len(all))
+	for _, r := range all {
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return rows
+}
+
+// tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
+func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy, b *privileges.Binding, s rbacv1.Subject) []string {
+	system := tenant.System().String()
+	switch {
+	case s.Kind == rbacv1.ServiceAccountKind:
+		return accountsTenant(ctx, stack, cmp.Or(s.Namespace, b.Namespace))
+	case privileges.AccountsOf(s) != "":
+		return accountsTenant(ctx, stack, privileges.AccountsOf(s))
+	case s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
+		return []string{strings.TrimPrefix(s.Name, tenant.GroupPrefix)}
+	case b.Namespace == "" && (!strings.HasPrefix(s.Name, "system:") || s.Kind == rbacv1.GroupKind && (s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup)):
+		return []string{system, AnyTenant}
+	case strings.HasPrefix(s.Name, "system:"):
+		return []string{system}
+	}
+	if owner := p.Owner(b.Namespace); !owner.IsZero() {
+		return []string{owner.String()}
+	}
+	return nil
+}
+
+// accountsTenant returns the tenant of the service accounts of a namespace; none where they are nobody's.
+func accountsTenant(ctx context.Context, stack *kubetenant.Stack, namespace string) []string {
+	id, err := stack.ServiceAccountTenant(ctx, namespace)
+	if err != nil {
+		return nil
+	}
+	return []string{id.String()}
+}
+
+// userOf returns a caller that is the subject, of a tenant.
+func userOf(s rbacv1.Subject, of string) user.Info {
+	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + of}, Extra: map[string][]string{tenant.ExtraKey: {of}}}
+	switch s.Kind {
+	case rbacv1.GroupKind:
+		u.Name = "somebody"
+		if home := privileges.AccountsOf(s); home != "" {
+			u.Name, u.Groups = serviceaccount.MakeUsername(home, "any"), append(u.Groups, serviceaccount.AllServiceAccountsGroup)
+		}
+		if !slices.Contains(u.Groups, s.Name) {
+			u.Groups = append(u.Groups, s.Name)
+		}
+	case rbacv1.ServiceAccountKind:
+		u.Name, u.Groups = serviceaccount.MakeUsername(s.Namespace, s.Name), append(u.Groups, serviceaccount.MakeGroupNames(s.Namespace)...)
+	}
+	return u
+}
+
+// namesIn returns the names to which rules and grants that count in a namespace are limited, with "" for a
+// request that names no object.
+func namesIn(p *privileges.Policy, namespace string) []string {
+	names := map[string]bool{"": true}
+	for _, b := range p.Bindings {
+		role := p.Roles[b.RoleKey()]
+		if b.Namespace != namespace || role == nil { // what is bound everywhere and named is of the cluster's own
+			continue
+		}
+		for i := range role.Rules {
+			for _, name := range role.Rules[i].ResourceNames {
+				names[name] = true
+			}
+		}
+	}
+	for _, u := range p.Grants {
+		if g, err := v1alpha1.AccessGrantOf(u); err == nil && g.Namespace == namespace {
+			for _, to := range g.Spec.To {
+				for _, name := range to.ResourceNames {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// decide returns the most that a caller may with resources of a group, and why; "" for nothing.
+func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace string, names []string, g *Group) (access, why string) {
+	if namespace == AllNamespaces {
+		namespace = ""
+	}
+	for _, verbs := range []struct {
+		access string
+		verbs  []string
+	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
+		for _, text := range g.Resources {
+			name, group, _ := strings.Cut(text, ".")
+			name, subresource, _ := strings.Cut(name, "/")
+			for _, verb := range verbs.verbs {
+				for _, object := range names {
+					a := &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
+						APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object}
+					if decision, reason, err := stack.Authorizer.Authorize(engine.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
+						return verbs.access, whyOf(u, reason)
+					}
+				}
+			}
+		}
+	}
+	return "", ""
+}
+
+func whyOf(u user.Info, reason string) string {
+	switch {
+	case reason == string(authz.ReasonGrant):
+		return Grant
+	case strings.Contains(reason, string(authz.ReasonABAC)):
+		return Policy
+	case u.GetExtra()[tenant.ExtraKey][0] == tenant.System().String():
+		return System
+	}
+	return Own
+}

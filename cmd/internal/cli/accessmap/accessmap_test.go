@@ -1,0 +1,111 @@
+package accessmap_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/accessmap"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func newMap(t *testing.T) *accessmap.Map {
+	t.Helper()
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	o, err := engine.Load("testdata/cluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := (&v1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := accessmap.New(ctx, privileges.FromObjects(o), config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Cluster = "test"
+	return m
+}
+
+// TestCells: the cells are what the engine says, and no more.
+func TestCells(t *testing.T) {
+	m := newMap(t)
+	var got []string
+	for _, c := range m.Cells {
+		i, n := m.Identities[c.Identity], m.Namespaces[c.Namespace]
+		got = append(got, strings.Join([]string{i.Kind, i.Name, i.Tenant, n.Name, m.Groups[c.Group].Name, c.Access, c.Why}, " "))
+	}
+	for _, want := range []string{
+		"User alice acme acme--web workloads write own",
+		"User alice acme acme--web secrets write own",
+		"ServiceAccount acme--web/robot acme globex--shop configuration read grant",
+		"ServiceAccount acme--web/robot acme acme--web configuration read own",
+		"Group system:masters system * access write system",
+		"Group auditors * acme--web workloads read own",
+		"Group auditors * globex--shop workloads read own",
+		"Group auditors system * workloads read system",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no cell %q in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+	for _, cell := range got {
+		switch {
+		case strings.HasPrefix(cell, "User alice acme globex--shop"), // bound there, and held back
+			strings.Contains(cell, "expired"),
+			strings.HasPrefix(cell, "ServiceAccount globex--shop/foreign globex acme--web"): // a binding in another tenant's namespace
+			t.Errorf("cell %q", cell)
+		}
+	}
+	data, err := json.Marshal(m)
+	if err != nil || len(data) == 0 {
+		t.Error(err)
+	}
+}
+
+// TestInBrowser opens the page in headless Chromium and clicks through it.
+func TestInBrowser(t *testing.T) {
+	tools := os.Getenv("KUBETENANT_BROWSER")
+	if tools == "" {
+		t.Skip("KUBETENANT_BROWSER is not set: run make test-browser, which installs a browser")
+	}
+	var page bytes.Buffer
+	if err := newMap(t).WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "map.html")
+	if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("../../../../testdata/browser/accessmap.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := filepath.Join(tools, "accessmap.mjs") // packages are looked for beside the script
+	if err := os.WriteFile(installed, script, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(tools, "node_modules", ".bin", "node"), installed, chromium, path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "passed") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

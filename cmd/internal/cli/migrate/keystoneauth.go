@@ -1,0 +1,237 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+)
+
+// keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack pkg/identity/keystone/policy.go):
+// version 1 has resource, nonresource and match, version 2 users and permissions.
+type keystonePolicy struct {
+	Resource *struct {
+		Verbs     []string `json:"verbs"`
+		Resources []string `json:"resources"`
+		APIGroup  *string  `json:"version"`
+		Namespace *string  `json:"namespace"`
+	} `json:"resource"`
+	NonResource *struct {
+		Verbs []string `json:"verbs"`
+		Path  *string  `json:"path"`
+	} `json:"nonresource"`
+	Match []struct {
+		Type   string   `json:"type"`
+		Values []string `json:"values"`
+	} `json:"match"`
+	Users                  map[string][]string `json:"users"`
+	ResourcePermissions    map[string][]string `json:"resource_permissions"`
+	NonResourcePermissions map[string][]string `json:"nonresource_permissions"`
+}
+
+var projectID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// keystoneAuth reads policies: a JSON list, or the ConfigMap that holds it under "policies".
+func keystoneAuth(data []byte, o Options) (*Result, error) {
+	var holder struct {
+		Data map[string]string `json:"data"`
+	}
+	if yaml.Unmarshal(data, &holder) == nil && holder.Data["policies"] != "" {
+		data = []byte(holder.Data["policies"])
+	}
+	var policies []keystonePolicy
+	if err := json.Unmarshal(data, &policies); err != nil {
+		return nil, fmt.Errorf("a list of policies: %w", err)
+	}
+	result := &Result{Files: map[string]string{}}
+	var objects []any
+	for i := range policies {
+		k := &keystone{result: result, where: fmt.Sprintf("policy %d", i), name: fmt.Sprintf("keystone-%d", i), prefix: o.GroupsPrefix}
+		objects = append(objects, k.convert(&policies[i])...)
+	}
+	text, err := output.Documents(objects...)
+	result.Files["rbac.yaml"] = text
+	result.Next = []string{"read rbac.yaml before applying it: a ClusterRoleBinding to a user is to the users of that name of every tenant, the system tenant's included",
+		"kubectl apply -f rbac.yaml; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
+		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was"}
+	return result, err
+}
+
+// keystone converts one policy.
+type keystone struct {
+	result              *Result
+	where, name, prefix string
+}
+
+func (k *keystone) convert(p *keystonePolicy) []any {
+	subjects := k.subjects(p)
+	if len(subjects) == 0 {
+		return nil
+	}
+	rules := map[string][]rbacv1.PolicyRule{} // by namespace, "" for the cluster
+	if p.Resource != nil && p.NonResource != nil {
+		k.result.left(k.where, "resource and nonresource in one policy, which never matched there")
+		return nil
+	}
+	switch r := p.Resource; {
+	case r == nil:
+	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
+		k.result.left(k.where, "a resource without version or namespace, which never matched there")
+	default:
+		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
+	}
+	if n := p.NonResource; n != nil && n.Path != nil {
+		rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: lower(n.Verbs), NonResourceURLs: []string{*n.Path}})
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
+		namespace, resources, found := strings.Cut(key, "/")
+		if !found || namespace == "" {
+			k.result.left(k.where, "%q is no namespace/resource; RBAC binds what is in no namespace only for all of them", key)
+			continue
+		}
+		k.rule(rules, namespace, list(resources), p.ResourcePermissions[key], "*")
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.NonResourcePermissions)) {
+		rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: lower(p.NonResourcePermissions[path]), NonResourceURLs: []string{path}})
+	}
+	var out []any
+	for _, namespace := range slices.Sorted(maps.Keys(rules)) {
+		role, binding := "ClusterRole", "ClusterRoleBinding"
+		meta := metav1.ObjectMeta{Name: k.name, Namespace: namespace}
+		if namespace != "" {
+			role, binding = "Role", "RoleBinding"
+		}
+		const version = "rbac.authorization.k8s.io/v1"
+		out = append(out, &rbacv1.Role{TypeMeta: typeMeta(version, role), ObjectMeta: meta, Rules: rules[namespace]},
+			&rbacv1.RoleBinding{TypeMeta: typeMeta(version, binding), ObjectMeta: meta, Subjects: subjects,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name}})
+	}
+	return out
+}
+
+// rule adds a rule, unless it is about everything but something: RBAC cannot say that.
+func (k *keystone) rule(rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string) {
+	namespaces := list(namespace)
+	for _, text := range slices.Concat([]string{namespace}, namespaces, resources) {
+		if strings.HasPrefix(text, "!") {
+			k.result.left(k.where, "%q: RBAC has no \"everything but\"; list what is meant", text)
+			return
+		}
+	}
+	if len(resources) == 0 || len(verbs) == 0 {
+		k.result.left(k.where, "a rule without resources or verbs")
+		return
+	}
+	for _, ns := range namespaces {
+		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
+			k.result.left(k.where, "%q is no namespace", ns)
+			continue
+		}
+		if ns == "*" {
+			ns = ""
+		}
+		rules[ns] = append(rules[ns], rbacv1.PolicyRule{APIGroups: []string{group}, Resources: lower(resources), Verbs: lower(verbs)})
+	}
+}
+
+// list reads one name or ['a', 'b'].
+func list(text string) []string {
+	inside, isList := strings.CutPrefix(strings.TrimSpace(text), "[")
+	if !isList {
+		return []string{text}
+	}
+	var out []string
+	for part := range strings.SplitSeq(strings.TrimSuffix(inside, "]"), ",") {
+		out = append(out, strings.Trim(strings.TrimSpace(part), `'"`))
+	}
+	return out
+}
+
+func lower(all []string) []string {
+	out := make([]string, len(all))
+	for i, s := range all {
+		out[i] = strings.ToLower(s)
+	}
+	return out
+}
+
+// subjects returns whom the policy is about, as far as RBAC can say it: one of several, never several at once
+// but for a role in a project, which is one group here.
+func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
+	wanted := map[string][]string{}
+	for _, m := range p.Match {
+		if _, twice := wanted[m.Type]; twice {
+			k.result.left(k.where, "two matches of type %s: RBAC has no \"both\"", m.Type)
+			return nil
+		}
+		wanted[m.Type] = m.Values
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
+		kind := strings.TrimSuffix(key, "s")
+		wanted[kind] = append(wanted[kind], p.Users[key]...)
+	}
+	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
+	for kind := range wanted {
+		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {
+			k.result.left(k.where, "a match of type %s", kind)
+			return nil
+		}
+	}
+	var names []string
+	switch {
+	case len(groups) > 0:
+		k.result.left(k.where, "the groups %s: k8s-keystone-auth's groups are projects' ids, which no group here has", strings.Join(groups, ", "))
+		return nil
+	case slices.Contains(slices.Concat(users, projects, roles), "*"):
+		k.result.left(k.where, `"*": whom it is about must be named`)
+		return nil
+	case len(users) > 0 && len(projects)+len(roles) > 0:
+		k.result.left(k.where, "a user and a project or role: RBAC has no \"both\"")
+		return nil
+	case len(users) > 0 && slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(u, "system:") }):
+		k.result.left(k.where, "the users %s: names that begin system: are no Keystone's", strings.Join(users, ", "))
+		return nil
+	case len(users) > 0:
+		var out []rbacv1.Subject
+		for _, u := range users {
+			out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: u})
+		}
+		return out
+	case len(projects) > 0 && len(roles) > 0:
+		for _, project := range projects {
+			for _, role := range roles {
+				names = append(names, "role:"+escape(project)+":"+escape(role))
+			}
+		}
+	case len(projects) > 0:
+		for _, project := range projects {
+			names = append(names, "project:"+escape(project))
+		}
+	default:
+		k.result.left(k.where, "a role in any project: groups here are of one project; name the projects")
+		return nil
+	}
+	var out []rbacv1.Subject
+	for _, project := range projects {
+		if projectID.MatchString(project) {
+			k.result.left(k.where, "the project %s is named by its id: groups here have its name; write that", project)
+			return nil
+		}
+	}
+	for _, name := range names {
+		out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: k.prefix + name})
+	}
+	return out
+}
+
+// escape is what the keystone source does to names.
+func escape(name string) string { return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) }

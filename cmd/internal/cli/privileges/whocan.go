@@ -1,0 +1,384 @@
+package privileges
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Question is what somebody may do.
+type Question struct {
+	authorizer.AttributesRecord
+	// Everywhere asks about all namespaces one by one, not about a request over all of them.
+	Everywhere bool
+}
+
+// Answer is one subject that may.
+type Answer struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Tenants are those whose callers of that name may: a name alone is nobody's.
+	Tenants []string `json:"tenants"`
+	// Scope is where.
+	Scope string `json:"scope"`
+	// By is the binding, grant or line that says so, Role what it gives.
+	By   string `json:"by"`
+	Role string `json:"role,omitempty"`
+	// Path is how somebody is reached, of who-can-become.
+	Path string `json:"path,omitempty"`
+	// Only are the objects that it is limited to; empty for all.
+	Only string `json:"only,omitempty"`
+	// Across says that it leads from one tenant to another.
+	Across bool `json:"acrossTenants,omitempty"`
+}
+
+const wholeCluster = "the whole cluster"
+
+// AnyTenant stands for every tenant, each in its own namespaces.
+const AnyTenant = "any (in its own namespaces)"
+
+// Boundary answers whom the tenant boundary would let ask something: the server's own, over the
+// cluster's namespaces, with everything allowed behind it.
+type Boundary struct {
+	stack *kubetenant.Stack
+	p     *Policy
+	homes map[string]string // a namespace of each tenant that has any
+	lines *abac.Policy      // nil for none
+	some  tenant.ID         // one of those tenants, zero if there is none
+}
+
+// Boundary returns the boundary of a configuration. Grants of the policy count in it; lines, which may be nil,
+// are its policy file's.
+func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
+	without := *config
+	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
+	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
+	})
+	o := p.Objects()
+	o.Policy = nil // all is allowed behind it
+	stack, err := engine.New(ctx, &without, o, all, nil)
+	b := &Boundary{stack: stack, p: p, lines: lines, homes: map[string]string{}}
+	for name, owner := range p.Owners {
+		if first, known := b.homes[owner]; owner != "" && (!known || name < first) {
+			b.homes[owner] = name
+		}
+	}
+	for _, owner := range slices.Sorted(maps.Keys(b.homes)) {
+		if id, err := tenant.Parse(owner); err == nil && !id.IsSystem() && b.some.IsZero() {
+			b.some = id
+		}
+	}
+	return b, err
+}
+
+// lets reports whether the boundary lets a caller of a tenant ask, and the reason of an exception.
+func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
+	a.User = u
+	decision, reason, err := b.stack.Authorizer.Authorize(engine.Asked(ctx), &a)
+	return err == nil && decision == authorizer.DecisionAllow, reason
+}
+
+// ForQuestions returns the selection that [Policy.WhoCan] needs for questions about one namespace, or with
+// an empty one about all.
+func ForQuestions(namespace string, all []Question) Selection {
+	verdicts := map[Key]bool{}
+	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *Policy, b *Binding) bool {
+		key := b.RoleKey()
+		may, known := verdicts[key]
+		if role := p.Roles[key]; !known && role != nil {
+			may = slices.ContainsFunc(all, func(q Question) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
+		}
+		verdicts[key] = may
+		return may
+	}}
+}
+
+// WhoCan returns who may do what is asked, in a stable order.
+func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer {
+	var answers []Answer
+	for _, binding := range p.Bindings {
+		role := p.Roles[binding.RoleKey()]
+		if role == nil {
+			continue
+		}
+		only, allows := q.allowedBy(role.Rules)
+		if !allows {
+			continue
+		}
+		if binding.Namespace != "" && (q.Namespace != binding.Namespace && !q.Everywhere || !q.IsResourceRequest()) {
+			continue
+		}
+		for _, s := range binding.Subjects {
+			if a, ok := b.answer(ctx, binding, s, q); ok {
+				a.Only = only
+				answers = append(answers, a)
+			}
+		}
+	}
+	answers = append(answers, b.granted(ctx, q)...)
+	answers = append(answers, b.byPolicy(q)...)
+	slices.SortFunc(answers, compareAnswers)
+	return answers
+}
+
+// allowedBy reports whether rules allow what is asked: of any object, or where none is named of the objects that
+// they name.
+func (q *Question) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
+	if rbac.Allows(rules, q.AttributesRecord) {
+		return "", true
+	}
+	if q.Name != "" || !q.IsResourceRequest() {
+		return "", false
+	}
+	var names []string
+	for i := range rules {
+		if len(rules[i].ResourceNames) == 0 {
+			continue
+		}
+		named := q.AttributesRecord
+		named.Name = rules[i].ResourceNames[0]
+		if rbac.Allows(rules[i:i+1], named) {
+			names = append(names, rules[i].ResourceNames...)
+		}
+	}
+	return strings.Join(names, ", "), len(names) > 0
+}
+
+func compareAnswers(a, b Answer) int {
+	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Scope, b.Scope),
+		cmp.Compare(a.By, b.By))
+}
+
+// answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
+func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subject, q *Question) (Answer, bool) {
+	s = AsAccount(s)
+	a := Answer{Kind: s.Kind, Name: s.Name, By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
+	asked := q.AttributesRecord
+	if binding.Namespace != "" {
+		a.By = binding.Kind() + " " + binding.Namespace + "/" + binding.Name
+		a.Scope = "namespace " + binding.Namespace
+		asked.Namespace = binding.Namespace
+	} else if q.Namespace != "" {
+		a.Scope = "namespace " + q.Namespace
+	}
+	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated}}
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		home := s.Namespace
+		if home == "" {
+			home = binding.Namespace
+		}
+		a.Name = home + "/" + s.Name
+		u.Name, u.Groups = serviceaccount.MakeUsername(home, s.Name), append(serviceaccount.MakeGroupNames(home), user.AllAuthenticated)
+	case rbacv1.GroupKind:
+		u.Name, u.Groups = "somebody", append(u.Groups, s.Name)
+		if home := AccountsOf(s); home != "" {
+			u.Name, u.Groups = serviceaccount.MakeUsername(home, "any"), append(serviceaccount.MakeGroupNames(home), user.AllAuthenticated)
+		} else if s.Name == serviceaccount.AllServiceAccountsGroup && asked.Namespace != "" {
+			u.Name, u.Groups = serviceaccount.MakeUsername(asked.Namespace, "any"), append(serviceaccount.MakeGroupNames(asked.Namespace), user.AllAuthenticated)
+		}
+	}
+	for _, id := range b.candidates(s, u, asked.Namespace) {
+		if b.letsTenant(ctx, u, id, asked, q) {
+			a.Tenants = append(a.Tenants, id.String())
+		}
+	}
+	if binding.Scope != "" {
+		a.Scope += ", limited to " + binding.Scope
+	}
+	if q.Everywhere && binding.Namespace == "" && b.isAnybodys(s) {
+		if !b.some.IsZero() && b.letsTenant(ctx, u, b.some, asked, q) {
+			a.Tenants = append(a.Tenants, AnyTenant)
+		}
+	}
+	if a.Scope == wholeCluster && !slices.Contains(a.Tenants, tenant.System().String()) {
+		a.Scope = "all namespaces of the tenant"
+	}
+	return a, len(a.Tenants) > 0
+}
+
+// AsAccount returns the service account that a user's name is one of: such a subject is bound too.
+func AsAccount(s rbacv1.Subject) rbacv1.Subject {
+	if namespace, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+	}
+	return s
+}
+
+// AccountsOf returns the namespace whose service accounts a group is; "" for another group.
+func AccountsOf(s rbacv1.Subject) string {
+	namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+	if s.Kind != rbacv1.GroupKind || !is {
+		return ""
+	}
+	return namespace
+}
+
+// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
+func (b *Boundary) letsTenant(ctx context.Context, u *user.DefaultInfo, id tenant.ID, asked authorizer.AttributesRecord, q *Question) bool {
+	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
+		asked.Namespace = b.homes[id.String()]
+	}
+	bound := *u
+	bound.Groups = append(slices.Clip(u.Groups), tenant.GroupPrefix+id.String())
+	bound.Extra = map[string][]string{tenant.ExtraKey: {id.String()}}
+	lets, _ := b.lets(ctx, &bound, asked)
+	return lets
+}
+
+// isAnybodys reports whether callers of every tenant may be called as the subject is.
+func (b *Boundary) isAnybodys(s rbacv1.Subject) bool {
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		return false
+	case rbacv1.GroupKind:
+		return s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup ||
+			!strings.HasPrefix(s.Name, "system:") && !strings.HasPrefix(s.Name, tenant.GroupPrefix)
+	}
+	return !strings.HasPrefix(s.Name, "system:")
+}
+
+// candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in
+// the namespace: the subject's own, else the namespace's owner, and the system tenant.
+func (b *Boundary) candidates(s rbacv1.Subject, u user.Info, namespace string) []tenant.ID {
+	if s.Kind == rbacv1.ServiceAccountKind || AccountsOf(s) != "" {
+		home, _ := tenant.ServiceAccountNamespace(u.GetName())
+		id, err := b.stack.ServiceAccountTenant(context.Background(), home)
+		if err != nil {
+			return nil // nobody's
+		}
+		return []tenant.ID{id}
+	}
+	if of, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
+		id, err := tenant.Parse(of)
+		if err != nil {
+			return nil
+		}
+		return []tenant.ID{id}
+	}
+	out := []tenant.ID{tenant.System()}
+	if owner := b.p.Owner(namespace); namespace != "" && !owner.IsZero() && !owner.IsSystem() && b.isAnybodys(s) {
+		out = append([]tenant.ID{owner}, out...)
+	}
+	return out
+}
+
+// granted returns whom access grants let in: as the engine reads them.
+func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
+	var answers []Answer
+	for _, u := range b.p.Grants {
+		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
+			continue
+		}
+		g, err := v1alpha1.AccessGrantOf(u)
+		if err != nil {
+			continue // counts for nothing
+		}
+		id, err := tenant.Parse(g.Spec.From.Tenant)
+		if err != nil {
+			continue
+		}
+		asked := q.AttributesRecord
+		asked.Namespace = g.Namespace
+		for _, s := range GrantSubjects(g) {
+			who := &user.DefaultInfo{Name: "somebody", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
+				Extra: map[string][]string{tenant.ExtraKey: {id.String()}}}
+			a := Answer{Kind: s.Kind, Name: s.Name, Tenants: []string{id.String()}, Scope: "namespace " + g.Namespace, By: "AccessGrant " + g.Namespace + "/" + g.Name}
+			switch s.Kind {
+			case rbacv1.GroupKind:
+				who.Groups = append(who.Groups, s.Name)
+			case rbacv1.ServiceAccountKind:
+				a.Name = s.Namespace + "/" + s.Name
+				who.Name, who.Groups = serviceaccount.MakeUsername(s.Namespace, s.Name), append(who.Groups, serviceaccount.MakeGroupNames(s.Namespace)...)
+			default:
+				who.Name = s.Name
+			}
+			for _, rule := range g.Spec.To {
+				only, allows := q.allowedBy([]rbacv1.PolicyRule{{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}})
+				if asked.Name = q.Name; only != "" {
+					asked.Name = rule.ResourceNames[0]
+				}
+				if lets, reason := b.lets(ctx, who, asked); allows && lets && reason == string(authz.ReasonGrant) {
+					a.Only = only
+					answers = append(answers, a)
+				}
+			}
+		}
+	}
+	return answers
+}
+
+// byPolicy returns whom lines of the policy file allow it: in a namespace, or with a path or what is in none.
+func (b *Boundary) byPolicy(q *Question) []Answer {
+	if b.lines == nil {
+		return nil
+	}
+	spaces := map[string]authz.Space{q.Namespace: {ID: b.p.Owner(q.Namespace)}}
+	if q.Namespace == "" {
+		spaces = map[string]authz.Space{"": {ID: tenant.System()}}
+	}
+	if q.Everywhere {
+		spaces = map[string]authz.Space{}
+		for ns := range b.p.Owners {
+			spaces[ns] = authz.Space{ID: b.p.Owner(ns)}
+		}
+	}
+	var answers []Answer
+	for _, l := range b.lines.Subjects() {
+		a := Answer{Kind: rbacv1.UserKind, Name: l.User, By: fmt.Sprintf("line %d of the policy file", l.Number)}
+		if l.User == "" {
+			a.Kind, a.Name = rbacv1.GroupKind, l.Group
+		}
+		for _, ns := range slices.Sorted(maps.Keys(spaces)) {
+			id, of := l.Tenant, l.Tenant.String()
+			if id.IsZero() { // any: of the space's own, which every line for any space covers
+				id, of = spaces[ns].ID, AnyTenant
+			}
+			asked := q.AttributesRecord
+			asked.Namespace, asked.User = ns, &user.DefaultInfo{Name: cmp.Or(l.User, "somebody"), Groups: []string{l.Group}}
+			if b.lines.Line(id, spaces[ns], &asked) != l.Number {
+				continue
+			}
+			found := a
+			found.Tenants, found.Scope = []string{of}, wholeCluster
+			if ns != "" {
+				found.Scope = "namespace " + ns
+			}
+			answers = append(answers, found)
+		}
+	}
+	return answers
+}
+
+// GrantSubjects returns whom a grant names.
+func GrantSubjects(g *v1alpha1.AccessGrant) []rbacv1.Subject {
+	from := &g.Spec.From
+	var all []rbacv1.Subject
+	for _, name := range from.Users {
+		all = append(all, rbacv1.Subject{Kind: rbacv1.UserKind, Name: name})
+	}
+	for _, name := range from.Groups {
+		all = append(all, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name})
+	}
+	for _, account := range from.ServiceAccounts {
+		all = append(all, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace})
+	}
+	return all
+}

@@ -1,0 +1,335 @@
+package tenancy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// memberRole is what every caller of a tenant may do: see its own namespaces and quota.
+	memberRole = "kubetenant:tenant-member"
+	// adminRole is the role of a tenant's admins in its namespaces.
+	adminRole = "admin"
+)
+
+var quotas = schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenantquotas"}
+
+// Tenant is what there is of a tenant.
+type Tenant struct {
+	Name       string   `json:"name"`
+	Namespaces []string `json:"namespaces"`
+	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is
+	// bound everywhere and that are the tenant's.
+	Admins []string `json:"admins"`
+	// Quota is nil where there is none.
+	Quota *v1alpha1.TenantQuotaSpec   `json:"quota,omitempty"`
+	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
+}
+
+// List returns the tenants of a cluster: whoever owns a namespace or was made by [Create]. Without the right to
+// read quotas or bindings those are left out; unread names them.
+func List(ctx context.Context, p *privileges.Policy, d dynamic.Interface) (all []*Tenant, unread []string, err error) {
+	tenants := map[string]*Tenant{}
+	of := func(name string) *Tenant {
+		if tenants[name] == nil {
+			tenants[name] = &Tenant{Name: name, Namespaces: []string{}, Admins: []string{}}
+		}
+		return tenants[name]
+	}
+	for ns, owner := range p.Owners {
+		if owner != "" {
+			of(owner).Namespaces = append(of(owner).Namespaces, ns)
+		}
+	}
+	unread = p.Unread
+	for _, b := range p.Bindings {
+		if owner := b.Labels[ofTenant]; b.Namespace == "" && owner != "" {
+			of(owner)
+		}
+		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" {
+			continue
+		}
+		for _, s := range b.Subjects {
+			group, isTenant := strings.CutPrefix(s.Name, tenant.GroupPrefix)
+			switch owner := p.Owners[b.Namespace]; {
+			case b.Namespace == "" && s.Kind == rbacv1.GroupKind && isTenant:
+				of(group).Admins = append(of(group).Admins, "group "+s.Name)
+			case owner != "":
+				of(owner).Admins = append(of(owner).Admins, subjectName(s, b.Namespace))
+			}
+		}
+	}
+	list, err := d.Resource(quotas).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		unread = append(slices.Clone(unread), "TenantQuotas")
+	case apierrors.IsNotFound(err): // the server knows none
+	case err != nil:
+		return nil, nil, err
+	default:
+		for i := range list.Items {
+			q := &v1alpha1.TenantQuota{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, q); err == nil {
+				of(q.Spec.Tenant).Quota, of(q.Spec.Tenant).Used = &q.Spec, &q.Status
+			}
+		}
+	}
+	for _, t := range tenants {
+		slices.Sort(t.Namespaces)
+		slices.Sort(t.Admins)
+		t.Admins = slices.Compact(t.Admins)
+	}
+	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) }), unread, nil
+}
+
+func subjectName(s rbacv1.Subject, namespace string) string {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return "service account " + cmp.Or(s.Namespace, namespace) + "/" + s.Name
+	}
+	return strings.ToLower(s.Kind) + " " + s.Name
+}
+
+// Create makes a tenant: its namespaces, a binding of the role admin in each for each admin, and one by which
+// every caller of the tenant sees its own namespaces. What is there already stays. say is told of each thing.
+func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, namespaces, dryRun []string, say func(format string, args ...any)) (err error) {
+	for _, ns := range namespaces { // before anything is made
+		if err := checkNamespace(ctx, k, ns, id); err != nil {
+			return err
+		}
+	}
+	said := false
+	tell := func(format string, args ...any) {
+		said = true
+		say(format, args...)
+	}
+	defer func() {
+		if !said && err == nil {
+			say("tenant %s is as it is asked for", id)
+		}
+	}()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: memberRole, Labels: map[string]string{privileges.MadeBy: maker}}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{tenant.Domain}, Resources: []string{"tenantquotas"}, Verbs: []string{"get"}}}}
+	if _, err := k.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{DryRun: dryRun}); err == nil {
+		tell("made ClusterRole %s", memberRole)
+	} else if !apierrors.IsAlreadyExists(err) {
+		return refusal(err)
+	}
+	group := tenant.GroupPrefix + id.String()
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: memberRole + ":" + id.String(), Labels: map[string]string{privileges.MadeBy: maker, ofTenant: id.String()}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: memberRole},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
+	}
+	if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{DryRun: dryRun}); err == nil {
+		tell("callers of the tenant see its namespaces (ClusterRoleBinding %s)", binding.Name)
+	} else if !apierrors.IsAlreadyExists(err) {
+		return refusal(err)
+	}
+	for _, ns := range namespaces {
+		made, err := CreateNamespace(ctx, k, ns, id, dryRun)
+		if err != nil {
+			return err
+		}
+		if made {
+			tell("made namespace %s", ns)
+			if len(dryRun) > 0 {
+				continue // in which nothing can be tried
+			}
+		}
+		for _, admin := range admins {
+			g := &Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: admin}, Namespace: ns, Role: adminRole, ClusterRole: true, DryRun: dryRun}
+			if _, made, err := g.Apply(ctx, k); err != nil {
+				return fmt.Errorf("admin %s in namespace %s: %w", admin, ns, err)
+			} else if made {
+				tell("user %s is an admin in namespace %s", admin, ns)
+			}
+		}
+	}
+	return nil
+}
+
+// checkNamespace refuses a namespace that cannot become or is not the tenant's.
+func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id tenant.ID) error {
+	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
+			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own are named %s-- and more", ErrRefused, name, prefix, id)
+		}
+		return nil
+	case err != nil:
+		return refusal(err)
+	case got.Labels[tenant.Label] != id.String():
+		return fmt.Errorf("%w: the namespace %s is there already and not tenant %s's: kubectl tenant adopt gives one that is nobody's", ErrRefused, name, id)
+	}
+	return nil
+}
+
+// ErrNotEmpty says that a tenant owns something.
+var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
+
+// Delete deletes a tenant that is empty; with everything, whatever is in it. The error wraps [ErrNotEmpty],
+// [ErrRefused] or [ErrNoTenant]. Unless send is set nothing is deleted, and said is what would be.
+func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, everything, send bool, dryRun []string, say func(format string, args ...any)) error {
+	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
+	if err != nil {
+		return refusal(err)
+	}
+	bindings, err := k.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{ofTenant: id.String()})})
+	if err != nil {
+		return refusal(err)
+	}
+	limits, err := quotasOf(ctx, d, id)
+	if err != nil {
+		return err
+	}
+	if len(spaces.Items)+len(bindings.Items)+len(limits) == 0 {
+		return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
+	}
+	if !everything {
+		found, err := contents(ctx, k, d, spaces.Items)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			return fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
+		}
+	}
+	remove := func(what, name string, of func() error) error {
+		if send {
+			if err := of(); err != nil && !apierrors.IsNotFound(err) {
+				return refusal(err)
+			}
+		}
+		say("deleted %s %s", what, name)
+		return nil
+	}
+	options := func(uid string) metav1.DeleteOptions {
+		return metav1.DeleteOptions{DryRun: dryRun, Preconditions: metav1.NewUIDPreconditions(uid)}
+	}
+	for i := range spaces.Items {
+		ns := &spaces.Items[i]
+		err := remove("namespace", ns.Name, func() error { return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(string(ns.UID))) })
+		if err != nil {
+			return err
+		}
+	}
+	for i := range bindings.Items {
+		b := &bindings.Items[i]
+		err := remove("ClusterRoleBinding", b.Name, func() error { return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(string(b.UID))) })
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range limits {
+		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ErrNoTenant says that nothing is a tenant's.
+var ErrNoTenant = errors.New("nothing is of this tenant: kubectl tenant tenants lists those there are")
+
+func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string, error) {
+	list, err := d.Resource(quotas).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	var names []string
+	for i := range list.Items {
+		spec, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "tenant")
+		if spec == id.String() {
+			names = append(names, list.Items[i].GetName())
+		}
+	}
+	return names, nil
+}
+
+// contents returns what is in namespaces, but for what is in every one.
+func contents(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, spaces []corev1.Namespace) ([]string, error) {
+	resources, err := Resources(k.Discovery(), "list")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, ns := range spaces {
+		for _, r := range resources {
+			list, err := d.Resource(r).Namespace(ns.Name).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("look into namespace %s: %w", ns.Name, refusal(err))
+			}
+			count := 0
+			for i := range list.Items {
+				if !isEverywhere(r, list.Items[i].GetName(), list.Items[i].GetLabels()) {
+					count++
+				}
+			}
+			if count > 0 {
+				found = append(found, fmt.Sprintf("%d %s in %s", count, r.GroupResource(), ns.Name))
+			}
+		}
+	}
+	return found, nil
+}
+
+// isEverywhere reports whether an object is what controllers and these commands put into every namespace.
+func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
+	switch r.GroupResource().String() {
+	case "configmaps":
+		return name == "kube-root-ca.crt"
+	case "serviceaccounts":
+		return name == "default"
+	case "rolebindings.rbac.authorization.k8s.io":
+		return has[privileges.MadeBy] == maker
+	case "events", "events.events.k8s.io":
+		return true
+	}
+	return false
+}
+
+// IsOfTenants keeps the bindings that [List] looks at.
+func IsOfTenants(_ *privileges.Policy, b *privileges.Binding) bool {
+	return b.Labels[ofTenant] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
+}
+
+// Usage returns what is used of the quota, "" where there is none.
+func (t *Tenant) Usage() string {
+	if t.Quota == nil {
+		return ""
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(t.Quota.Hard)) {
+		used, hard := t.Used.Used[name], t.Quota.Hard[name]
+		parts = append(parts, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
+	}
+	return strings.Join(parts, ", ")
+}
