@@ -1,6 +1,7 @@
 package idp_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -283,7 +284,7 @@ func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[st
 		t.Helper()
 		waittest.Until(t, func() error {
 			if _, err := ask(t, s, token); !is(err) {
-				return fmt.Errorf("%s: answered with %v", what, err)
+				return errors.Join(errors.New(what), err)
 			}
 			return nil
 		})
