@@ -64,10 +64,11 @@ func (w *grantsWorld) reads(t *testing.T) bool {
 func (w *grantsWorld) awaitReads(t *testing.T, want bool) {
 	t.Helper()
 	waittest.Until(t, func() error {
-		if may, err := w.may(t); err != nil || may != want {
-			return fmt.Errorf("reads: %t, %v", may, err)
+		may, err := w.may(t)
+		if err == nil && may != want {
+			err = fmt.Errorf("reads: %t", may)
 		}
-		return nil
+		return err
 	})
 }
 
