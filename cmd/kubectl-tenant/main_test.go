@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := filepath.Abs("../internal/accessmap/testdata")
+	data, err := filepath.Abs("../internal/cli/accessmap/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
