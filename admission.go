@@ -7,13 +7,16 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
@@ -45,7 +48,7 @@ func Register(all []Plugin, into *admission.Plugins) {
 }
 
 // plugins returns the plugins in their order, which follow the stack's generations.
-func (s *Stack) plugins(grantors authorizer.Authorizer) []Plugin {
+func (s *Stack) plugins() []Plugin {
 	configured := func(name string, of func(*configuredPlugins) admission.Interface) Plugin {
 		return Plugin{Name: name, Interface: following{s, of}}
 	}
@@ -53,7 +56,7 @@ func (s *Stack) plugins(grantors authorizer.Authorizer) []Plugin {
 		configured(namespace.Name, func(c *configuredPlugins) admission.Interface { return c.namespace }),
 		configured(restriction.Name, func(c *configuredPlugins) admission.Interface { return c.restriction }),
 		configured(rolebinding.Name, func(c *configuredPlugins) admission.Interface { return c.rolebinding }),
-		{Name: grant.Name, Interface: grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: readGrant, Authorizer: grantors})},
+		{Name: grant.Name, Interface: grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: accessgrant.RequestOf, Authorizer: s.Grantors})},
 		configured(attribution.Name, func(c *configuredPlugins) admission.Interface { return c.attribution }),
 		configured(binding.Name, func(c *configuredPlugins) admission.Interface { return c.binding }),
 		configured(placement.Name, func(c *configuredPlugins) admission.Interface { return c.placement }), // of what the others put into pods too
@@ -91,11 +94,20 @@ func (f following) Validate(ctx context.Context, a admission.Attributes, o admis
 	return nil
 }
 
-// admission builds the plugins that are configured.
-func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFunc, names *tenant.SystemNames) (*configuredPlugins, error) {
+// admissionParts are what plugins are made with.
+type admissionParts struct {
+	cluster *Cluster
+	subject plugins.SubjectFunc
+	names   *tenant.SystemNames
+	now     func() time.Time
+}
+
+// newPlugins returns the plugins that are configured.
+func newPlugins(p *admissionParts, config *v1alpha1.Settings) (*configuredPlugins, error) {
 	c := &config.Admission
 	kinds := workloadKinds(c.Workloads)
-	owner := plugins.OwnerFunc(b.owners.Certain)
+	owners, subject, names := p.cluster.Owners, p.subject, p.names
+	owner := plugins.OwnerFunc(owners.Certain)
 	user, err := workloadUser(&c.Attribution.WorkloadUser, names)
 	if err != nil {
 		return nil, err
@@ -109,7 +121,7 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 	for _, k := range c.Binding.Kinds {
 		governed[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
 	}
-	metadata, objects := b.MakerMetadata, b.MakerObjects
+	metadata, objects := p.cluster.ControllerMetadata, p.cluster.ControllerObjects
 	if metadata == nil || objects == nil {
 		none := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
 			return nil, nil
@@ -122,24 +134,24 @@ func (b *builder) admission(config *v1alpha1.Settings, subject plugins.SubjectFu
 	}
 	return &configuredPlugins{
 		restriction: restriction.New(restriction.Options{
-			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: b.owners.Of}),
+			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of}),
 		namespace: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recorded}),
 		rolebinding: rolebinding.New(rolebinding.Options{
-			Subject: subject, Owner: b.owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
+			Subject: subject, Owner: owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.RoleBinding.ServiceExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.RoleBinding.ClaimVolumeName == v1alpha1.PermissionForbid}),
 		attribution: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
 		quota: quota.New(quota.Options{
-			Owner: owner, Store: b.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: b.Now,
+			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now,
 			ClusterScoped: func(r schema.GroupResource) bool {
-				return (&authz.Scopes{Custom: b.CustomScope}).Of(r) == authz.ScopeCluster
+				return (&authz.Scopes{Custom: p.cluster.CustomScope}).Of(r) == authz.ScopeCluster
 			}}),
 		binding: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
 		placement: placement.New(placement.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: b.DefaultPriority}),
+			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: p.cluster.DefaultPriority}),
 	}, nil
 }
 
@@ -210,4 +222,57 @@ func placementSpace(scheduler string, rules ...*v1alpha1.PlacementRules) *placem
 		}
 	}
 	return space
+}
+
+// QuotaStore holds the quotas of a cluster, as [tenantquota.Store] does.
+type QuotaStore interface {
+	quota.Store
+	// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
+	TenantOf(name string) tenant.ID
+}
+
+// mandatory is the store of a configuration that limits tenants without a quota too.
+type mandatory struct {
+	QuotaStore
+	hard corev1.ResourceList
+}
+
+// Of implements [quota.Store].
+func (m mandatory) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
+	states, err := m.QuotaStore.Of(ctx, id)
+	if err == nil && len(states) == 0 {
+		states = []*quota.State{{Name: tenantquota.DefaultName(id), Hard: m.hard}} // it is being made; nothing is known of what is used
+	}
+	return states, err
+}
+
+// unlimited is the store where there are no quotas.
+type unlimited struct{}
+
+// Of implements [quota.Store].
+func (unlimited) Of(context.Context, tenant.ID) ([]*quota.State, error) { return nil, nil }
+
+// Charge implements [quota.Store].
+func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { return nil }
+
+// Taken implements [quota.Store].
+func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
+
+// quotaStore returns the store that a configuration asks for.
+func (c *Cluster) quotaStore(config *v1alpha1.Quota) quota.Store {
+	switch {
+	case c.Quotas == nil || !*config.Enabled:
+		return unlimited{}
+	case len(config.Default) > 0:
+		return mandatory{c.Quotas, config.Default}
+	}
+	return c.Quotas
+}
+
+// about returns the tenant that an object of our own kinds is about.
+func (c *Cluster) about(resource schema.GroupResource, name string) tenant.ID {
+	if c.Quotas == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource() {
+		return tenant.ID{}
+	}
+	return c.Quotas.TenantOf(name)
 }

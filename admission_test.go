@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -31,7 +32,7 @@ func TestReinvocation(t *testing.T) {
 	settings.Admission.Placement.Defaults = &v1alpha1.PlacementDefaults{NodeSelector: map[string]string{"pool": "acme"}, Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}
 	settings.Admission.Attribution.WorkloadUser.Scheduling = &v1alpha1.WorkloadScheduling{Queue: "root.{tenant}"}
 	settings.Admission.Binding.Kinds = []v1alpha1.BindingKind{{Group: "example.com", Kind: "Application", KubeVela: true}}
-	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Cluster{Namespaces: corelisters.NewNamespaceLister(namespaces)})
+	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -38,43 +37,54 @@ type RBAC struct {
 	AskedAgain bool
 }
 
-// boundary returns the boundary with its exceptions, grants before lines of the policy file, and with
-// what stands behind it: the policy's lines for the own space, RBAC, and what else the server had.
-func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, names *tenant.SystemNames, revoked func() *authn.Revocations) (*authz.Boundary, error) {
+// authorizationParts are what a boundary is made with.
+type authorizationParts struct {
+	Authorization
+	cluster *Cluster
+	names   *tenant.SystemNames
+	// revoked is nil where nothing is.
+	revoked func() *authn.Revocations
+	report  reload.Report
+	observe func(context.Context, authz.Outcome)
+	// exceptionsChanged ends what exceptions have let in.
+	exceptionsChanged func()
+}
+
+// newBoundary returns the boundary with its exceptions, grants before lines of the policy file, and with
+// what it delegates to: the policy's lines for the own space, RBAC, and what else the server had.
+func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Authorization) (*authz.Boundary, error) {
 	o := authz.Options{
-		Subjects: &authz.Subjects{Names: names, SystemNamespaces: config.SystemNamespaces,
-			FromGroups: config.Subject.FromGroups, Owners: b.owners},
-		Owners:       b.owners,
-		Scopes:       authz.Scopes{Custom: b.CustomScope},
+		Subjects: &authz.Subjects{Names: p.names, SystemNamespaces: config.SystemNamespaces,
+			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners},
+		Owners:       p.cluster.Owners,
+		Scopes:       authz.Scopes{Custom: p.cluster.CustomScope},
 		UnboundPaths: config.UnboundAllow.Paths,
 		Shared:       groupResources(config.SharedClusterResources),
-		Labelled:     b.Labelled,
+		Labelled:     p.cluster.Labelled,
 		Selectable:   groupResources(config.SelectableResources),
-		Stale:        b.Stale,
+		Stale:        p.cluster.Stale,
 		Shadow:       config.Mode == v1alpha1.ModeShadow,
-		Observe:      b.observe,
+		Observe:      p.observe,
 
-		RulesElsewhere: b.Webhook,
-		About:          b.about,
+		RulesElsewhere: p.RulesElsewhere,
+		About:          p.cluster.about,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
 			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
 	}
-	if b.Webhook && revoked != nil {
-		o.Revoked = func(id tenant.ID, u user.Info) bool { return revoked().Covers(id, u) }
+	if p.DenyRevoked && p.revoked != nil {
+		o.Revoked = func(id tenant.ID, u user.Info) bool { return p.revoked().Covers(id, u) }
 	}
-	if b.grants != nil && *config.Grants.Enabled {
-		grants := &grant.Grants{Index: b.grants.index, Live: b.grants.live, Now: b.now, Used: b.grants.noteUse}
-		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: grants.Allows})
+	if p.cluster.Grants != nil && *config.Grants.Enabled {
+		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows})
 	}
-	behind := &behind{}
+	behind := &delegates{}
 	if config.ABAC != nil {
-		report := b.report(ctx)
 		file, err := reload.Open(config.ABAC.Path, abac.Parse, func(path string, err error) {
-			report(path, err)
+			p.report(path, err)
 			if err == nil {
-				b.sessions.EndExcepted("")
+				p.exceptionsChanged()
 			}
 		})
 		if err != nil {
@@ -85,7 +95,7 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: lines.except})
 		behind.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
 	}
-	if r := b.RBAC; r != nil {
+	if r := p.RBAC; r != nil {
 		if config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil {
 			klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
 			behind.add("rbac", r.Upstream, r.UpstreamRules)
@@ -95,7 +105,7 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 			behind.add("rbac", evaluator, evaluator)
 		}
 	}
-	behind.add("server", b.Authorizer, b.RuleResolver)
+	behind.add("server", p.Authorizer, p.RuleResolver)
 	delegate, err := behind.delegate()
 	if err != nil {
 		return nil, err
@@ -104,16 +114,8 @@ func (b *builder) boundary(ctx context.Context, config *v1alpha1.Authorization, 
 	return behind.boundary, nil
 }
 
-// observe counts an outcome, and tells whoever else wants to know.
-func (b *builder) observe(ctx context.Context, o authz.Outcome) {
-	b.decisions.observe(ctx, o)
-	if b.Observe != nil {
-		b.Observe(ctx, o)
-	}
-}
-
-// behind is what stands behind a boundary, and asks it where requests belong.
-type behind struct {
+// delegates are what a boundary delegates to, and ask it where requests belong.
+type delegates struct {
 	boundary    *authz.Boundary
 	authorizers []union.NamedAuthorizer
 	rules       []authorizer.RuleResolver
@@ -121,39 +123,39 @@ type behind struct {
 
 // delegate is all authorizers in their order; one alone needs no union, which would put its name
 // before its reasons.
-func (b *behind) delegate() (authorizer.Authorizer, error) {
-	switch len(b.authorizers) {
+func (d *delegates) delegate() (authorizer.Authorizer, error) {
+	switch len(d.authorizers) {
 	case 0:
 		return nil, nil
 	case 1:
-		return b.authorizers[0].Authorizer, nil
+		return d.authorizers[0].Authorizer, nil
 	}
-	return union.New(b.authorizers...)
+	return union.New(d.authorizers...)
 }
 
-func (b *behind) add(name string, a authorizer.Authorizer, r authorizer.RuleResolver) {
+func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleResolver) {
 	if a != nil {
-		b.authorizers = append(b.authorizers, union.NamedAuthorizer{AuthorizerName: name, Authorizer: a})
+		d.authorizers = append(d.authorizers, union.NamedAuthorizer{AuthorizerName: name, Authorizer: a})
 	}
 	if r != nil {
-		b.rules = append(b.rules, r)
+		d.rules = append(d.rules, r)
 	}
 }
 
 // space returns the one tenant in whose space a request is, or the zero ID.
-func (b *behind) space(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
+func (d *delegates) space(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
 	if isPrivileged(a.GetUser()) {
 		return tenant.ID{}, nil
 	}
-	space, err := b.boundary.SpaceOf(ctx, a)
+	space, err := d.boundary.SpaceOf(ctx, a)
 	return space.ID, err
 }
 
 // policyFile is the file of policies. What a line allows a tenant's caller across the line between
 // tenants excepts from the boundary; the rest stands behind it.
 type policyFile struct {
-	file   *reload.File[*abac.Policy]
-	behind *behind
+	file      *reload.File[*abac.Policy]
+	delegates *delegates
 }
 
 func (p *policyFile) except(_ context.Context, c *authz.Crossing) (bool, time.Time) {
@@ -161,7 +163,7 @@ func (p *policyFile) except(_ context.Context, c *authz.Crossing) (bool, time.Ti
 }
 
 func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	boundary := p.behind.boundary
+	boundary := p.delegates.boundary
 	id, err := boundary.Subjects.Of(ctx, a.GetUser())
 	if err != nil || isPrivileged(a.GetUser()) {
 		return authorizer.DecisionNoOpinion, "", nil // nobody's: no line is about it
@@ -181,7 +183,7 @@ func isPrivileged(u user.Info) bool {
 
 // RulesFor implements [authorizer.RuleResolver].
 func (p *policyFile) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	boundary := p.behind.boundary
+	boundary := p.delegates.boundary
 	id, err := boundary.Subjects.Of(ctx, u)
 	if err != nil {
 		return nil, nil, true, nil

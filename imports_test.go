@@ -35,17 +35,27 @@ func under(pkg string, folders ...string) bool {
 }
 
 // TestImports holds who may import whom:
-// tenant <- {authn, authz, plugins} <- kubetenant <- cmd.
+// tenant <- {authn, authz, plugins} <- cluster <- kubetenant <- cmd.
 func TestImports(t *testing.T) {
 	forbidden := []struct {
 		of  []string // folders
 		not func(string) bool
 		why string
 	}{
-		{[]string{"tenant"}, func(p string) bool { return under(p, "authn", "authz", "plugins", "cmd", "internal") || p == module }, "tenant knows nothing of the rest"},
-		{[]string{"authn"}, func(p string) bool { return under(p, "authz", "plugins", "cmd", "tenant/v1alpha1") || p == module }, "authn stands alone"},
-		{[]string{"authz"}, func(p string) bool { return under(p, "authn", "plugins", "cmd", "tenant/v1alpha1") || p == module }, "authz stands alone"},
-		{[]string{"plugins"}, func(p string) bool { return under(p, "authn", "authz", "cmd", "tenant/v1alpha1") || p == module }, "plugins get what they need as function values"},
+		{[]string{"tenant"}, func(p string) bool {
+			return under(p, "authn", "authz", "plugins", "cluster", "cmd", "internal") || p == module
+		}, "tenant knows nothing of the rest"},
+		{[]string{"authn"}, func(p string) bool {
+			return under(p, "authz", "plugins", "cluster", "cmd", "tenant/v1alpha1") || p == module
+		}, "authn stands alone"},
+		{[]string{"authz"}, func(p string) bool {
+			return under(p, "authn", "plugins", "cluster", "cmd", "tenant/v1alpha1") || p == module
+		}, "authz stands alone"},
+		{[]string{"plugins"}, func(p string) bool {
+			return under(p, "authn", "authz", "cluster", "cmd", "tenant/v1alpha1") || p == module
+		}, "plugins get what they need as function values"},
+		{[]string{"cluster"}, func(p string) bool { return under(p, "cmd") || p == module }, "cluster knows nothing of stacks"},
+		{[]string{"cluster/accessgrant", "cluster/tenantquota"}, func(p string) bool { return p == path.Join(module, "cluster") }, "the parts of cluster do not know it"},
 		{[]string{""}, func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/kubernetes/") || strings.HasPrefix(p, "go.etcd.io/")
 		}, "only the nested module may import the server and etcd"},

@@ -19,6 +19,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
@@ -26,81 +29,24 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Cluster is what a server lends to the stack. Namespaces is required.
-type Cluster struct {
-	// Authenticator is the server's own chain, asked last. Nil for none.
-	Authenticator authenticator.Request
-	// APIAudiences are the server's own.
-	APIAudiences authenticator.Audiences
-	// RequestHeader is the server's trust in front proxies. Nil for none.
-	RequestHeader *authenticatorfactory.RequestHeaderConfig
-	// ClientCA are the server's own client authorities. Nil for none.
-	ClientCA dynamiccertificates.CAContentProvider
-	// Webhook says that the stack answers a server's webhooks: nothing but bearer tokens is presented, and
-	// none that the server takes for its own service accounts', so that sources of anything else are not
-	// built; revocations are held by the boundary too, whose callers the server may have authenticated;
-	// and reviews of rules, which the server answers, are closed to tenants.
-	Webhook bool
+// Server is what a server lends to the stack, by concern. Cluster.Owners is required.
+type Server struct {
+	Authentication Authentication
+	Authorization  Authorization
+	Cluster        Cluster
 
-	// Decides says that the stack only answers questions about users who are known already: neither sources
-	// nor revocations are built, and their files not read.
-	Decides bool
-
-	// Authorizer is the server's own, behind the boundary, without RBAC where that is lent. Nil has no
-	// opinion.
-	Authorizer authorizer.Authorizer
-	// RuleResolver is the server's own, without RBAC where that is lent. Nil lists no rules.
-	RuleResolver authorizer.RuleResolver
-	// RBAC is the server's, to be asked before Authorizer. Nil where Authorizer holds it.
-	RBAC *RBAC
-	// Grants reads and writes AccessGrants, and defines their kind. Nil: none count.
-	Grants dynamic.Interface
-	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
-	// where all of the server's authorizers are lent.
-	Grantors authorizer.Authorizer
-
-	// Quotas are the tenants'. Nil: none count.
-	Quotas QuotaStore
-	// ServiceAccountIssuers are the server's own, which no other source may claim.
-	ServiceAccountIssuers []string
-	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
-	// count until they expire, whatever becomes of the objects.
-	TokenObjects serviceaccount.Objects
-
-	// Namespaces is a cache of all Namespaces.
-	Namespaces corelisters.NamespaceLister
-	// Client reads a Namespace that the cache does not know yet. Nil for none.
-	Client kubernetes.Interface
-	// CustomScope answers for custom resources, as [CustomScopes.Of] does. Nil knows none.
-	CustomScope func(schema.GroupResource) authz.Scope
-
-	// Stale reports that Namespaces and CustomScope are not to be relied on, see [authz.Options]. Nil: they
-	// always are.
-	Stale func() bool
-	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label, as
-	// [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
-	Labelled func(schema.GroupResource, tenant.ID) bool
-
-	// MakerMetadata and MakerObjects return the objects from which controllers make others, as [Makers]
-	// do: the first at least their metadata, and without the network where it can. Nil knows none: what
-	// controllers make is theirs alone.
-	MakerMetadata, MakerObjects plugins.ObjectFunc
-	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
-	DefaultPriority func(name string) bool
 	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
 	Observe func(context.Context, authz.Outcome)
 	// Register registers metrics, as legacyregistry.Register does. Nil for none.
@@ -109,48 +55,121 @@ type Cluster struct {
 	Now func() time.Time
 }
 
+// Credentials are those that are presented to a stack.
+type Credentials int
+
+const (
+	// AllCredentials are a server's own callers': every source is built.
+	AllCredentials Credentials = iota
+	// BearerTokens are presented by a server that does not take them for its own service accounts': sources
+	// of anything else are not built.
+	BearerTokens
+	// NoCredentials are presented where callers are known already: neither sources nor revocations are built,
+	// and their files not read.
+	NoCredentials
+)
+
+// Authentication is what a server has of its own to authenticate with.
+type Authentication struct {
+	// Credentials are those that the stack is shown.
+	Credentials Credentials
+	// Authenticator is the server's own chain, asked last. Nil for none.
+	Authenticator authenticator.Request
+	// APIAudiences are the server's own.
+	APIAudiences authenticator.Audiences
+	// RequestHeader is the server's trust in front proxies. Nil for none.
+	RequestHeader *authenticatorfactory.RequestHeaderConfig
+	// ClientCA are the server's own client authorities. Nil for none.
+	ClientCA dynamiccertificates.CAContentProvider
+	// ServiceAccountIssuers are the server's own, which no other source may claim.
+	ServiceAccountIssuers []string
+	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
+	// count until they expire, whatever becomes of the objects.
+	TokenObjects serviceaccount.Objects
+	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
+	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
+}
+
+// Authorization is what a server has of its own to authorize with.
+type Authorization struct {
+	// Authorizer is asked where the boundary delegates, after RBAC where that is lent. Nil has no opinion.
+	Authorizer authorizer.Authorizer
+	// RuleResolver lists the rules of Authorizer. Nil lists none.
+	RuleResolver authorizer.RuleResolver
+	// RBAC is the server's, to be asked before Authorizer. Nil where Authorizer holds it.
+	RBAC *RBAC
+	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
+	// where all of the server's authorizers are lent.
+	Grantors authorizer.Authorizer
+	// DenyRevoked lets the boundary deny revoked callers, which the server may have authenticated itself.
+	DenyRevoked bool
+	// RulesElsewhere says that the server answers reviews of rules itself: they are closed to tenants.
+	RulesElsewhere bool
+}
+
+// Cluster is what is known of the cluster; package cluster knows a live one.
+type Cluster struct {
+	// Owners tells whose a namespace is.
+	Owners *authz.Owners
+	// CustomScope answers for custom resources, as [cluster.CRDScopes.Of] does. Nil knows none.
+	CustomScope func(schema.GroupResource) authz.Scope
+	// Stale reports that Owners and CustomScope are not to be relied on, see [authz.Options]. Nil: they
+	// always are.
+	Stale func() bool
+	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label, as
+	// [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
+	Labelled func(schema.GroupResource, tenant.ID) bool
+	// Grants are the AccessGrants. Nil: none count.
+	Grants *grant.Grants
+	// Quotas are the tenants'. Nil: none count.
+	Quotas QuotaStore
+
+	// ControllerMetadata and ControllerObjects return the objects from which controllers make others, as
+	// [cluster.ControllerLookup] does: the first at least their metadata, and without the network where it
+	// can. Nil knows none: what controllers make is theirs alone.
+	ControllerMetadata, ControllerObjects plugins.ObjectFunc
+	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
+	DefaultPriority func(name string) bool
+}
+
 // Stack is what a server puts in place of its own. It is safe for concurrent use.
 type Stack struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	RuleResolver  authorizer.RuleResolver
+	// Grantors says what a grantor may do itself.
+	Grantors authorizer.Authorizer
 	// Admission are the plugins, in their order.
 	Admission []Plugin
 	// ClientCA are the authorities of the x509 sources, to be advertised in TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
-	// Grants are followed while they run. Nil where the cluster lends none.
-	Grants *Grants
 
 	current atomic.Pointer[generation]
-	cas     *clientCAs // ClientCA
-
-	sessions   *authz.Sessions
-	quotas     QuotaStore
-	namespaces corelisters.NamespaceLister
+	shared  *shared
 }
 
 // New returns the stack of a configuration, which it defaults and validates. The files that it names
 // are followed until ctx ends. The error says which source, file, line or field is wrong.
-func New(ctx context.Context, config *v1alpha1.Settings, c Cluster) (*Stack, error) {
+func New(ctx context.Context, config *v1alpha1.Settings, server Server) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(c)
+	of, err := newShared(server)
 	if err != nil {
 		return nil, err
 	}
-	g, err := b.build(ctx, complete)
+	g, err := newGeneration(ctx, of, complete)
 	if err != nil {
 		return nil, err
 	}
-	return b.stack(g), nil
+	return newStack(of, g), nil
 }
 
 // Open is [New] with the configuration file at path, which is followed too: a new version takes
 // effect as a whole or, where anything in it is wrong, not at all.
-func Open(ctx context.Context, path string, c Cluster) (*Stack, error) {
-	b, err := newBuilder(c)
+func Open(ctx context.Context, path string, server Server) (*Stack, error) {
+	of, err := newShared(server)
 	if err != nil {
 		return nil, err
 	}
@@ -161,16 +180,16 @@ func Open(ctx context.Context, path string, c Cluster) (*Stack, error) {
 			return nil, err
 		}
 		config.ResolvePaths(filepath.Dir(path))
-		g, err := b.build(ctx, &config.Settings)
+		g, err := newGeneration(ctx, of, &config.Settings)
 		if err == nil && stack != nil {
 			stack.swap(g)
 		}
 		return g, err
-	}, b.report(ctx))
+	}, of.report(ctx))
 	if err != nil {
 		return nil, err
 	}
-	stack = b.stack(*file.Load())
+	stack = newStack(of, *file.Load())
 	go file.Run(ctx)
 	return stack, nil
 }
@@ -188,12 +207,14 @@ func Check(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	none := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	b, err := newBuilder(Cluster{Namespaces: corelisters.NewNamespaceLister(none), RequestHeader: noProxy()})
+	nobody := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}, nil)
+	of, err := newShared(Server{Cluster: Cluster{Owners: nobody}, Authentication: Authentication{RequestHeader: noProxy()}})
 	if err != nil {
 		return err
 	}
-	g, err := b.build(ctx, &config.Settings)
+	g, err := newGeneration(ctx, of, &config.Settings)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -208,19 +229,15 @@ func noProxy() *authenticatorfactory.RequestHeaderConfig {
 		UsernameHeaders: anybody, UIDHeaders: anybody, GroupHeaders: anybody, ExtraHeaderPrefixes: anybody}
 }
 
-func (b *builder) stack(g *generation) *Stack {
-	s := &Stack{ClientCA: b.cas, cas: b.cas, Grants: b.grants, sessions: b.sessions, quotas: b.Quotas, namespaces: b.Namespaces}
+func newStack(of *shared, g *generation) *Stack {
+	s := &Stack{ClientCA: of.clientCAs, shared: of, Grantors: of.Authorization.Grantors}
 	s.swap(g)
 	s.Authenticator = authenticator.RequestFunc(s.authenticate)
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
-	grantors := b.Grantors
-	if grantors == nil {
-		grantors = s.Authorizer
+	if s.Grantors == nil {
+		s.Grantors = s.Authorizer
 	}
-	if s.Grants != nil {
-		s.Grants.may = grantors
-	}
-	s.Admission = s.plugins(grantors)
+	s.Admission = s.plugins()
 	return s
 }
 
@@ -260,20 +277,27 @@ func (s *Stack) WithCall(next http.Handler) http.Handler {
 
 // WithTenant is the innermost filter, see [authz.WithTenant].
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
-	return authz.WithTenant(next, s.sessions)
+	return authz.WithTenant(next, s.shared.sessions)
 }
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have
 // open in a namespace ends with its owner.
-func (s *Stack) FollowNamespaces() cache.ResourceEventHandler { return s.sessions.Follow() }
+func (s *Stack) FollowNamespaces() cache.ResourceEventHandler { return s.shared.sessions.Follow() }
+
+// GrantChanged must be called when a grant in a namespace allows something else than before, so that what it
+// has let in ends.
+func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
+
+// DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
+func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
 // swap puts g in place of the generation before it, which then stops following its files.
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
-	s.cas.set(g.clientCAs)
+	s.shared.clientCAs.set(g.clientCAs)
 	if before != nil {
 		before.stop()
-		s.sessions.EndExcepted("") // the new generation may know other exceptions
+		s.shared.sessions.EndExcepted("") // the new generation may know other exceptions
 	}
 }
 
@@ -307,6 +331,3 @@ func (s *stackAuthorizer) EvaluateConditions(ctx context.Context, d authorizer.C
 func (s *stackAuthorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return s.boundary().RulesFor(ctx, u, namespace)
 }
-
-// sourceError names the source that cannot be built.
-func sourceError(name string, err error) error { return fmt.Errorf("source %q: %w", name, err) }

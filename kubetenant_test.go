@@ -38,12 +38,14 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func namespaces(t testing.TB) corelisters.NamespaceLister {
+// owners knows the namespaces a--web and b--web.
+func owners(t testing.TB) *authz.Owners {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, label := range map[string]string{"a--web": "a", "b--web": "b"} {
@@ -51,7 +53,7 @@ func namespaces(t testing.TB) corelisters.NamespaceLister {
 			t.Fatal(err)
 		}
 	}
-	return corelisters.NewNamespaceLister(indexer)
+	return authz.NewOwners(corelisters.NewNamespaceLister(indexer).Get, nil)
 }
 
 const config = `apiVersion: kubetenant.dev/v1alpha1
@@ -116,7 +118,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
 	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		kubetenant.Cluster{Namespaces: namespaces(t), Register: registry.Register})
+		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +166,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": "p,bob,2,,b\n"})
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Namespaces: namespaces(t)})
+	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	path := filepath.Join(dir, "tenancy.yaml")
 	var told []error
 	registry := metrics.NewKubeRegistry()
-	stack, err := kubetenant.Open(ctx, path, kubetenant.Cluster{Namespaces: namespaces(t), Register: registry.Register})
+	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +283,7 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	anybody := &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{},
 		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: headerrequest.StaticStringSlice{},
 		GroupHeaders: headerrequest.StaticStringSlice{}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{}}
-	stack, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: namespaces(t), RequestHeader: anybody})
+	stack, err := kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{RequestHeader: anybody}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,10 +296,10 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	}
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: proxy, tenants: [a], frontProxy: {} } ] }\n"})
-	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: namespaces(t), RequestHeader: anybody}); !errors.Is(err, frontproxy.ErrAnyName) {
+	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{RequestHeader: anybody}}); !errors.Is(err, frontproxy.ErrAnyName) {
 		t.Errorf("a front proxy of any name = %v; want ErrAnyName", err)
 	}
-	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: namespaces(t)}); err == nil {
+	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}}); err == nil {
 		t.Error("a front proxy is configured on a server that trusts none")
 	}
 }
@@ -318,14 +320,14 @@ func TestCheck(t *testing.T) {
 	if err := kubetenant.Check(t.Context(), path); err == nil || !strings.Contains(err.Error(), "tokens.csv: line 1") {
 		t.Errorf("Check of a bad token file = %v", err)
 	}
-	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{}); err == nil {
+	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Server{}); err == nil {
 		t.Error("a cluster without namespaces is accepted")
 	}
 }
 
 // TestNewCompletes: settings that were neither defaulted nor validated open nothing.
 func TestNewCompletes(t *testing.T) {
-	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Cluster{Namespaces: namespaces(t)})
+	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +348,7 @@ func TestNewCompletes(t *testing.T) {
 		}
 	}
 	bad := &v1alpha1.Settings{Authentication: v1alpha1.Authentication{Sources: []v1alpha1.Source{{Name: "x"}}}}
-	if _, err := kubetenant.New(t.Context(), bad, kubetenant.Cluster{Namespaces: namespaces(t)}); err == nil {
+	if _, err := kubetenant.New(t.Context(), bad, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}}); err == nil {
 		t.Error("invalid settings are accepted")
 	}
 }
@@ -355,7 +357,7 @@ func TestNewCompletes(t *testing.T) {
 func TestPluginsAreRegistered(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"})
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Namespaces: namespaces(t)})
+	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Re
 		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
 		"kubeconfig": fmt.Sprintf(kubeconfig, server.URL), "tokens.csv": "file,bob,1,,a\n",
 	})
-	s, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Namespaces: namespaces(t), Register: register})
+	s, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
 		"kubeconfig": fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"), "tokens.csv": ""})
-	_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Namespaces: namespaces(t), ServiceAccountIssuers: []string{issuer.URL()}})
+	_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{ServiceAccountIssuers: []string{issuer.URL()}}})
 	if err == nil || !strings.Contains(err.Error(), "the issuer is the server's own") {
 		t.Errorf("Open() = %v", err)
 	}
@@ -169,7 +169,7 @@ func TestServiceAccountsAreTheServers(t *testing.T) {
 		issuers []string
 		want    string
 	}{{nil, ""}, {[]string{"https://older", "https://cluster"}, ""}, {[]string{"https://cluster.local"}, "none of the server's"}} {
-		_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Namespaces: namespaces(t), ServiceAccountIssuers: c.issuers})
+		_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{ServiceAccountIssuers: c.issuers}})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("issuers %q: Open() = %v", c.issuers, err)
 		}

@@ -41,7 +41,7 @@ func TestWebhookRevocation(t *testing.T) {
 		"another certificate":   {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("cd", 32)}}}, false},
 	} {
 		for _, webhook := range []bool{true, false} {
-			stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Cluster{Webhook: webhook, Namespaces: namespaces(t)})
+			stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authorization: kubetenant.Authorization{DenyRevoked: webhook}})
 			if err != nil {
 				t.Fatal(err)
 			}

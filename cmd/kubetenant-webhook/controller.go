@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/leader"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/controller"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
@@ -42,9 +43,13 @@ func newControllerCommand() *cobra.Command {
 			return err
 		}
 		defer func() { _ = side.Close() }()
-		tasks := []controller.Task{controller.Sweep(config, c.namespace)}
+		work, err := controller.NewTasks(config, c.namespace)
+		if err != nil {
+			return err
+		}
+		tasks := []leader.Task{work.Sweep}
 		if quotas {
-			tasks = append(tasks, controller.Quotas(config))
+			tasks = append(tasks, work.Quotas)
 		}
 		if own {
 			client, err := kubernetes.NewForConfig(config)
@@ -53,7 +58,7 @@ func newControllerCommand() *cobra.Command {
 			}
 			tasks = append(tasks, certificates.New(client, c.namespace, names).Run)
 		}
-		return controller.Run(cmd.Context(), config, c.namespace, tasks...)
+		return leader.Run(cmd.Context(), config, c.namespace, tasks...)
 	}
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/docs/deploy"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -25,8 +26,8 @@ func TestMetricsExist(t *testing.T) {
 		known = append(known, r.FQName())
 		return nil
 	}
-	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Cluster{Register: register,
-		Namespaces: corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil))})
+	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Server{Register: register,
+		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}

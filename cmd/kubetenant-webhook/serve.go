@@ -94,7 +94,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stack, err := kubetenant.Open(background, o.config, state.Cluster)
+	stack, err := kubetenant.Open(background, o.config, state.Server)
 	if err != nil {
 		return err
 	}

@@ -6,15 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-
-	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // Default fills in what s leaves out, as the fields say. A list that is given, if only as [], is
 // left as it is.
 func Default(s *Settings) {
 	for i := range s.Authentication.Sources {
-		defaultSource(&s.Authentication.Sources[i])
+		src := &s.Authentication.Sources[i]
+		src.kinds(func(_ string, config sourceConfig) { config.setDefaults(src) })
 	}
 	z := &s.Authorization
 	defaultList(&z.SystemSubjects.Users, "system:apiserver", user.KubeControllerManager, user.KubeScheduler,
@@ -79,28 +78,6 @@ func defaultService(s *Service) {
 	defaultValue(&s.Limits.Queued, 1024)
 	defaultDuration(&s.Limits.Timeout, 10*time.Second)
 	defaultValue(&s.Limits.BodyBytes, 8<<20) // twice the 3 MiB that kube-apiserver takes of a request, and room
-}
-
-func defaultSource(src *Source) {
-	if src.X509 != nil || src.TokenFile != nil || src.BasicAuthFile != nil || src.ServiceAccount != nil {
-		defaultList(&src.Tenants, tenant.AnyName, tenant.System().String())
-	}
-	if src.X509 != nil {
-		defaultList(&src.X509.SystemOrganizations, user.SystemPrivilegedGroup, "kubeadm:cluster-admins")
-		defaultText(&src.X509.OldFormat, OldFormatAllow)
-	}
-	if k := src.Keystone; k != nil {
-		defaultText(&k.Domain, DomainByName)
-		defaultDuration(&k.Cache.TTL, 5*time.Minute)
-		defaultDuration(&k.Cache.NegativeTTL, 10*time.Second)
-		defaultDuration(&k.Cache.StaleOnOutage, 0)
-	}
-	for _, f := range []*CredentialFile{src.TokenFile, src.BasicAuthFile} {
-		if f != nil && f.DefaultTenant == nil {
-			system := tenant.System().String()
-			f.DefaultTenant = &system
-		}
-	}
 }
 
 func defaultList[T any](list *[]T, values ...T) {

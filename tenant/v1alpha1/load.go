@@ -94,26 +94,7 @@ func (s *Settings) Paths() []*string {
 		add(&a.Path)
 	}
 	for i := range s.Authentication.Sources {
-		src := &s.Authentication.Sources[i]
-		if src.X509 != nil {
-			add(&src.X509.ClientCAFile)
-		}
-		for _, f := range []*CredentialFile{src.TokenFile, src.BasicAuthFile} {
-			if f != nil {
-				add(&f.Path)
-			}
-		}
-		if src.ServiceAccount != nil {
-			for k := range src.ServiceAccount.KeyFiles {
-				add(&src.ServiceAccount.KeyFiles[k])
-			}
-		}
-		if src.Keystone != nil {
-			add(&src.Keystone.CloudsFile)
-		}
-		if src.Webhook != nil {
-			add(&src.Webhook.KubeConfigFile)
-		}
+		s.Authentication.Sources[i].kinds(func(_ string, config sourceConfig) { add(config.files()...) })
 	}
 	return all
 }

@@ -23,8 +23,7 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.New[string]()
-	single := map[string]bool{}
-	tokens := &claimed{issuers: map[string]string{}, prefixes: map[string]string{}}
+	claimed := &claimed{issuers: map[string]string{}, prefixes: map[string]string{}}
 	if a.Revocation != nil && a.Revocation.Path == "" {
 		errs = append(errs, field.Required(path.Child("revocation", "path"), ""))
 	}
@@ -39,90 +38,9 @@ func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList
 			errs = append(errs, field.Duplicate(p.Child("name"), src.Name))
 		}
 		names.Insert(src.Name)
-		kind, kindErrs := validateKind(src, p)
-		errs = append(errs, kindErrs...)
-		if kind == "basicAuthFile" || kind == "frontProxy" {
-			if single[kind] {
-				errs = append(errs, field.Forbidden(p.Child(kind), "another source has this kind, of which there may be one"))
-			}
-			single[kind] = true
-		}
-		may, err := tenant.ParseSet(src.Tenants)
-		if err != nil {
-			errs = append(errs, field.Invalid(p.Child("tenants"), src.Tenants, err.Error()))
-		}
-		errs = append(errs, validateSource(src, may, p)...)
-		errs = append(errs, tokens.token(src, may, p)...)
+		errs = append(errs, src.validate(claimed, p)...)
 	}
 	return errs
-}
-
-// validateKind returns the one kind of src.
-func validateKind(src *Source, path *field.Path) (string, field.ErrorList) {
-	var kinds []string
-	for _, k := range []struct {
-		name string
-		set  bool
-	}{
-		{"x509", src.X509 != nil},
-		{"tokenFile", src.TokenFile != nil},
-		{"basicAuthFile", src.BasicAuthFile != nil},
-		{"frontProxy", src.FrontProxy != nil},
-		{"serviceAccount", src.ServiceAccount != nil},
-		{"oidc", src.OIDC != nil},
-		{"keystone", src.Keystone != nil},
-		{"webhook", src.Webhook != nil},
-	} {
-		if k.set {
-			kinds = append(kinds, k.name)
-		}
-	}
-	switch len(kinds) {
-	case 1:
-		return kinds[0], nil
-	case 0:
-		return "", field.ErrorList{field.Required(path, "one kind: x509, tokenFile, basicAuthFile, frontProxy, serviceAccount, oidc, keystone or webhook")}
-	default:
-		return "", field.ErrorList{field.Forbidden(path.Child(kinds[1]), "the source already has the kind "+kinds[0])}
-	}
-}
-
-func validateSource(src *Source, may tenant.Set, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(src.Tenants) == 0 {
-		errs = append(errs, field.Required(path.Child("tenants"), "the tenants that the source may mint"))
-	}
-	if strings.HasPrefix(src.UsernamePrefix, "system:") {
-		errs = append(errs, field.Invalid(path.Child("usernamePrefix"), src.UsernamePrefix, "makes every user name a reserved one"))
-	}
-	if strings.HasPrefix(src.GroupsPrefix, "system:") || strings.HasPrefix(src.GroupsPrefix, tenant.GroupPrefix) {
-		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), src.GroupsPrefix, "makes every group a reserved one"))
-	}
-	if x := src.X509; x != nil {
-		if x.ClientCAFile == "" {
-			errs = append(errs, field.Required(path.Child("x509", "clientCAFile"), "the certificate authorities, PEM"))
-		}
-		if x.OldFormat != OldFormatAllow && x.OldFormat != OldFormatDeny {
-			errs = append(errs, field.NotSupported(path.Child("x509", "oldFormat"), x.OldFormat,
-				[]OldFormat{OldFormatAllow, OldFormatDeny}))
-		}
-		errs = append(errs, validateNames(x.SystemOrganizations, path.Child("x509", "systemOrganizations"))...)
-	}
-	if f := src.TokenFile; f != nil {
-		errs = append(errs, validateFile(f, may, path.Child("tokenFile"))...)
-	}
-	if f := src.BasicAuthFile; f != nil {
-		errs = append(errs, validateFile(f, may, path.Child("basicAuthFile"))...)
-	}
-	return errs
-}
-
-func validateFile(f *CredentialFile, may tenant.Set, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if f.Path == "" {
-		errs = append(errs, field.Required(path.Child("path"), ""))
-	}
-	return append(errs, validateTenant(*f.DefaultTenant, may, path.Child("defaultTenant"))...)
 }
 
 func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {

@@ -22,108 +22,82 @@ const maxStale = 24 * time.Hour
 // compiler is made once: it is expensive, and keeps nothing of what it compiles.
 var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
 
-// claimed remembers which source may be shown which tokens: no two may have the same.
-type claimed struct {
-	issuers, prefixes map[string]string // to the source's name
-	opaque, keystone  string            // the source's name
-	legacy            bool              // a serviceAccount source was seen
-}
-
 // legacyIssuer is the issuer of the tokens in Secrets (k8s.io/kubernetes pkg/serviceaccount/legacy.go,
 // v1.37.1).
 const legacyIssuer = "kubernetes/serviceaccount"
 
-// token validates the settings of src that tokens go by.
-func (c *claimed) token(src *Source, may tenant.Set, path *field.Path) field.ErrorList {
+func (a *ServiceAccount) setDefaults(src *Source) { src.fedByTheAdmin() }
+
+func (a *ServiceAccount) validate(s *validatedSource) field.ErrorList {
 	var errs field.ErrorList
-	switch {
-	case src.ServiceAccount != nil:
-		s, p := src.ServiceAccount, path.Child("serviceAccount")
-		if s.Issuer == "" {
-			errs = append(errs, field.Required(p.Child("issuer"), ""))
+	if a.Issuer == "" {
+		errs = append(errs, field.Required(s.own.Child("issuer"), ""))
+	}
+	if len(a.KeyFiles) == 0 {
+		errs = append(errs, field.Required(s.own.Child("keyFiles"), "the public keys, PEM"))
+	}
+	for _, f := range []struct{ name, value string }{{"usernamePrefix", s.UsernamePrefix}, {"groupsPrefix", s.GroupsPrefix}} {
+		if f.value != "" {
+			errs = append(errs, field.Forbidden(s.path.Child(f.name), "names of service accounts are never changed"))
 		}
-		if len(s.KeyFiles) == 0 {
-			errs = append(errs, field.Required(p.Child("keyFiles"), "the public keys, PEM"))
-		}
-		for _, f := range []struct{ name, value string }{{"usernamePrefix", src.UsernamePrefix}, {"groupsPrefix", src.GroupsPrefix}} {
-			if f.value != "" {
-				errs = append(errs, field.Forbidden(path.Child(f.name), "names of service accounts are never changed"))
-			}
-		}
-		errs = append(errs, c.issuer(s.Issuer, src.Name, p.Child("issuer"))...)
-		if !c.legacy { // the first of the kind
-			c.legacy = true
-			errs = append(errs, c.issuer(legacyIssuer, src.Name, p)...)
-		}
-	case src.OIDC != nil:
-		p := path.Child("oidc")
-		errs = append(errs, validateOIDC(src.OIDC, may, p)...)
-		errs = append(errs, c.issuer(src.OIDC.JWT.Issuer.URL, src.Name, p.Child("jwt", "issuer", "url"))...)
-	case src.Keystone != nil:
-		p := path.Child("keystone")
-		errs = append(errs, validateKeystone(src.Keystone, may, p)...)
-		if src.Keystone.Match != nil {
-			errs = append(errs, c.match(src.Keystone.Match, src.Name, p.Child("match"))...)
-		} else if c.keystone != "" {
-			errs = append(errs, field.Required(p.Child("match"), "source "+c.keystone+" already has all that looks like a Keystone token"))
-		} else {
-			c.keystone = src.Name
-		}
-		if m := src.Keystone.Match; m != nil && m.Issuer != "" {
-			errs = append(errs, field.Forbidden(p.Child("match", "issuer"), "Keystone is never shown a JSON Web Token"))
-		}
-	case src.Webhook != nil:
-		p := path.Child("webhook")
-		errs = append(errs, validateWebhook(src.Webhook, may, p)...)
-		errs = append(errs, c.match(&src.Webhook.Match, src.Name, p.Child("match"))...)
+	}
+	errs = append(errs, s.issuer(a.Issuer, s.own.Child("issuer"))...)
+	if !s.claimed.legacy { // the first of the kind
+		s.claimed.legacy = true
+		errs = append(errs, s.issuer(legacyIssuer, s.own)...)
 	}
 	return errs
 }
 
-func (c *claimed) issuer(issuer, name string, path *field.Path) field.ErrorList {
-	if issuer == "" {
-		return nil
+func (a *ServiceAccount) files() []*string {
+	var all []*string
+	for i := range a.KeyFiles {
+		all = append(all, &a.KeyFiles[i])
 	}
-	if errs := validateIssuerForm(issuer, path); len(errs) > 0 {
-		return errs
-	}
-	if by, taken := c.issuers[issuer]; taken {
-		return field.ErrorList{field.Forbidden(path, "source "+by+" already has this issuer")}
-	}
-	c.issuers[issuer] = name
-	return nil
+	return all
 }
 
-// validateIssuerForm refuses the older form of Google's issuer: tokens that have it are read as if they
-// had the other.
-func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
-	if issuer == "accounts.google.com" {
-		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
-	}
-	return nil
+func (*OIDC) setDefaults(*Source) {}
+
+func (o *OIDC) validate(s *validatedSource) field.ErrorList {
+	errs := validateOIDC(o, s.may, s.own)
+	return append(errs, s.issuer(o.JWT.Issuer.URL, s.own.Child("jwt", "issuer", "url"))...)
 }
 
-func (c *claimed) match(m *TokenMatch, name string, path *field.Path) field.ErrorList {
-	opaque := ""
-	if m.Opaque {
-		opaque = "true"
-	}
-	errs := exactlyOne(path, "issuer", m.Issuer, "prefix", m.Prefix, "opaque", opaque)
-	if m.Opaque && c.opaque != "" {
-		errs = append(errs, field.Forbidden(path.Child("opaque"), "source "+c.opaque+" already has the opaque tokens"))
-	} else if m.Opaque {
-		c.opaque = name
-	}
-	if m.Prefix != "" {
-		for prefix, by := range c.prefixes {
-			if strings.HasPrefix(prefix, m.Prefix) || strings.HasPrefix(m.Prefix, prefix) {
-				errs = append(errs, field.Forbidden(path.Child("prefix"), "source "+by+" has the prefix "+prefix))
-			}
-		}
-		c.prefixes[m.Prefix] = name
-	}
-	return append(errs, c.issuer(m.Issuer, name, path.Child("issuer"))...)
+func (*OIDC) files() []*string { return nil }
+
+func (k *Keystone) setDefaults(*Source) {
+	defaultText(&k.Domain, DomainByName)
+	defaultDuration(&k.Cache.TTL, 5*time.Minute)
+	defaultDuration(&k.Cache.NegativeTTL, 10*time.Second)
+	defaultDuration(&k.Cache.StaleOnOutage, 0)
 }
+
+func (k *Keystone) validate(s *validatedSource) field.ErrorList {
+	errs := validateKeystone(k, s.may, s.own)
+	switch {
+	case k.Match != nil:
+		errs = append(errs, s.match(k.Match)...)
+	case s.claimed.keystone != "":
+		errs = append(errs, field.Required(s.own.Child("match"), "source "+s.claimed.keystone+" already has all that looks like a Keystone token"))
+	default:
+		s.claimed.keystone = s.Name
+	}
+	if k.Match != nil && k.Match.Issuer != "" {
+		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"), "Keystone is never shown a JSON Web Token"))
+	}
+	return errs
+}
+
+func (k *Keystone) files() []*string { return []*string{&k.CloudsFile} }
+
+func (*Webhook) setDefaults(*Source) {}
+
+func (w *Webhook) validate(s *validatedSource) field.ErrorList {
+	return append(validateWebhook(w, s.may, s.own), s.match(&w.Match)...)
+}
+
+func (w *Webhook) files() []*string { return []*string{&w.KubeConfigFile} }
 
 // exactlyOne takes names and values in turn, of which one must be set.
 func exactlyOne(path *field.Path, namesAndValues ...string) field.ErrorList {

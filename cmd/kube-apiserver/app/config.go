@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -21,13 +20,10 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/webhook"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -43,10 +39,9 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/controller"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/leader"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
-	"github.com/kubetenant/kubetenant/plugins"
-	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -118,15 +113,11 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		utilfeature.DefaultFeatureGate.Enabled(genericfeatures.APIServerIdentity) {
 		return nil, errHandlerChain
 	}
-	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
+	clients, err := cluster.NewClients(generic.LoopbackClientConfig)
 	if err != nil {
 		return nil, err
 	}
-	unstructured, err := dynamic.NewForConfig(generic.LoopbackClientConfig)
-	if err != nil {
-		return nil, err
-	}
-	scopes, err := kubetenant.NewCustomScopes(unstructured)
+	known, err := cluster.New(clients, versioned)
 	if err != nil {
 		return nil, err
 	}
@@ -134,59 +125,29 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
-	var stack *kubetenant.Stack
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
-	quotas, err := kubetenant.NewQuotas(unstructured)
-	if err != nil {
-		return nil, err
-	}
-	makers, err := newMakers(generic.LoopbackClientConfig, unstructured, mapper)
-	if err != nil {
-		return nil, err
-	}
-	sweep, err := newSweep(generic.LoopbackClientConfig, client, scopes, func(ctx context.Context, namespace string) (tenant.ID, error) {
-		return stack.NamespaceOwner(ctx, namespace)
+	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{
+		Authentication: kubetenant.Authentication{
+			Authenticator: generic.Authentication.Authenticator, APIAudiences: generic.Authentication.APIAudiences,
+			RequestHeader: generic.Authentication.RequestHeaderConfig, ClientCA: clientCA,
+			ServiceAccountIssuers: opts.Authentication.ServiceAccounts.Issuers, TokenObjects: tokenObjects(clients.Typed, versioned),
+			LegacyTokenUsed: cluster.LegacyTokenUsed(clients.Typed),
+		},
+		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
+		Cluster: kubetenant.Cluster{
+			Owners: known.Owners, CustomScope: known.CRDs.Of, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
+			ControllerMetadata: known.Controllers.Metadata, ControllerObjects: known.Controllers.Object,
+			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
+		},
+		Register: legacyregistry.Register,
 	})
 	if err != nil {
 		return nil, err
 	}
-	stack, err = kubetenant.Open(ctx, path, kubetenant.Cluster{
-		Authenticator: generic.Authentication.Authenticator,
-		APIAudiences:  generic.Authentication.APIAudiences,
-		RequestHeader: generic.Authentication.RequestHeaderConfig,
-		ClientCA:      clientCA,
-
-		ServiceAccountIssuers: opts.Authentication.ServiceAccounts.Issuers,
-		TokenObjects:          tokenObjects(client, versioned),
-
-		Authorizer:   generic.Authorization.Authorizer,
-		RuleResolver: generic.RuleResolver,
-		RBAC:         lent.RBAC,
-		Grants:       unstructured,
-		Quotas:       quotas,
-		Namespaces:   versioned.Core().V1().Namespaces().Lister(),
-		Client:       client,
-		CustomScope:  scopes.Of,
-		Labelled:     sweep.Done,
-
-		MakerMetadata:   makers.Metadata,
-		MakerObjects:    makers.Object,
-		DefaultPriority: kubetenant.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
-		Register:        legacyregistry.Register,
-	})
-	if err != nil {
-		return nil, err
-	}
-	synced := []cache.InformerSynced{versioned.Core().V1().Namespaces().Informer().HasSynced}
 	if lent.RBAC == nil {
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation "+tenant.ScopeAnnotation, "modes", opts.Authorization.Modes)
-	} else {
-		synced = append(synced, lent.synced)
 	}
-	for _, handler := range []cache.ResourceEventHandler{sweep.Follow(), stack.FollowNamespaces()} {
-		if _, err := versioned.Core().V1().Namespaces().Informer().AddEventHandler(handler); err != nil {
-			return nil, err
-		}
+	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
+		return nil, err
 	}
 	generic.Authentication.Authenticator = stack.Authenticator
 	generic.Authorization.Authorizer = stack.Authorizer
@@ -198,54 +159,61 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return stack.WithCall(build(stack.WithTenant(api), c))
 	}
 
-	if err := scopes.OnChange(sweep.Wake); err != nil {
+	if err := addClusterHooks(generic, known, stack, lent.synced); err != nil {
 		return nil, err
 	}
-	if err := generic.AddPostStartHook("kubetenant-custom-scopes", func(h genericapiserver.PostStartHookContext) error {
-		go scopes.Run(h)
-		go makers.Run(h)
-		go func() {
-			// These act on what the informers say: that must be all.
-			if cache.WaitForCacheSync(h.Done(), synced...) {
-				go sweep.Run(h)
-				if defineKinds(h, unstructured) == nil {
-					go quotas.Run(h)
-					go countQuotas(h, generic.LoopbackClientConfig, func() *kubetenant.QuotaCounter {
-						return kubetenant.NewQuotaCounter(quotas, mapper, versioned.Core().V1().Namespaces().Lister())
-					})
-					go stack.EnsureQuotas(h)
-					stack.Grants.Run(h)
-				}
-			}
-		}()
+	return stack, addAdmission(opts, stack)
+}
+
+// addClusterHooks starts with the server what follows its cluster and writes into it, and makes it ready when
+// that is known.
+func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool) error {
+	run := func(ctx context.Context) {
+		// These act on what the informers say: that must be all.
+		if rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), rbacSynced) {
+			return
+		}
+		go func() { _ = known.RunSweep(ctx) }() // it fails at the end only
+		if installCRDs(ctx, known.Dynamic) == nil {
+			go known.RunQuotas(ctx, stack.DefaultQuota)
+			go countQuotas(ctx, generic.LoopbackClientConfig, known)
+			known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
+		}
+	}
+	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {
+		go known.Run(h)
+		go run(h)
 		return nil
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-custom-scopes", func(*http.Request) error {
-		if !scopes.HasSynced() {
+		if !known.CRDs.HasSynced() {
 			return errNotSynced
 		}
 		return nil
 	}))
-
 	// Until they are known once, tenants' writes are refused, which nobody tries again.
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
-		if !quotas.HasSynced() || !stack.Grants.HasSynced() {
+		if !known.Quotas.HasSynced() || !known.Grants.HasSynced() {
 			return errKindsNotSynced
 		}
 		return nil
 	}))
+	return nil
+}
 
+// addAdmission puts the plugins in their places among the server's own.
+func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error {
 	admission := opts.Admission.GenericAdmission
 	kubetenant.Register(stack.Admission, admission.Plugins)
 	at := slices.Index(admission.RecommendedPluginOrder, mutating.PluginName)
 	if at < 0 {
-		return nil, fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
+		return fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
 	}
 	end := slices.Index(admission.RecommendedPluginOrder, resourcequota.PluginName)
 	if end < at {
-		return nil, fmt.Errorf("no admission plugin %s to stand behind", resourcequota.PluginName)
+		return fmt.Errorf("no admission plugin %s to stand behind", resourcequota.PluginName)
 	}
 	var names, last []string
 	for _, p := range stack.Admission {
@@ -257,57 +225,28 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	}
 	order := admission.RecommendedPluginOrder
 	admission.RecommendedPluginOrder = slices.Concat(order[:at], names, order[at:end+1], last, order[end+1:])
-	return stack, nil
+	return nil
 }
 
 // countQuotas counts while this server leads: of several, one that is behind would take what another saw
 // for gone.
-func countQuotas(ctx context.Context, config *rest.Config, counter func() *kubetenant.QuotaCounter) {
+func countQuotas(ctx context.Context, config *rest.Config, known *cluster.Cluster) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		err := controller.Run(ctx, config, metav1.NamespaceSystem, func(ctx context.Context) error {
-			counter().Run(ctx)
-			return nil
-		})
-		if err != nil && ctx.Err() == nil {
+		if err := leader.Run(ctx, config, metav1.NamespaceSystem, known.CountQuotas); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Quotas are counted by another server", "err", err)
 		}
 	}, time.Second)
 }
 
-// defineKinds defines our kinds, as soon as the server takes them.
-func defineKinds(ctx context.Context, client dynamic.Interface) error {
+// installCRDs defines our kinds, as soon as the server takes them.
+func installCRDs(ctx context.Context, client dynamic.Interface) error {
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		err := kubetenant.DefineKinds(ctx, client)
+		err := cluster.InstallCRDs(ctx, client)
 		if err != nil {
 			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
 		}
 		return err == nil, nil
 	})
-}
-
-// metadataClient returns a client for the metadata of custom resources too, which has no protobuf form.
-func metadataClient(loopback *rest.Config) (metadata.Interface, error) {
-	config := rest.CopyConfig(loopback)
-	config.ContentType = ""
-	return metadata.NewForConfig(config)
-}
-
-// newMakers returns what admission knows of the objects from which controllers make others.
-func newMakers(loopback *rest.Config, live dynamic.Interface, mapper meta.ResettableRESTMapper) (*kubetenant.Makers, error) {
-	objects, err := metadataClient(loopback)
-	if err != nil {
-		return nil, err
-	}
-	return kubetenant.NewMakers(objects, live, mapper)
-}
-
-// newSweep returns the sweep over what this server stores itself.
-func newSweep(loopback *rest.Config, client kubernetes.Interface, scopes *kubetenant.CustomScopes, owner plugins.OwnerFunc) (*label.Sweep, error) {
-	objects, err := metadataClient(loopback)
-	if err != nil {
-		return nil, err
-	}
-	return label.NewSweep(objects, kubetenant.LabelledResources(client.Discovery(), scopes.Of), owner), nil
 }
 
 // tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator

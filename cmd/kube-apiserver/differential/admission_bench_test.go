@@ -19,6 +19,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install" // the internal version
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -57,7 +58,8 @@ func BenchmarkAdmission(b *testing.B) {
 	find := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
 		return owner, nil
 	}
-	stack, err := kubetenant.New(b.Context(), &v1alpha1.Settings{}, kubetenant.Cluster{Namespaces: corelisters.NewNamespaceLister(namespaces), MakerMetadata: find, MakerObjects: find})
+	stack, err := kubetenant.New(b.Context(), &v1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{
+		Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), ControllerMetadata: find, ControllerObjects: find}})
 	if err != nil {
 		b.Fatal(err)
 	}

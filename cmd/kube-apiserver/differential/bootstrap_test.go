@@ -17,7 +17,7 @@ import (
 // TestBootstrapPolicy holds the roles that "kubectl tenant test" puts behind a scenario against those
 // that this release's server makes. "make golden" writes them anew.
 func TestBootstrapPolicy(t *testing.T) {
-	const path = "../../internal/scenario/bootstrap.jsonl"
+	const path = "../../internal/simulate/scenario/bootstrap.jsonl"
 	var want bytes.Buffer
 	encoder := json.NewEncoder(&want)
 	roles := bootstrappolicy.ClusterRoles()

@@ -21,6 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -90,21 +91,22 @@ func New(ctx context.Context, config *v1alpha1.Settings, o *Objects, behind auth
 	if err != nil {
 		return nil, err
 	}
-	stack, err := kubetenant.New(ctx, config, kubetenant.Cluster{
-		Decides:     true,
-		Namespaces:  namespaces,
-		CustomScope: func(r schema.GroupResource) authz.Scope { return o.Scopes[r] },
-		Labelled:    func(schema.GroupResource, tenant.ID) bool { return true },
-		Authorizer:  server(behind),
-		RBAC:        &kubetenant.RBAC{Index: Index(o.Policy)},
-		Grants:      Grants(o.Grants),
-		Quotas:      quotaTenants(o.Quotas),
-		Observe:     observe,
-	})
-	if err != nil {
+	grants := accessgrant.New(Grants(o.Grants), nil)
+	if err := grants.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return stack, stack.Grants.Sync(ctx)
+	return kubetenant.New(ctx, config, kubetenant.Server{
+		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
+		Authorization:  kubetenant.Authorization{Authorizer: server(behind), RBAC: &kubetenant.RBAC{Index: Index(o.Policy)}},
+		Cluster: kubetenant.Cluster{
+			Owners:      authz.NewOwners(namespaces.Get, nil),
+			CustomScope: func(r schema.GroupResource) authz.Scope { return o.Scopes[r] },
+			Labelled:    func(schema.GroupResource, tenant.ID) bool { return true },
+			Grants:      grants.Grants(),
+			Quotas:      quotaTenants(o.Quotas),
+		},
+		Observe: observe,
+	})
 }
 
 // server is what every kube-apiserver has of its own: system:masters may do everything

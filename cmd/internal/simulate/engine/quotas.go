@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -13,9 +11,7 @@ import (
 // implements kubetenant.QuotaStore.
 type quotaTenants map[string]tenant.ID
 
-func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)        { return nil, nil }
-func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)               { return false, nil }
-func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error     { return nil }
-func (quotaTenants) Ensure(context.Context, tenant.ID, corev1.ResourceList) error { return nil }
-func (quotaTenants) DropDefaults(context.Context) error                           { return nil }
-func (q quotaTenants) TenantOf(name string) tenant.ID                             { return q[name] }
+func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { return nil, nil }
+func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)           { return false, nil }
+func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error { return nil }
+func (q quotaTenants) TenantOf(name string) tenant.ID                         { return q[name] }

@@ -32,6 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -71,39 +72,41 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
 		AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy-client"},
 	}
-	cluster := kubetenant.Cluster{
-		Authenticator:   frontproxy.New(header), // all that a server's own chain has for a scenario
-		APIAudiences:    authenticator.Audiences{Audience},
-		RequestHeader:   header,
-		Namespaces:      namespaces,
-		TokenObjects:    bindings,
-		CustomScope:     func(r schema.GroupResource) authz.Scope { return scopes[r] },
-		Labelled:        func(schema.GroupResource, tenant.ID) bool { return true },
-		Authorizer:      authorizer.AuthorizerFunc(s.delegate),
-		MakerMetadata:   bindings.find,
-		MakerObjects:    bindings.find,
-		DefaultPriority: bindings.isDefaultPriority,
-		Now:             w.Now(),
+	held, err := heldWhere(w.Scenario, isGrant)
+	if err != nil {
+		return s, err
+	}
+	grants := accessgrant.New(engine.Grants(held), w.Now())
+	if err := grants.Sync(ctx); err != nil {
+		return s, err
+	}
+	server := kubetenant.Server{
+		Authentication: kubetenant.Authentication{
+			Authenticator: frontproxy.New(header), // all that a server's own chain has for a scenario
+			APIAudiences:  authenticator.Audiences{Audience}, RequestHeader: header, TokenObjects: bindings,
+		},
+		Authorization: kubetenant.Authorization{Authorizer: authorizer.AuthorizerFunc(s.delegate)},
+		Cluster: kubetenant.Cluster{
+			Owners:             authz.NewOwners(namespaces.Get, nil),
+			CustomScope:        func(r schema.GroupResource) authz.Scope { return scopes[r] },
+			Labelled:           func(schema.GroupResource, tenant.ID) bool { return true },
+			Grants:             grants.Grants(),
+			ControllerMetadata: bindings.find, ControllerObjects: bindings.find, DefaultPriority: bindings.isDefaultPriority,
+		},
+		Now: w.Now(),
 	}
 	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
 		policy, err := policyOf(w.Scenario)
 		if err != nil {
 			return s, err
 		}
-		cluster.RBAC = &kubetenant.RBAC{Index: engine.Index(policy)}
+		server.Authorization.RBAC = &kubetenant.RBAC{Index: engine.Index(policy)}
 	}
-	if cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
+	if server.Cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
 		return s, err
 	}
-	grants, err := heldWhere(w.Scenario, isGrant)
-	if err != nil {
-		return s, err
-	}
-	cluster.Grants = engine.Grants(grants)
-	if s.stack, err = kubetenant.Open(ctx, w.ConfigFile, cluster); err != nil {
-		return s, err
-	}
-	return s, s.stack.Grants.Sync(ctx)
+	s.stack, err = kubetenant.Open(ctx, w.ConfigFile, server)
+	return s, err
 }
 
 type session struct {

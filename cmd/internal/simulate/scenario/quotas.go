@@ -53,7 +53,7 @@ func quotasOf(held objects, namespaces corelisters.NamespaceLister, byDefault co
 	for _, ns := range all {
 		id, parseErr := tenant.Parse(ns.Labels[tenant.Label])
 		if parseErr == nil && !id.IsSystem() && len(byDefault) > 0 {
-			err = errors.Join(err, q.Ensure(context.Background(), id, byDefault))
+			err = errors.Join(err, q.ensure(id, byDefault))
 		}
 	}
 	return q, err
@@ -99,16 +99,13 @@ func (q *quotas) Taken(_ context.Context, id tenant.ID) (bool, error) {
 // Charge implements quota.Store.
 func (q *quotas) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 
-// Ensure implements kubetenant.QuotaStore.
-func (q *quotas) Ensure(_ context.Context, id tenant.ID, hard corev1.ResourceList) error {
+// ensure gives a tenant that has no quota the default one.
+func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	if len(q.states[id.String()]) > 0 {
 		return nil
 	}
 	return q.add(id, id.String(), hard)
 }
-
-// DropDefaults implements kubetenant.QuotaStore.
-func (q *quotas) DropDefaults(context.Context) error { return nil }
 
 // TenantOf implements kubetenant.QuotaStore.
 func (q *quotas) TenantOf(name string) tenant.ID { return q.tenants[name] }

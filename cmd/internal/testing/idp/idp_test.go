@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/idp"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -43,7 +44,8 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	if _, err := v1alpha1.Load(path); err != nil {
 		t.Fatal(err)
 	}
-	s, err := kubetenant.Open(t.Context(), path, kubetenant.Cluster{Namespaces: corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil))})
+	s, err := kubetenant.Open(t.Context(), path, kubetenant.Server{
+		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,4 @@
+// Package controller is what of the webhook shape one process at a time does with the cluster.
 package controller
 
 import (
@@ -8,20 +9,16 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/leader"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/plugins/label"
@@ -32,53 +29,47 @@ const publishEvery = time.Second
 
 const fieldManager = "kubetenant-controller"
 
-// Sweep labels what was stored without the webhooks, and tells the service in its ConfigMap which resources
-// are done. It begins when the webhooks are in place.
-func Sweep(config *rest.Config, namespace string) Task {
-	return func(ctx context.Context) error {
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		objects, err := dynamic.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		meta, err := metadata.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		scopes, err := kubetenant.NewCustomScopes(objects)
-		if err != nil {
-			return err
-		}
-		factory := informers.NewSharedInformerFactory(client, 0)
-		namespaces := factory.Core().V1().Namespaces()
-		owners := authz.NewOwners(namespaces.Lister().Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
-			return client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		})
-		sweep := label.NewSweep(meta, kubetenant.LabelledResources(client.Discovery(), scopes.Of), owners.Certain)
-		if _, err := namespaces.Informer().AddEventHandler(sweep.Follow()); err != nil {
-			return err
-		}
-		if err := scopes.OnChange(sweep.Wake); err != nil {
-			return err
-		}
-		factory.StartWithContext(ctx)
-		go scopes.Run(ctx)
-		if !cache.WaitForCacheSync(ctx.Done(), namespaces.Informer().HasSynced, scopes.HasSynced) {
-			return errors.New("the namespaces could not be read")
-		}
-		// What is stored before the webhooks stand would never be seen.
-		if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(ctx context.Context) (bool, error) {
-			_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
-			return err == nil, nil
-		}); err != nil {
-			return nil // ended before they came
-		}
-		go sweep.Run(ctx)
-		return publish(ctx, client, namespace, sweep)
+// Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
+// what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
+// the webhooks are in place; Quotas counts what the objects of tenants use.
+type Tasks struct{ Sweep, Quotas leader.Task }
+
+// NewTasks returns the tasks. Nothing is asked before one of them runs.
+func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
+	clients, err := cluster.NewClients(config)
+	if err != nil {
+		return nil, err
 	}
+	factory := informers.NewSharedInformerFactory(clients.Typed, 0)
+	known, err := cluster.New(clients, factory)
+	if err != nil {
+		return nil, err
+	}
+	return &Tasks{
+		Sweep: func(ctx context.Context) error {
+			factory.StartWithContext(ctx)
+			go known.CRDs.Run(ctx)
+			return sweep(ctx, known, namespace)
+		},
+		Quotas: func(ctx context.Context) error {
+			factory.StartWithContext(ctx)
+			go known.Quotas.Run(ctx)
+			return known.CountQuotas(ctx)
+		},
+	}, nil
+}
+
+func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {
+	// What is stored before the webhooks stand would never be seen.
+	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(ctx context.Context) (bool, error) {
+		_, err := known.Typed.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
+		return err == nil, nil
+	}); err != nil {
+		return nil // ended before they came
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- known.RunSweep(ctx) }()
+	return errors.Join(publish(ctx, known.Typed, namespace, known.Sweep), <-ended)
 }
 
 // publish tells what is swept until ctx ends. At first nothing is: what an earlier leader said may not be

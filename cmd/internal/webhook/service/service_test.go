@@ -23,6 +23,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -59,14 +60,16 @@ admission: {attribution: {creator: {enabled: false}}}}`)
 	}
 	w := &world{registry: metrics.NewKubeRegistry()}
 	var err error
-	if w.Stack, err = kubetenant.Open(t.Context(), config, kubetenant.Cluster{
-		Webhook: true, Namespaces: corelisters.NewNamespaceLister(namespaces), Stale: w.stale.Load, Register: w.registry.Register,
-		Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if w.Stack, err = kubetenant.Open(t.Context(), config, kubetenant.Server{
+		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens},
+		Cluster:        kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), Stale: w.stale.Load},
+		Register:       w.registry.Register,
+		Authorization: kubetenant.Authorization{DenyRevoked: true, RulesElsewhere: true, Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if w.authorizer == nil {
 				return authorizer.DecisionNoOpinion, "", nil
 			}
 			return w.authorizer(ctx, a)
-		}),
+		})},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,33 +19,26 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // State is what the service knows of the cluster: its namespaces, definitions, and, where they count, its
 // RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
 type State struct {
-	Cluster kubetenant.Cluster
+	// Server is what a stack is lent.
+	Server kubetenant.Server
 
 	factory    informers.SharedInformerFactory
-	namespaces cache.SharedIndexInformer
-	scopes     *kubetenant.CustomScopes
-	makers     *kubetenant.Makers
-	quotas     *kubetenant.Quotas
+	known      *cluster.Cluster
 	swept      *sweptFile
-	grants     bool
 	synced     map[string]func() bool
 	progress   *progress
 	staleAfter time.Duration
@@ -64,55 +57,36 @@ const (
 // NewState returns the state of the cluster that config reaches, as the settings need it, for a service
 // that runs in namespace. Nothing is asked before [State.Run].
 func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
-	s := &State{progress: newProgress(time.Now), staleAfter: settings.Service.StaleAfter.Duration, grants: *settings.Authorization.Grants.Enabled}
+	s := &State{progress: newProgress(time.Now), staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = qps, burst
 	config.Wrap(s.progress.wrap)
-	objects, err := dynamic.NewForConfig(config)
+	clients, err := cluster.NewClients(protobuf(config))
 	if err != nil {
 		return nil, err
 	}
-	config.ContentType = runtime.ContentTypeProtobuf
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
+	s.factory = informers.NewSharedInformerFactoryWithOptions(clients.Typed, 0, informers.WithTransform(slim))
+	if s.known, err = cluster.New(clients, s.factory); err != nil {
 		return nil, err
 	}
-	if s.scopes, err = kubetenant.NewCustomScopes(objects); err != nil {
-		return nil, err
-	}
-	partial, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	if s.makers, err = kubetenant.NewMakers(partial, objects, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))); err != nil {
-		return nil, err
-	}
-	if s.quotas, err = kubetenant.NewQuotas(objects); err != nil {
-		return nil, err
-	}
-	s.factory = informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	s.namespaces = s.factory.Core().V1().Namespaces().Informer()
-	s.swept = followSwept(client, namespace)
-	s.synced = map[string]func() bool{"namespaces": s.namespaces.HasSynced, "custom-resource-definitions": s.scopes.HasSynced, "swept": s.swept.informer.HasSynced,
-		"makers": s.makers.HasSynced, "priority-classes": s.factory.Scheduling().V1().PriorityClasses().Informer().HasSynced}
-	s.Cluster = kubetenant.Cluster{
-		Webhook:      true,
-		APIAudiences: settings.Service.APIAudiences,
-		Namespaces:   s.factory.Core().V1().Namespaces().Lister(),
-		Client:       client,
-		CustomScope:  s.scopes.Of,
-		Labelled:     s.swept.done,
-
-		MakerMetadata:   s.makers.Metadata,
-		MakerObjects:    s.makers.Object,
-		DefaultPriority: kubetenant.DefaultPriority(s.factory.Scheduling().V1().PriorityClasses().Lister()),
-
-		Stale:    func() bool { return !s.current.Load() },
+	s.swept = followSwept(clients.Typed, namespace)
+	classes := s.factory.Scheduling().V1().PriorityClasses()
+	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
+		"swept": s.swept.informer.HasSynced, "controllers": s.known.Controllers.HasSynced, "priority-classes": classes.Informer().HasSynced}
+	s.Server = kubetenant.Server{
+		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences},
+		Authorization:  kubetenant.Authorization{DenyRevoked: true, RulesElsewhere: true},
+		Cluster: kubetenant.Cluster{
+			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, Labelled: s.swept.done,
+			Stale:              func() bool { return !s.current.Load() },
+			ControllerMetadata: s.known.Controllers.Metadata, ControllerObjects: s.known.Controllers.Object,
+			DefaultPriority: cluster.DefaultPriority(classes.Lister()),
+		},
 		Register: register,
 	}
 	if *settings.Admission.Quota.Enabled {
-		s.Cluster.Quotas = s.quotas
-		s.synced["quotas"] = s.quotas.HasSynced
+		s.Server.Cluster.Quotas = s.known.Quotas
+		s.synced["quotas"] = s.known.Quotas.HasSynced
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
@@ -121,15 +95,22 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 			return nil, err
 		}
 		s.synced["rbac"] = synced
-		s.Cluster.RBAC = &kubetenant.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
+		s.Server.Authorization.RBAC = &kubetenant.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
 	}
-	if s.grants {
-		s.Cluster.Grants = objects
-		if s.Cluster.Grantors, err = grantors(client); err != nil {
+	if *settings.Authorization.Grants.Enabled {
+		s.Server.Cluster.Grants = s.known.Grants.Grants()
+		s.synced["grants"] = s.known.Grants.HasSynced
+		if s.Server.Authorization.Grantors, err = grantors(clients.Typed); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// protobuf lets the typed client save what JSON costs.
+func protobuf(config *rest.Config) *rest.Config {
+	config.ContentType = runtime.ContentTypeProtobuf
+	return config
 }
 
 // once asks until the answer is yes.
@@ -183,20 +164,17 @@ func slim(obj any) (any, error) {
 // Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called before
 // the stack is asked anything.
 func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
-	if _, err := s.namespaces.AddEventHandler(stack.FollowNamespaces()); err != nil {
+	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
 	}
 	s.factory.StartWithContext(ctx)
-	go s.scopes.Run(ctx)
-	go s.makers.Run(ctx)
-	if s.Cluster.Quotas != nil {
-		go s.quotas.Run(ctx)
-		go stack.EnsureQuotas(ctx)
+	go s.known.Run(ctx)
+	if s.Server.Cluster.Quotas != nil {
+		go s.known.RunQuotas(ctx, stack.DefaultQuota)
 	}
 	go s.swept.informer.RunWithContext(ctx)
-	if s.grants {
-		s.synced["grants"] = stack.Grants.HasSynced
-		go stack.Grants.Run(ctx)
+	if s.Server.Cluster.Grants != nil {
+		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	go wait.UntilWithContext(ctx, func(context.Context) { s.current.Store(s.Check() == nil) }, checkEvery)
 	return nil

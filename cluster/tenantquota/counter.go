@@ -1,4 +1,4 @@
-package kubetenant
+package tenantquota
 
 import (
 	"context"
@@ -42,11 +42,11 @@ const (
 // errCounting says that the objects are not all known yet.
 var errCounting = errors.New("the objects are not all known yet")
 
-// QuotaCounter counts what the objects of tenants use, and writes it into their quotas: that gives
+// Counter counts what the objects of tenants use, and writes it into their quotas: that gives
 // back what was deleted, and what was reserved for a write that was not stored. Of the resources that
 // some quota limits, or has limited, it follows all objects.
-type QuotaCounter struct {
-	quotas     *Quotas
+type Counter struct {
+	quotas     *Store
 	client     dynamic.Interface
 	mapper     meta.ResettableRESTMapper
 	namespaces corelisters.NamespaceLister
@@ -57,15 +57,15 @@ type QuotaCounter struct {
 	gone     map[types.UID]time.Time
 }
 
-// NewQuotaCounter returns a counter for quotas that run.
-func NewQuotaCounter(quotas *Quotas, mapper meta.ResettableRESTMapper, namespaces corelisters.NamespaceLister) *QuotaCounter {
-	return &QuotaCounter{quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
+// NewCounter returns a counter for quotas that run.
+func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces corelisters.NamespaceLister) *Counter {
+	return &Counter{quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
 		counting: map[schema.GroupResource]cache.SharedIndexInformer{}, gone: map[types.UID]time.Time{}}
 }
 
-// Run counts until ctx ends. Once per QuotaCounter. The namespaces must have been read by then.
-func (c *QuotaCounter) Run(ctx context.Context) {
+// Run counts until ctx ends. Once per Counter. The namespaces must have been read by then.
+func (c *Counter) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	add := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
@@ -107,7 +107,7 @@ func (c *QuotaCounter) Run(ctx context.Context) {
 }
 
 // forget drops what was deleted long ago, and looks again for kinds that there were not.
-func (c *QuotaCounter) forget() {
+func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for uid, at := range c.gone {
@@ -122,7 +122,7 @@ func (c *QuotaCounter) forget() {
 	}
 }
 
-func (c *QuotaCounter) isGone(uid types.UID) bool {
+func (c *Counter) isGone(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, gone := c.gone[uid]
@@ -130,7 +130,7 @@ func (c *QuotaCounter) isGone(uid types.UID) bool {
 }
 
 // count counts one quota.
-func (c *QuotaCounter) count(ctx context.Context, name string) error {
+func (c *Counter) count(ctx context.Context, name string) error {
 	obj, found, err := c.quotas.informer.GetStore().GetByKey(name)
 	u, is := obj.(*unstructured.Unstructured)
 	if err != nil || !found || !is {
@@ -173,7 +173,7 @@ func earliest(all []quota.Reservation) time.Time {
 
 // objects returns what the tenant of a quota has of what is limited, and which names that are: of a
 // resource that cannot be read now nothing is counted, and the error says so.
-func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
+func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
 	own, err := c.namespaces.List(labels.SelectorFromSet(labels.Set{tenant.Label: q.Spec.Tenant}))
 	if err != nil {
 		return nil, nil, err
@@ -199,7 +199,7 @@ func (c *QuotaCounter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (ou
 }
 
 // stored returns the objects of a resource in some namespaces.
-func (c *QuotaCounter) stored(ctx context.Context, of schema.GroupResource, namespaces []*corev1.Namespace) ([]quota.Counted, error) {
+func (c *Counter) stored(ctx context.Context, of schema.GroupResource, namespaces []*corev1.Namespace) ([]quota.Counted, error) {
 	informer, err := c.informer(ctx, of)
 	switch {
 	case err != nil:
@@ -243,7 +243,7 @@ func (o *countedObject) now() corev1.ResourceList {
 
 // informer returns the informer of a resource, and starts it where it is new; nil for a resource that
 // the server does not have, of which there is nothing.
-func (c *QuotaCounter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
+func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
 	known, has := c.counting[of]
 	c.mu.Unlock()
@@ -294,7 +294,7 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 }
 
 // follow counts again what changed.
-func (c *QuotaCounter) follow() cache.ResourceEventHandler {
+func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		name, err := cache.DeletionHandlingObjectToName(obj)
 		if err != nil {
@@ -334,7 +334,7 @@ func (c *QuotaCounter) follow() cache.ResourceEventHandler {
 		}}
 }
 
-func (c *QuotaCounter) noteGone(uid types.UID) {
+func (c *Counter) noteGone(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone[uid] = time.Now()

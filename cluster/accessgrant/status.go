@@ -1,4 +1,4 @@
-package kubetenant
+package accessgrant
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/tools/cache"
 
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
@@ -22,8 +23,8 @@ import (
 )
 
 // writeStatus brings the status of a grant up to date.
-func (g *Grants) writeStatus(ctx context.Context, store cache.Store, name cache.ObjectName) error {
-	obj, found, err := store.GetByKey(name.String())
+func (g *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer, name cache.ObjectName) error {
+	obj, found, err := g.informer.GetStore().GetByKey(name.String())
 	u, ok := obj.(*unstructured.Unstructured)
 	if err != nil || !found || !ok {
 		g.takeUse(name)
@@ -39,7 +40,7 @@ func (g *Grants) writeStatus(ctx context.Context, store cache.Store, name cache.
 		return err
 	}
 	before := status.DeepCopy()
-	accepted, err := g.accepted(ctx, u)
+	accepted, err := g.accepted(ctx, may, u)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (g *Grants) writeStatus(ctx context.Context, store cache.Store, name cache.
 	} else {
 		status.Expired = false
 	}
-	if used := g.takeUse(name); !used.IsZero() && (status.LastUsed == nil || used.Sub(status.LastUsed.Time) >= grantCycle) {
+	if used := g.takeUse(name); !used.IsZero() && (status.LastUsed == nil || used.Sub(status.LastUsed.Time) >= cycle) {
 		status.LastUsed = &metav1.Time{Time: used}
 	}
 	if equality.Semantic.DeepEqual(before, &status) {
@@ -64,7 +65,7 @@ func (g *Grants) writeStatus(ctx context.Context, store cache.Store, name cache.
 	if changed.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&status); err != nil {
 		return err
 	}
-	_, err = g.client.Resource(accessGrants).Namespace(u.GetNamespace()).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: fieldManager})
+	_, err = g.client.Resource(accessGrants()).Namespace(u.GetNamespace()).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -76,7 +77,7 @@ func (g *Grants) writeStatus(ctx context.Context, store cache.Store, name cache.
 var errDoubted = errors.New("to be looked at again")
 
 // doubts reports whether a grantor has not been seen to be denied for long enough.
-func (g *Grants) doubts(name cache.ObjectName) bool {
+func (g *Controller) doubts(name cache.ObjectName) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	since, known := g.doubted[name]
@@ -87,7 +88,7 @@ func (g *Grants) doubts(name cache.ObjectName) bool {
 	return g.now().Sub(since) < doubt
 }
 
-func (g *Grants) trusts(name cache.ObjectName) {
+func (g *Controller) trusts(name cache.ObjectName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.doubted, name)
@@ -100,7 +101,7 @@ func sameRights(was, is *unstructured.Unstructured) bool {
 	return errBefore == nil && errNow == nil && reflect.DeepEqual(before, now)
 }
 
-func (g *Grants) takeUse(name cache.ObjectName) time.Time {
+func (g *Controller) takeUse(name cache.ObjectName) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at := g.used[name]
@@ -110,7 +111,7 @@ func (g *Grants) takeUse(name cache.ObjectName) time.Time {
 
 // accepted says whether the grantor may still do itself what it grants. The error says that it cannot be
 // told now.
-func (g *Grants) accepted(ctx context.Context, u *unstructured.Unstructured) (metav1.Condition, error) {
+func (*Controller) accepted(ctx context.Context, may authorizer.Authorizer, u *unstructured.Unstructured) (metav1.Condition, error) {
 	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, ObservedGeneration: u.GetGeneration()}
 	parsed, err := v1alpha1.AccessGrantOf(u)
 	if err != nil {
@@ -122,7 +123,7 @@ func (g *Grants) accepted(ctx context.Context, u *unstructured.Unstructured) (me
 		c.Reason, c.Message = "NoGrantor", "it was written while nobody recorded the grantor: write its spec again"
 		return c, nil
 	}
-	request, err := readGrant(u)
+	request, err := RequestOf(u)
 	id, idErr := tenant.Parse(who.Tenant)
 	switch {
 	case err != nil || idErr != nil:
@@ -133,7 +134,7 @@ func (g *Grants) accepted(ctx context.Context, u *unstructured.Unstructured) (me
 		return c, nil
 	}
 	grantor := tenant.Bind(&user.DefaultInfo{Name: who.User, UID: who.UID, Groups: who.Groups}, id)
-	if err := grantplugin.Check(ctx, g.may, grantor, request); errors.Is(err, grantplugin.ErrUnsure) {
+	if err := grantplugin.Check(ctx, may, grantor, request); errors.Is(err, grantplugin.ErrUnsure) {
 		return c, err
 	} else if err != nil {
 		c.Reason, c.Message = "GrantorMayNot", err.Error()

@@ -1,4 +1,4 @@
-package kubetenant
+package cluster
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// makerResources are the built-in kinds whose controllers make objects from templates.
-var makerResources = map[schema.GroupKind]schema.GroupVersionResource{
+// controllerResources are the built-in kinds whose controllers make objects from templates.
+var controllerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Kind: "ReplicationController"}:      corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	{Group: "apps", Kind: "DaemonSet"}:   appsv1.SchemeGroupVersion.WithResource("daemonsets"),
 	{Group: "apps", Kind: "Deployment"}:  appsv1.SchemeGroupVersion.WithResource("deployments"),
@@ -34,27 +34,27 @@ var makerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: "batch", Kind: "Job"}:        batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// Makers know the objects from which controllers make others, for admission: the metadata of the
+// ControllerLookup finds the objects that controllers make others from, by owner references, for admission: the metadata of the
 // built-in kinds from a cache, everything else by a live look.
-type Makers struct {
+type ControllerLookup struct {
 	informers map[schema.GroupKind]cache.SharedIndexInformer
 	live      dynamic.Interface
 	mapper    meta.ResettableRESTMapper
 }
 
-// NewMakers returns the makers that the clients see while [Makers.Run] runs. mapper is for other kinds
+// NewControllerLookup returns the lookup in what the clients see while [ControllerLookup.Run] runs. mapper is for other kinds
 // than the built-in ones.
-func NewMakers(objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper) (*Makers, error) {
-	m := &Makers{map[schema.GroupKind]cache.SharedIndexInformer{}, live, mapper}
+func NewControllerLookup(objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper) (*ControllerLookup, error) {
+	l := &ControllerLookup{map[schema.GroupKind]cache.SharedIndexInformer{}, live, mapper}
 	factory := metadatainformer.NewSharedInformerFactory(objects, 0)
-	for kind, resource := range makerResources {
+	for kind, resource := range controllerResources {
 		informer := factory.ForResource(resource).Informer()
 		if err := informer.SetTransform(attributed); err != nil {
 			return nil, err
 		}
-		m.informers[kind] = informer
+		l.informers[kind] = informer
 	}
-	return m, nil
+	return l, nil
 }
 
 // attributed keeps of an object what admission asks for.
@@ -74,8 +74,8 @@ func attributed(obj any) (any, error) {
 }
 
 // HasSynced reports whether the objects of the start are known.
-func (m *Makers) HasSynced() bool {
-	for _, informer := range m.informers {
+func (l *ControllerLookup) HasSynced() bool {
+	for _, informer := range l.informers {
 		if !informer.HasSynced() {
 			return false
 		}
@@ -83,10 +83,10 @@ func (m *Makers) HasSynced() bool {
 	return true
 }
 
-// Run follows the built-in kinds until ctx ends. Once per Makers.
-func (m *Makers) Run(ctx context.Context) {
+// Run follows the built-in kinds until ctx ends. Once per ControllerLookup.
+func (l *ControllerLookup) Run(ctx context.Context) {
 	var all sync.WaitGroup
-	for _, informer := range m.informers {
+	for _, informer := range l.informers {
 		all.Go(func() { informer.RunWithContext(ctx) })
 	}
 	all.Wait()
@@ -94,27 +94,27 @@ func (m *Makers) Run(ctx context.Context) {
 
 // Metadata is a [plugins.ObjectFunc]. Of built-in kinds it returns what it has in its cache: the metadata
 // alone.
-func (m *Makers) Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-	if informer, known := m.informers[kind.GroupKind()]; known {
+func (l *ControllerLookup) Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	if informer, known := l.informers[kind.GroupKind()]; known {
 		obj, found, err := informer.GetStore().GetByKey(namespace + "/" + name)
 		if object, is := obj.(runtime.Object); err == nil && found && is {
 			return object, nil
 		}
 	}
-	return m.Object(ctx, kind, namespace, name) // it may be new
+	return l.Object(ctx, kind, namespace, name) // it may be new
 }
 
 // Object is a [plugins.ObjectFunc] that looks at the server.
-func (m *Makers) Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-	resource, known := makerResources[kind.GroupKind()]
+func (l *ControllerLookup) Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	resource, known := controllerResources[kind.GroupKind()]
 	if !known {
-		mapping, err := m.mapping(kind)
+		mapping, err := l.mapping(kind)
 		if err != nil || mapping == nil || mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 			return nil, err
 		}
 		resource = mapping.Resource
 	}
-	object, err := m.live.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	object, err := l.live.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -125,11 +125,11 @@ func (m *Makers) Object(ctx context.Context, kind schema.GroupVersionKind, names
 }
 
 // mapping returns nil for a kind that the server does not know.
-func (m *Makers) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	mapping, err := m.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+func (l *ControllerLookup) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	mapping, err := l.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) { // it may be new
-		m.mapper.Reset()
-		mapping, err = m.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		l.mapper.Reset()
+		mapping, err = l.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
 	var unknown *meta.NoKindMatchError
 	if errors.As(err, &unknown) {

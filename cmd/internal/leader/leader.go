@@ -1,6 +1,6 @@
-// Package controller is what of the webhook shape one process at a time must do: label the objects that
-// were there before the webhooks, and keep the webhooks' certificates. A Lease says who does it.
-package controller
+// Package leader does what one process at a time must do: counting quotas, labelling objects that were there
+// before the webhooks, keeping their certificates. A Lease says who does it.
+package leader
 
 import (
 	"context"

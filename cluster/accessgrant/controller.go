@@ -1,4 +1,6 @@
-package kubetenant
+// Package accessgrant follows the AccessGrants of a cluster for the boundary, and keeps their status: whether the
+// grantor may still do itself what it grants.
+package accessgrant
 
 import (
 	"context"
@@ -9,10 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -20,33 +20,24 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
-	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// grantCycle is the time after which each grant's grantor is checked again, and the precision of
+// cycle is the time after which each grant's grantor is checked again, and the precision of
 // status.lastUsed.
 const (
-	grantCycle = time.Minute
+	cycle = time.Minute
 	// doubt is how long a grantor must not be allowed before that is written: a server learns of a
 	// RoleBinding and of the grant that was made with it in no order.
 	doubt = 3 * time.Second
 )
 
-const fieldManager = "kubetenant"
-
-var accessGrants = schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}
-
-// Grants are the AccessGrants of a cluster.
-type Grants struct {
+// Controller follows the AccessGrants that a client sees.
+type Controller struct {
 	client   dynamic.Interface
 	now      func() time.Time
 	index    *grant.Index
-	sessions *authz.Sessions
-	may      authorizer.Authorizer // what grantors may do
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
@@ -54,14 +45,30 @@ type Grants struct {
 	doubted map[cache.ObjectName]time.Time // since when a grantor seems not to be allowed any more
 }
 
-func newGrants(client dynamic.Interface, now func() time.Time, sessions *authz.Sessions) *Grants {
-	return &Grants{client: client, now: now, index: grant.NewIndex(), sessions: sessions,
-		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants).Informer(),
+// New returns a controller that knows nothing before [Controller.Run] or [Controller.Sync]. A nil now is
+// time.Now.
+func New(client dynamic.Interface, now func() time.Time) *Controller {
+	if now == nil {
+		now = time.Now
+	}
+	return &Controller{client: client, now: now, index: grant.NewIndex(),
+		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants()).Informer(),
 		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
 }
 
-// Run follows the grants, and writes their status, until ctx ends. Once per Grants.
-func (g *Grants) Run(ctx context.Context) {
+func accessGrants() schema.GroupVersionResource {
+	return v1alpha1.Resource(v1alpha1.ResourceAccessGrants)
+}
+
+// Grants are what a boundary asks: those that count, each read again live before it does.
+func (g *Controller) Grants() *grant.Grants {
+	return &grant.Grants{Index: g.index, Live: g.live, Now: g.now, Used: g.noteUse}
+}
+
+// Run follows the grants, and writes their status, until ctx ends. may says what grantors may do themselves.
+// changed is told of the namespace of each grant that allows something else than before, or nothing any more.
+// Once per Controller.
+func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
 	informer := g.informer
@@ -78,13 +85,13 @@ func (g *Grants) Run(ctx context.Context) {
 		before, _ := was.(*unstructured.Unstructured)
 		now, _ := is.(*unstructured.Unstructured)
 		if before != nil && now != nil && !sameRights(before, now) {
-			g.sessions.EndExcepted(now.GetNamespace())
+			changed(now.GetNamespace())
 		}
 	}
 	remove := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 			g.index.Delete(name.Namespace, name.Name)
-			g.sessions.EndExcepted(name.Namespace)
+			changed(name.Namespace)
 			g.takeUse(name)
 			g.trusts(name)
 		}
@@ -100,7 +107,7 @@ func (g *Grants) Run(ctx context.Context) {
 				queue.Add(cache.MetaObjectToName(u))
 			}
 		}
-	}, grantCycle)
+	}, cycle)
 	go func() {
 		<-ctx.Done()
 		queue.ShutDown()
@@ -110,7 +117,7 @@ func (g *Grants) Run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		err := g.writeStatus(ctx, informer.GetStore(), name)
+		err := g.writeStatus(ctx, may, name)
 		if errors.Is(err, errDoubted) {
 			queue.Forget(name)
 			queue.AddAfter(name, doubt)
@@ -125,11 +132,11 @@ func (g *Grants) Run(ctx context.Context) {
 }
 
 // HasSynced reports whether the grants that there were when Run began are known.
-func (g *Grants) HasSynced() bool { return g.informer.HasSynced() }
+func (g *Controller) HasSynced() bool { return g.informer.HasSynced() }
 
 // Sync takes over the grants as they are now, once: for a cluster that does not change.
-func (g *Grants) Sync(ctx context.Context) error {
-	list, err := g.client.Resource(accessGrants).List(ctx, metav1.ListOptions{})
+func (g *Controller) Sync(ctx context.Context) error {
+	list, err := g.client.Resource(accessGrants()).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -140,7 +147,7 @@ func (g *Grants) Sync(ctx context.Context) error {
 }
 
 // set indexes a grant that counts.
-func (g *Grants) set(ctx context.Context, u *unstructured.Unstructured) {
+func (g *Controller) set(ctx context.Context, u *unstructured.Unstructured) {
 	counts, err := grantOf(u)
 	if err != nil {
 		klog.FromContext(ctx).Info("A grant is not understood and counts for nothing", "namespace", u.GetNamespace(), "grant", u.GetName(), "err", err)
@@ -153,8 +160,8 @@ func (g *Grants) set(ctx context.Context, u *unstructured.Unstructured) {
 }
 
 // live reads a grant as the server has it now.
-func (g *Grants) live(ctx context.Context, namespace, name string) (*grant.Grant, error) {
-	u, err := g.client.Resource(accessGrants).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+func (g *Controller) live(ctx context.Context, namespace, name string) (*grant.Grant, error) {
+	u, err := g.client.Resource(accessGrants()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -165,54 +172,8 @@ func (g *Grants) live(ctx context.Context, namespace, name string) (*grant.Grant
 }
 
 // noteUse remembers that a grant was used.
-func (g *Grants) noteUse(used *grant.Grant) {
+func (g *Controller) noteUse(used *grant.Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.used[cache.NewObjectName(used.Namespace, used.Name)] = g.now()
-}
-
-// grantOf returns what a grant says, or nil for one that does not count: that nobody recorded, or that
-// is not accepted or being deleted.
-func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
-	g, err := v1alpha1.AccessGrantOf(u)
-	if err != nil || g.Spec.Grantor == nil || !g.Accepted() || g.DeletionTimestamp != nil {
-		return nil, err
-	}
-	out := &grant.Grant{Namespace: g.Namespace, Name: g.Name, UID: g.UID, Users: g.Spec.From.Users, Groups: g.Spec.From.Groups}
-	if out.Owner, err = tenant.Parse(g.Spec.Grantor.Owner); err != nil {
-		return nil, err
-	}
-	if out.Tenant, err = tenant.Parse(g.Spec.From.Tenant); err != nil {
-		return nil, err
-	}
-	if grantor, err := tenant.Parse(g.Spec.Grantor.Tenant); err != nil || grantor != out.Owner && !grantor.IsSystem() {
-		return nil, err // a grantee's grant would be its own reason
-	}
-	for _, name := range g.Spec.From.ServiceAccounts {
-		out.Users = append(out.Users, serviceaccount.MakeUsername(name.Namespace, name.Name))
-	}
-	if g.Spec.Expires != nil {
-		out.Expires = g.Spec.Expires.Time
-	}
-	for _, r := range g.Spec.To {
-		out.Rules = append(out.Rules, grant.Rule{APIGroups: r.APIGroups, Resources: r.Resources, Verbs: r.Verbs, ResourceNames: r.ResourceNames})
-	}
-	return out, nil
-}
-
-// readGrant is what the admission plugin is told of a grant.
-func readGrant(obj runtime.Object) (*grantplugin.Request, error) {
-	g, err := v1alpha1.AccessGrantOf(obj)
-	if err != nil {
-		return nil, err
-	}
-	request := &grantplugin.Request{}
-	if request.From, err = tenant.Parse(g.Spec.From.Tenant); err != nil {
-		return nil, err
-	}
-	for _, a := range g.Actions() {
-		request.Actions = append(request.Actions, authorizer.AttributesRecord{ResourceRequest: true, Namespace: g.Namespace,
-			APIGroup: a.APIGroup, APIVersion: "*", Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, Verb: a.Verb})
-	}
-	return request, nil
 }

@@ -1,48 +1,51 @@
-package kubetenant
+package cluster
 
 import (
 	"context"
 	"errors"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// CustomScopes knows the scopes of custom resources, from the CustomResourceDefinitions of a
+// CRDScopes knows the scopes of custom resources, from the CustomResourceDefinitions of a
 // server. Until it has synced, and where a definition does not say it, a scope is unknown.
-type CustomScopes struct {
+type CRDScopes struct {
 	informer cache.SharedIndexInformer
 }
 
-// NewCustomScopes returns the scopes that client sees while [CustomScopes.Run] runs.
-func NewCustomScopes(client dynamic.Interface) (*CustomScopes, error) {
+// NewCRDScopes returns the scopes that client sees while [CRDScopes.Run] runs.
+func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(definitions).Informer()
-	return &CustomScopes{informer}, informer.SetTransform(scopeOnly)
+	return &CRDScopes{informer}, informer.SetTransform(scopeOnly)
 }
 
-// Run follows the definitions until ctx ends. Once per CustomScopes.
-func (c *CustomScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
+// Run follows the definitions until ctx ends. Once per CRDScopes.
+func (c *CRDScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 
-// OnChange calls f after every change of a definition. Before Run.
-func (c *CustomScopes) OnChange(f func()) error {
+// OnChange calls f after every change of a definition, and for each that is known already.
+func (c *CRDScopes) OnChange(f func()) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f() }, UpdateFunc: func(any, any) { f() }})
 	return err
 }
 
 // HasSynced reports whether all definitions of the start are known.
-func (c *CustomScopes) HasSynced() bool { return c.informer.HasSynced() }
+func (c *CRDScopes) HasSynced() bool { return c.informer.HasSynced() }
 
 // Of returns the scope of a custom resource.
-func (c *CustomScopes) Of(resource schema.GroupResource) authz.Scope {
+func (c *CRDScopes) Of(resource schema.GroupResource) authz.Scope {
 	// A definition is named <plural>.<group> (apiextensions validation, v0.37.1).
 	obj, found, err := c.informer.GetStore().GetByKey(resource.String())
 	if err != nil || !found {
@@ -100,4 +103,19 @@ func LabelledResources(d discovery.DiscoveryInterface, custom func(schema.GroupR
 		}
 		return out, errors.Join(err, parseErr)
 	}
+}
+
+// InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster.
+func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
+	for _, text := range v1alpha1.Definitions() {
+		definition := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
+			return err
+		}
+		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
+			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

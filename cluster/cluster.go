@@ -1,0 +1,139 @@
+// Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces are, which
+// resources there are, what controllers make objects from, quotas, grants, and the labels of older objects. One
+// [Cluster] serves a process, whichever shape of the project that is.
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/plugins/label"
+)
+
+// Clients reach an API server.
+type Clients struct {
+	Typed    kubernetes.Interface
+	Dynamic  dynamic.Interface
+	Metadata metadata.Interface
+}
+
+// NewClients returns clients of one configuration.
+func NewClients(config *rest.Config) (c Clients, err error) {
+	if c.Typed, err = kubernetes.NewForConfig(config); err != nil {
+		return c, err
+	}
+	objects := rest.CopyConfig(config)
+	objects.ContentType = "" // custom resources have no protobuf form
+	if c.Dynamic, err = dynamic.NewForConfig(objects); err != nil {
+		return c, err
+	}
+	c.Metadata, err = metadata.NewForConfig(objects)
+	return c, err
+}
+
+// Cluster is what a process knows of a cluster while its parts run. All of it is safe for concurrent use.
+type Cluster struct {
+	Clients
+	// Namespaces is a cache of all Namespaces, and Owners tells whose they are.
+	Namespaces corelisters.NamespaceLister
+	Owners     *authz.Owners
+	// CRDs are the scopes of custom resources.
+	CRDs *CRDScopes
+	// Controllers finds what controllers make objects from.
+	Controllers *ControllerLookup
+	// Quotas are the TenantQuotas, and Grants the AccessGrants.
+	Quotas *tenantquota.Store
+	Grants *accessgrant.Controller
+	// Sweep labels objects that were stored without admission.
+	Sweep *label.Sweep
+
+	namespaces cache.SharedIndexInformer
+	mapper     meta.ResettableRESTMapper
+}
+
+// New returns the cluster that the clients see. The informers of the factory are the process's own, which
+// starts them; everything else is asked by [Cluster.Run] and what else runs, and not before.
+func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
+	namespaces := factory.Core().V1().Namespaces()
+	c := &Cluster{Clients: clients, Namespaces: namespaces.Lister(), namespaces: namespaces.Informer(),
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
+		Grants: accessgrant.New(clients.Dynamic, nil)}
+	c.Owners = authz.NewOwners(c.Namespaces.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
+		return clients.Typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	})
+	var err error
+	if c.CRDs, err = NewCRDScopes(clients.Dynamic); err != nil {
+		return nil, err
+	}
+	if c.Controllers, err = NewControllerLookup(clients.Metadata, clients.Dynamic, c.mapper); err != nil {
+		return nil, err
+	}
+	if c.Quotas, err = tenantquota.New(clients.Dynamic); err != nil {
+		return nil, err
+	}
+	c.Sweep = label.NewSweep(clients.Metadata, LabelledResources(clients.Typed.Discovery(), c.CRDs.Of), c.Owners.Certain)
+	return c, nil
+}
+
+// errNamespaces says that the namespaces were not read before the end.
+var errNamespaces = errors.New("the namespaces could not be read")
+
+// Run follows the definitions of custom resources and what controllers make objects from, until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	go c.Controllers.Run(ctx)
+	c.CRDs.Run(ctx)
+}
+
+// FollowNamespaces lets a handler be told of each Namespace.
+func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
+	_, err := c.namespaces.AddEventHandler(handler)
+	return err
+}
+
+// RunQuotas follows the quotas, and gives tenants that have none the one that hard returns, until ctx ends.
+func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
+	go c.Quotas.EnsureDefaults(ctx, c.Namespaces, hard)
+	c.Quotas.Run(ctx)
+}
+
+// CountQuotas counts what the objects of tenants use until ctx ends. One process at a time may: of several, one
+// that is behind would take what another saw for gone. The quotas must be followed.
+func (c *Cluster) CountQuotas(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), c.namespaces.HasSynced) {
+		return errNamespaces
+	}
+	tenantquota.NewCounter(c.Quotas, c.mapper, c.Namespaces).Run(ctx)
+	return nil
+}
+
+// RunSweep labels older objects until ctx ends, as soon as all namespaces and definitions are known. [Cluster.Run]
+// or the definitions' own must run.
+func (c *Cluster) RunSweep(ctx context.Context) error {
+	if err := c.FollowNamespaces(c.Sweep.Follow()); err != nil {
+		return err
+	}
+	if err := c.CRDs.OnChange(c.Sweep.Wake); err != nil {
+		return err
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), c.namespaces.HasSynced, c.CRDs.HasSynced) {
+		return errNamespaces
+	}
+	c.Sweep.Run(ctx)
+	return nil
+}

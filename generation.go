@@ -1,0 +1,152 @@
+package kubetenant
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/frontproxy"
+	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// generation is all that comes of one version of the configuration.
+type generation struct {
+	authenticator authenticator.Request
+	boundary      *authz.Boundary
+	olderPaths    bool // /api/v1/tenants/<id>/... is read
+	plugins       *configuredPlugins
+	defaultQuota  corev1.ResourceList // of tenants that have none
+	clientCAs     []func() []byte     // of the x509 sources
+	stop          context.CancelFunc
+}
+
+// shared is what the generations of a stack have in common.
+type shared struct {
+	Server
+	reloads   *reloadMetrics
+	counters  *authn.Metrics
+	decisions *decisionMetrics
+	clientCAs *clientCAs
+	compiler  func() authenticationcel.Compiler
+	sessions  *authz.Sessions
+}
+
+func newShared(server Server) (*shared, error) {
+	if server.Cluster.Owners == nil {
+		return nil, errors.New("nothing tells whose namespaces are")
+	}
+	of := &shared{Server: server, reloads: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(),
+		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}}
+	if ca := server.Authentication.ClientCA; ca != nil {
+		if err := frontproxy.CheckAuthorities(server.Authentication.RequestHeader, ca.CurrentCABundleContent()); err != nil {
+			return nil, err
+		}
+	}
+	if server.Register != nil {
+		for _, m := range slices.Concat(of.counters.Registerables(), of.decisions.registerables(), []metrics.Registerable{of.reloads.reloads}) {
+			if err := server.Register(m); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return of, nil
+}
+
+// report logs and counts what became of a new version of a file.
+func (s *shared) report(ctx context.Context) reload.Report {
+	return func(path string, err error) {
+		s.reloads.count(path, err)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Refused a new version of a file: the one before stays", "path", path)
+			return
+		}
+		klog.FromContext(ctx).Info("Took over a new version of a file", "path", path)
+	}
+}
+
+// observe counts an outcome, and tells whoever else wants to know.
+func (s *shared) observe(ctx context.Context, o authz.Outcome) {
+	s.decisions.observe(ctx, o)
+	if s.Observe != nil {
+		s.Observe(ctx, o)
+	}
+}
+
+// newGeneration returns the generation of a valid configuration. Its files are followed until ctx ends or
+// the generation is stopped.
+func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (_ *generation, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths}
+	names, report := systemNames(config), of.report(ctx)
+	of.decisions.limit(*config.Service.TenantMetrics)
+	var revoked func() *authn.Revocations
+	if r := config.Authentication.Revocation; r != nil && of.Authentication.Credentials != NoCredentials {
+		if revoked, err = followRevocations(ctx, r.Path, report); err != nil {
+			return nil, err
+		}
+	}
+	authorization := &authorizationParts{Authorization: of.Authorization, cluster: &of.Cluster, names: names, revoked: revoked, report: report,
+		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") }}
+	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
+		return nil, err
+	}
+	sources := &sourceParts{Authentication: of.Authentication, names: names, qualified: config.Authentication.QualifyNames, report: report, now: of.Now,
+		compiler: of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
+		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
+	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: revoked,
+		Subject: g.boundary.Subjects.Of, Metrics: of.counters, Now: of.Now}
+	if err = addSources(ctx, sources, config.Authentication.Sources, &chain); err != nil {
+		return nil, err
+	}
+	g.authenticator, g.clientCAs = authn.New(chain), sources.clientCAs
+	admission := &admissionParts{cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now}
+	if g.plugins, err = newPlugins(admission, config); err != nil {
+		return nil, err
+	}
+	if *config.Admission.Quota.Enabled {
+		g.defaultQuota = config.Admission.Quota.Default
+	}
+	for _, text := range config.Warnings() {
+		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)
+	}
+	return g, nil
+}
+
+// systemNames are the names that only the system tenant's callers may bear, of the whole
+// configuration: what one source takes for the system's, no other may hand out.
+func systemNames(config *v1alpha1.Settings) *tenant.SystemNames {
+	s := config.Authorization.SystemSubjects
+	names := &tenant.SystemNames{Users: s.Users, UserPrefixes: s.UserPrefixes, Groups: s.Groups}
+	for _, src := range config.Authentication.Sources {
+		if src.X509 != nil {
+			names.Organizations = append(names.Organizations, src.X509.SystemOrganizations...)
+		}
+	}
+	return names
+}
+
+func groupResources(list []v1alpha1.GroupResource) []schema.GroupResource {
+	out := make([]schema.GroupResource, 0, len(list))
+	for _, r := range list {
+		out = append(out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+	}
+	return out
+}

@@ -1,0 +1,31 @@
+package v1alpha1
+
+import (
+	_ "embed" // the definition
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// FieldManager is the field manager of what the project writes itself.
+const FieldManager = "kubetenant"
+
+// The resources of the project's kinds.
+const (
+	ResourceAccessGrants = "accessgrants"
+	ResourceTenantQuotas = "tenantquotas"
+)
+
+// Resource returns one of them with its group and version.
+func Resource(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: name}
+}
+
+//go:embed tenantquotas.yaml
+var tenantQuotaDefinition string
+
+// Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
+func Definitions() map[string]string {
+	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition}
+}

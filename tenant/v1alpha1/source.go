@@ -1,0 +1,199 @@
+package v1alpha1
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// sourceConfig is the configuration of one kind of source. The pointer fields of [Source] implement it: they
+// are all the kinds there are, and are listed nowhere else in this package.
+type sourceConfig interface {
+	// setDefaults fills in what is left out here and in the source around it.
+	setDefaults(src *Source)
+	// validate returns the problems of defaulted settings.
+	validate(s *validatedSource) field.ErrorList
+	// files are the paths that it names, to be read or replaced.
+	files() []*string
+}
+
+// validatedSource is what a kind is validated with.
+type validatedSource struct {
+	*Source
+	kind string
+	// path is the source's, own its kind's.
+	path, own *field.Path
+	// may are the tenants that the source may mint.
+	may     tenant.Set
+	claimed *claimed
+}
+
+// kinds calls f with each kind that is set, by its name in JSON. It returns the names of all.
+func (s *Source) kinds(f func(kind string, config sourceConfig)) (names []string) {
+	for at, value := range reflect.ValueOf(s).Elem().Fields() {
+		if at.Type.Kind() != reflect.Pointer {
+			continue
+		}
+		name, _, _ := strings.Cut(at.Tag.Get("json"), ",")
+		names = append(names, name)
+		if !value.IsNil() {
+			f(name, value.Interface().(sourceConfig))
+		}
+	}
+	return names
+}
+
+// Kind returns the name of the kind of a valid source, as its field is named in JSON.
+func (s *Source) Kind() string {
+	name := ""
+	s.kinds(func(kind string, _ sourceConfig) { name = kind })
+	return name
+}
+
+// validate returns the problems of a source and of its one kind.
+func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	may, err := tenant.ParseSet(s.Tenants)
+	if err != nil {
+		errs = append(errs, field.Invalid(path.Child("tenants"), s.Tenants, err.Error()))
+	}
+	if len(s.Tenants) == 0 {
+		errs = append(errs, field.Required(path.Child("tenants"), "the tenants that the source may mint"))
+	}
+	if strings.HasPrefix(s.UsernamePrefix, "system:") {
+		errs = append(errs, field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix, "makes every user name a reserved one"))
+	}
+	if strings.HasPrefix(s.GroupsPrefix, "system:") || strings.HasPrefix(s.GroupsPrefix, tenant.GroupPrefix) {
+		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix, "makes every group a reserved one"))
+	}
+	first := ""
+	names := s.kinds(func(kind string, config sourceConfig) {
+		own := path.Child(kind)
+		if first != "" {
+			errs = append(errs, field.Forbidden(own, "the source already has the kind "+first))
+			return
+		}
+		first = kind
+		errs = append(errs, config.validate(&validatedSource{s, kind, path, own, may, claimed})...)
+	})
+	if first == "" {
+		last := len(names) - 1
+		errs = append(errs, field.Required(path, "one kind: "+strings.Join(names[:last], ", ")+" or "+names[last]))
+	}
+	return errs
+}
+
+// claimed remembers which source may be shown which credentials: no two may have the same.
+type claimed struct {
+	issuers, prefixes map[string]string // to the source's name
+	opaque, keystone  string            // the source's name
+	single            []string          // kinds of which there may be one
+	legacy            bool              // a serviceAccount source was seen
+}
+
+// only says that there may be one source of the kind.
+func (s *validatedSource) only() field.ErrorList {
+	if slices.Contains(s.claimed.single, s.kind) {
+		return field.ErrorList{field.Forbidden(s.own, "another source has this kind, of which there may be one")}
+	}
+	s.claimed.single = append(s.claimed.single, s.kind)
+	return nil
+}
+
+// issuer claims an issuer, if there is one.
+func (s *validatedSource) issuer(issuer string, path *field.Path) field.ErrorList {
+	if issuer == "" {
+		return nil
+	}
+	if errs := validateIssuerForm(issuer, path); len(errs) > 0 {
+		return errs
+	}
+	if by, taken := s.claimed.issuers[issuer]; taken {
+		return field.ErrorList{field.Forbidden(path, "source "+by+" already has this issuer")}
+	}
+	s.claimed.issuers[issuer] = s.Name
+	return nil
+}
+
+// validateIssuerForm refuses the older form of Google's issuer: tokens that have it are read as if they
+// had the other.
+func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
+	if issuer == "accounts.google.com" {
+		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
+	}
+	return nil
+}
+
+// match claims the tokens that match.
+func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
+	path, opaque := s.own.Child("match"), ""
+	if m.Opaque {
+		opaque = "true"
+	}
+	errs := exactlyOne(path, "issuer", m.Issuer, "prefix", m.Prefix, "opaque", opaque)
+	if m.Opaque && s.claimed.opaque != "" {
+		errs = append(errs, field.Forbidden(path.Child("opaque"), "source "+s.claimed.opaque+" already has the opaque tokens"))
+	} else if m.Opaque {
+		s.claimed.opaque = s.Name
+	}
+	if m.Prefix != "" {
+		for prefix, by := range s.claimed.prefixes {
+			if strings.HasPrefix(prefix, m.Prefix) || strings.HasPrefix(m.Prefix, prefix) {
+				errs = append(errs, field.Forbidden(path.Child("prefix"), "source "+by+" has the prefix "+prefix))
+			}
+		}
+		s.claimed.prefixes[m.Prefix] = s.Name
+	}
+	return append(errs, s.issuer(m.Issuer, path.Child("issuer"))...)
+}
+
+// fedByTheAdmin is what a source may mint by default that the cluster's own admin feeds.
+func (s *Source) fedByTheAdmin() { defaultList(&s.Tenants, tenant.AnyName, tenant.System().String()) }
+
+func (x *X509) setDefaults(src *Source) {
+	src.fedByTheAdmin()
+	defaultList(&x.SystemOrganizations, user.SystemPrivilegedGroup, "kubeadm:cluster-admins")
+	defaultText(&x.OldFormat, OldFormatAllow)
+}
+
+func (x *X509) validate(s *validatedSource) field.ErrorList {
+	var errs field.ErrorList
+	if x.ClientCAFile == "" {
+		errs = append(errs, field.Required(s.own.Child("clientCAFile"), "the certificate authorities, PEM"))
+	}
+	if x.OldFormat != OldFormatAllow && x.OldFormat != OldFormatDeny {
+		errs = append(errs, field.NotSupported(s.own.Child("oldFormat"), x.OldFormat, []OldFormat{OldFormatAllow, OldFormatDeny}))
+	}
+	return append(errs, validateNames(x.SystemOrganizations, s.own.Child("systemOrganizations"))...)
+}
+
+func (x *X509) files() []*string { return []*string{&x.ClientCAFile} }
+
+func (f *CredentialFile) setDefaults(src *Source) {
+	src.fedByTheAdmin()
+	defaultValue(&f.DefaultTenant, tenant.System().String())
+}
+
+func (f *CredentialFile) validate(s *validatedSource) field.ErrorList {
+	var errs field.ErrorList
+	if s.BasicAuthFile == f {
+		errs = s.only()
+	}
+	if f.Path == "" {
+		errs = append(errs, field.Required(s.own.Child("path"), ""))
+	}
+	return append(errs, validateTenant(*f.DefaultTenant, s.may, s.own.Child("defaultTenant"))...)
+}
+
+func (f *CredentialFile) files() []*string { return []*string{&f.Path} }
+
+func (*FrontProxy) setDefaults(*Source) {}
+
+func (*FrontProxy) validate(s *validatedSource) field.ErrorList { return s.only() }
+
+func (*FrontProxy) files() []*string { return nil }
