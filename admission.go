@@ -50,7 +50,7 @@ func Register(all []Plugin, into *admission.Plugins) {
 // plugins returns the plugins in their order, which follow the stack's generations.
 func (s *Stack) plugins() []Plugin {
 	configured := func(name string, of func(*configuredPlugins) admission.Interface) Plugin {
-		return Plugin{Name: name, Interface: following{s, of}}
+		return Plugin{Name: name, Interface: reloadablePlugin{s, of}}
 	}
 	return []Plugin{
 		configured(namespace.Name, func(c *configuredPlugins) admission.Interface { return c.namespace }),
@@ -61,7 +61,7 @@ func (s *Stack) plugins() []Plugin {
 		configured(binding.Name, func(c *configuredPlugins) admission.Interface { return c.binding }),
 		configured(placement.Name, func(c *configuredPlugins) admission.Interface { return c.placement }), // of what the others put into pods too
 		{Name: label.Name, Interface: label.New(s.NamespaceOwner)},                                        // so that it sees what the others changed
-		{Name: quota.Name, Interface: following{s, func(c *configuredPlugins) admission.Interface { return c.quota }}, Last: true},
+		{Name: quota.Name, Interface: reloadablePlugin{s, func(c *configuredPlugins) admission.Interface { return c.quota }}, Last: true},
 	}
 }
 
@@ -70,24 +70,24 @@ type configuredPlugins struct {
 	namespace, restriction, rolebinding, attribution, binding, placement, quota admission.Interface
 }
 
-// following is one of the current generation's plugins.
-type following struct {
+// reloadablePlugin is one of the current generation's plugins.
+type reloadablePlugin struct {
 	stack *Stack
 	of    func(*configuredPlugins) admission.Interface
 }
 
-func (f following) now() admission.Interface { return f.of(f.stack.current.Load().plugins) }
+func (f reloadablePlugin) now() admission.Interface { return f.of(f.stack.current.Load().plugins) }
 
-func (f following) Handles(op admission.Operation) bool { return f.now().Handles(op) }
+func (f reloadablePlugin) Handles(op admission.Operation) bool { return f.now().Handles(op) }
 
-func (f following) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (f reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if p, mutates := f.now().(admission.MutationInterface); mutates {
 		return p.Admit(ctx, a, o)
 	}
 	return nil
 }
 
-func (f following) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (f reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if p, validates := f.now().(admission.ValidationInterface); validates {
 		return p.Validate(ctx, a, o)
 	}
@@ -269,8 +269,8 @@ func (c *Cluster) quotaStore(config *v1alpha1.Quota) quota.Store {
 	return c.Quotas
 }
 
-// about returns the tenant that an object of our own kinds is about.
-func (c *Cluster) about(resource schema.GroupResource, name string) tenant.ID {
+// quotaTenant returns the tenant of a quota; of anything else the zero ID.
+func (c *Cluster) quotaTenant(resource schema.GroupResource, name string) tenant.ID {
 	if c.Quotas == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource() {
 		return tenant.ID{}
 	}

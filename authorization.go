@@ -67,7 +67,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		Observe:      p.observe,
 
 		RulesElsewhere: p.RulesElsewhere,
-		About:          p.cluster.about,
+		ObjectTenant:   p.cluster.quotaTenant,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,

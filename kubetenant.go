@@ -4,7 +4,7 @@
 //
 // A server uses the [Stack] so: its handler chain becomes
 //
-//	stack.WithCall(buildHandlerChain(stack.WithTenant(apiHandler)))
+//	stack.WithRequestState(buildHandlerChain(stack.WithTenant(apiHandler)))
 //
 // with the Stack's Authenticator, Authorizer and RuleResolver in place of its own, and the plugins
 // of Admission in its admission chain before the mutating webhooks. All of it follows the
@@ -266,9 +266,9 @@ func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID
 	return s.current.Load().boundary.Owners.Certain(ctx, namespace)
 }
 
-// WithCall is the outermost filter, see [authz.WithCall].
-func (s *Stack) WithCall(next http.Handler) http.Handler {
-	return authz.WithCall(next, func(r schema.GroupResource) bool {
+// WithRequestState is the outermost filter, see [authz.WithRequestState].
+func (s *Stack) WithRequestState(next http.Handler) http.Handler {
+	return authz.WithRequestState(next, func(r schema.GroupResource) bool {
 		g := s.current.Load()
 		return g.olderPaths && g.boundary.Scopes.Of(r) != authz.ScopeUnknown &&
 			g.boundary.Scopes.Of(schema.GroupResource{Group: r.Group, Resource: "tenants"}) == authz.ScopeUnknown

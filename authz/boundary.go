@@ -35,7 +35,7 @@ type Options struct {
 	Shared []schema.GroupResource
 	// About returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
 	// ID where that is not known: its tenant may get it. Nil knows of none.
-	About func(resource schema.GroupResource, name string) tenant.ID
+	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
 	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
 	// label, so that a list over all namespaces may be limited to it. Nil knows of none.
 	Labelled func(schema.GroupResource, tenant.ID) bool
@@ -65,9 +65,9 @@ type Outcome struct {
 	// Caller is zero for nobody's, Owner where it was not looked up or is nobody.
 	Caller, Owner tenant.ID
 	Verdict       Verdict
-	// Reason of anything but Delegated, Row of that.
+	// Reason of anything but Delegated, Rule of that.
 	Reason Reason
-	Row    Row
+	Rule   Rule
 }
 
 // A Verdict is what the boundary did.
@@ -144,46 +144,46 @@ func nameOf(u user.Info) string {
 // verdict is what the boundary thinks of one request. The zero value denies.
 type verdict struct {
 	delegate bool
-	row      Row                 // by which it is delegated
+	rule     Rule                // by which it is delegated
 	reason   Reason              // why it is denied
 	err      error               // what went wrong, for the log
 	owner    tenant.ID           // whose object it is, where that was looked up and is somebody's
-	pin      labels.Requirements // the selector that the request must go on with
+	selector labels.Requirements // the selector that the request must go on with
 	excepted bool                // an exception allows it, for the reason
 	until    time.Time           // when the exception ends; zero for never
 }
 
 // check returns the attributes for the delegate, or nil, the decision and its reason.
 func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, authorizer.Decision, Reason) {
-	c := callFrom(ctx)
-	q := questionOf(a)
-	id, u, v := b.caller(ctx, c, &q)
+	c := requestStateFrom(ctx)
+	attrs := readAttributes(a)
+	id, u, v := b.caller(ctx, c, &attrs)
 	if v.delegate && b.Stale != nil && b.isLookedUp(id, u) && b.Stale() {
 		v = verdict{reason: ReasonStale}
 	}
 	if v.delegate {
-		if v = b.except(ctx, c, id, u, &q); !v.excepted {
-			v = b.decide(ctx, c, id, &q)
+		if v = b.except(ctx, c, id, u, &attrs); !v.excepted {
+			v = b.decide(ctx, c, id, &attrs)
 		}
 	}
-	out := Outcome{Caller: id, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Row: v.row}
+	out := Outcome{Caller: id, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Rule: v.rule}
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
 		if b.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
-		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(q.user), "tenant", id,
-			"verb", q.verb, "resource", q.resource.String(), "namespace", q.namespace)
+		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(attrs.user), "tenant", id,
+			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
 	if b.Observe != nil {
 		b.Observe(ctx, out)
 	}
 	// Only the request's own question is annotated: the event has one place for each key.
-	if own := c != nil && !q.isImpersonation(); own {
+	if own := c != nil && !attrs.isImpersonation(); own {
 		annotate(ctx, c.path, out)
-		c.bound, c.pin, c.session = u, v.pin, session{}
+		c.bound, c.selector, c.session = u, v.selector, session{}
 		if b.Shadow {
-			c.pin = nil
+			c.selector = nil
 		} else if !id.IsSystem() {
 			c.session = session{owner: v.owner, excepted: v.excepted, until: v.until}
 		}
@@ -193,10 +193,10 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		return nil, authorizer.DecisionAllow, v.reason
 	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
-	case b.Shadow || u == q.user && v.pin == nil:
+	case b.Shadow || u == attrs.user && v.selector == nil:
 		return a, authorizer.DecisionNoOpinion, ""
 	}
-	return &attributes{Attributes: a, user: u, pin: v.pin}, authorizer.DecisionNoOpinion, ""
+	return &attributes{Attributes: a, user: u, selector: v.selector}, authorizer.DecisionNoOpinion, ""
 }
 
 // isLookedUp reports whether what a caller may do hangs on the caches: a tenant's, and a service account
@@ -224,14 +224,14 @@ func (b *Boundary) name(v *verdict) Verdict {
 
 // caller returns whose the request is, and the user to go on with. Whether somebody may be
 // impersonated is always asked by the real caller, of whom the question may hold a changed copy.
-func (b *Boundary) caller(ctx context.Context, c *call, q *question) (tenant.ID, user.Info, verdict) {
-	u := q.user
+func (b *Boundary) caller(ctx context.Context, c *requestState, attrs *requestAttributes) (tenant.ID, user.Info, verdict) {
+	u := attrs.user
 	if u == nil {
 		return tenant.ID{}, nil, verdict{reason: ReasonNoTenant}
 	}
 	var id tenant.ID
 	var err error
-	if c.isReal(u) || q.isImpersonation() {
+	if c.isReal(u) || attrs.isImpersonation() {
 		id, err = b.Subjects.Of(ctx, c.realOr(u))
 	} else {
 		var real tenant.ID
@@ -260,50 +260,50 @@ func (b *Boundary) caller(ctx context.Context, c *call, q *question) (tenant.ID,
 }
 
 // decide is the table of the boundary: a caller of tenant id, zero for none, and what it asks for.
-func (b *Boundary) decide(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
+func (b *Boundary) decide(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	switch {
 	case id.IsZero():
-		return b.decideUnbound(q)
-	case c != nil && c.path != (tenantPath{}) && !q.isImpersonation():
-		return b.decideOnTenantPath(ctx, c, id, q)
+		return b.decideUnbound(attrs)
+	case c != nil && c.path != (tenantPath{}) && !attrs.isImpersonation():
+		return b.decideOnTenantPath(ctx, c, id, attrs)
 	case id.IsSystem():
-		return verdict{delegate: true, row: RowSystem}
+		return verdict{delegate: true, rule: RuleSystem}
 	}
-	return b.decideTenant(ctx, c, id, q)
+	return b.decideTenant(ctx, c, id, attrs)
 }
 
-func (b *Boundary) decideUnbound(q *question) verdict {
-	open := slices.Contains(b.UnboundPaths, q.path)
-	if q.isResource {
-		open = q.subresource == "" && slices.Contains(b.UnboundObjects, ObjectVerb{q.verb, q.namespace, q.name, q.resource})
+func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
+	open := slices.Contains(b.UnboundPaths, attrs.path)
+	if attrs.isResource {
+		open = attrs.subresource == "" && slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
 	}
 	if !open {
 		return verdict{reason: ReasonNoTenant}
 	}
-	return verdict{delegate: true, row: RowUnbound}
+	return verdict{delegate: true, rule: RuleUnbound}
 }
 
 // decideOnTenantPath narrows a request to the tenant that its path names.
-func (b *Boundary) decideOnTenantPath(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
+func (b *Boundary) decideOnTenantPath(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	switch {
-	case c.path.all && (!id.IsSystem() || !q.isPlainRead()):
+	case c.path.all && (!id.IsSystem() || !attrs.isPlainRead()):
 		return verdict{reason: ReasonTenantPathAll}
 	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
-		return verdict{delegate: true, row: RowSystem}
+		return verdict{delegate: true, rule: RuleSystem}
 	case !id.IsSystem() && c.path.id != id:
 		return verdict{reason: ReasonTenantPath}
-	case id.IsSystem() && b.isClusterRead(q):
-		return verdict{delegate: true, row: RowClusterRead}
-	case id.IsSystem() && q.verb == "create" && q.resource == namespaces:
+	case id.IsSystem() && b.isClusterRead(attrs):
+		return verdict{delegate: true, rule: RuleClusterRead}
+	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
 		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}
-	return b.decideTenant(ctx, c, c.path.id, q)
+	return b.decideTenant(ctx, c, c.path.id, attrs)
 }
 
-// isClusterRead reports whether q only reads what belongs to no space: the paths and the
+// isClusterRead reports whether attrs only reads what belongs to no space: the paths and the
 // cluster-scoped resources, which a narrowed caller of the system tenant keeps.
-func (b *Boundary) isClusterRead(q *question) bool {
-	return q.isPlainRead() && (!q.isResource || q.resource != namespaces && b.Scopes.Of(q.resource) == ScopeCluster)
+func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
+	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster)
 }
 
 // annotate writes into the audit event what was decided about the request itself.
@@ -325,18 +325,18 @@ func annotate(ctx context.Context, path tenantPath, o Outcome) {
 	audit.AddAuditAnnotations(ctx, kv...)
 }
 
-// attributes are a request's with another user or a pinned selector.
+// attributes are a request's with another user, or limited to a tenant by a selector.
 type attributes struct {
 	authorizer.Attributes
-	user user.Info
-	pin  labels.Requirements
+	user     user.Info
+	selector labels.Requirements
 }
 
 func (a *attributes) GetUser() user.Info { return a.user }
 
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) {
-	if a.pin != nil {
-		return a.pin, nil
+	if a.selector != nil {
+		return a.selector, nil
 	}
 	return a.Attributes.GetLabelSelector()
 }

@@ -5,7 +5,7 @@
 // know is answered by [Subjects] (whose is the caller), [Owners] (whose is a namespace) and
 // [Scopes] (is a resource namespaced).
 //
-// A server runs its requests through two filters: [WithCall] outermost, which takes the tenant part
+// A server runs its requests through two filters: [WithRequestState] outermost, which takes the tenant part
 // off a path and puts a note into the request's context, and [WithTenant] innermost, around the
 // API handler, which limits lists to the tenant and binds an impersonated user to its tenant. The
 // authenticator's answer goes through [NoteCaller], so that the boundary can tell an impersonated

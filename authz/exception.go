@@ -33,17 +33,17 @@ type Exception struct {
 	Allows func(context.Context, *Crossing) (allowed bool, until time.Time)
 }
 
-// except returns the verdict of the exception that allows q, or one that is not excepted. A lookup that
+// except returns the verdict of the exception that allows attrs, or one that is not excepted. A lookup that
 // fails opens nothing, nor does a question that no tenant may have answered.
-func (b *Boundary) except(ctx context.Context, c *call, id tenant.ID, u user.Info, q *question) verdict {
-	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || q.isImpersonation() || c != nil && c.path != (tenantPath{}) || b.unfit(q.verb, q) != "" {
+func (b *Boundary) except(ctx context.Context, c *requestState, id tenant.ID, u user.Info, attrs *requestAttributes) verdict {
+	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() || c != nil && c.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != "" {
 		return verdict{}
 	}
-	space, err := b.spaceOf(ctx, id, q)
-	if err != nil || space == (Space{ID: id}) || c != nil && !space.All && !b.keepsTo(c, space.ID, q) {
+	space, err := b.spaceOf(ctx, id, attrs)
+	if err != nil || space == (Space{ID: id}) || c != nil && !space.All && !b.keepsTo(c, space.ID, attrs) {
 		return verdict{}
 	}
-	crossing := &Crossing{Attributes: q.Attributes, Caller: id, User: u, Space: space}
+	crossing := &Crossing{Attributes: attrs.Attributes, Caller: id, User: u, Space: space}
 	for _, e := range b.Exceptions {
 		if allowed, until := e.Allows(ctx, crossing); allowed {
 			return verdict{excepted: true, reason: e.Reason, owner: space.ID, until: until}
@@ -52,13 +52,13 @@ func (b *Boundary) except(ctx context.Context, c *call, id tenant.ID, u user.Inf
 	return verdict{}
 }
 
-// keepsTo reports whether a list over all namespaces, if q is one, is pinned to id by the request itself
+// keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the request itself
 // too: RequestInfo looks only at the first of several selectors.
-func (b *Boundary) keepsTo(c *call, id tenant.ID, q *question) bool {
-	if !isCollection(q.verb) || q.namespace != "" || b.Scopes.Of(q.resource) == ScopeCluster && (q.resource != namespaces || q.name != "") {
+func (b *Boundary) keepsTo(c *requestState, id tenant.ID, attrs *requestAttributes) bool {
+	if !isCollection(attrs.verb) || attrs.namespace != "" || b.Scopes.Of(attrs.resource) == ScopeCluster && (attrs.resource != namespaces || attrs.name != "") {
 		return true
 	}
 	selector, err := soleSelector(c.query)
-	pinned, ok := pinnedID(selector)
-	return err == nil && ok && pinned == id
+	selected, ok := selectedTenant(selector)
+	return err == nil && ok && selected == id
 }

@@ -57,7 +57,7 @@ func send(t *testing.T, u, impersonated user.Info, method, target string) (*serv
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	answer := httptest.NewRecorder()
-	authz.WithCall(chain, nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+	authz.WithRequestState(chain, nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
 	return got, answer.Code
 }
 
@@ -178,7 +178,7 @@ func TestTenantPaths(t *testing.T) {
 // TestAMalformedTenantPathIsAStatus: clients show the message of a Status, not of a bare text.
 func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	answer := httptest.NewRecorder()
-	authz.WithCall(http.NotFoundHandler(), nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
+	authz.WithRequestState(http.NotFoundHandler(), nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
 	var status metav1.Status
 	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusBadRequest || status.Kind != "Status" ||
 		status.Message != "malformed tenant part in the path" || strings.Contains(answer.Body.String(), "ALL") {
@@ -230,7 +230,7 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), node)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
-	authz.WithCall(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
+	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
 	if got == nil || got.GetName() != "somebody" {
 		t.Errorf("the handler sees %+v", got)
 	}
@@ -251,7 +251,7 @@ func TestHandlersFindNoNote(t *testing.T) {
 		authz.NoteCaller(r.Context(), callerOf("a"))
 		handler.ServeHTTP(w, r)
 	})
-	authz.WithCall(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
+	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
 	if !asked {
 		t.Error("the handler was not reached")
 	}

@@ -58,7 +58,7 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	answer := httptest.NewRecorder()
-	authz.WithCall(chain, s.older).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+	authz.WithRequestState(chain, s.older).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
 	return got, answer.Code
 }
 

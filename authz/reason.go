@@ -13,7 +13,7 @@ const (
 	ReasonRevoked       Reason = "tenant subject: the caller is revoked"
 	ReasonImpersonation Reason = "tenant boundary: impersonation would leave the caller's tenant"
 	ReasonNotOwned      Reason = "tenant boundary: not in a namespace of the caller's tenant"
-	ReasonNotPinned     Reason = "tenant boundary: not limited to the caller's tenant"
+	ReasonNotLimited    Reason = "tenant boundary: not limited to the caller's tenant"
 	ReasonNotLabelled   Reason = "tenant boundary: older objects of this resource carry no tenant label yet"
 	ReasonCluster       Reason = "tenant boundary: cluster-scoped or unknown resource"
 	ReasonNamespaceVerb Reason = "tenant boundary: not open to tenants on a namespace"
@@ -32,7 +32,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
-		ReasonNotPinned, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
+		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonPath,
 		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonABAC,
 	}

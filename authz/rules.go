@@ -22,7 +22,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	if b.rules == nil {
 		return nil, nil, true, nil
 	}
-	id, _, v := b.caller(ctx, nil, &question{user: u})
+	id, _, v := b.caller(ctx, nil, &requestAttributes{user: u})
 	switch {
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
@@ -33,7 +33,7 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	case b.Stale != nil && b.Stale():
 		return nil, nil, true, nil
 	}
-	switch owned := b.ownedBy(ctx, id, &question{}, namespace); {
+	switch owned := b.ownedBy(ctx, id, &requestAttributes{}, namespace); {
 	case owned.err != nil:
 		return nil, nil, true, errors.New(string(ReasonOwnerUnknown))
 	case !owned.delegate:

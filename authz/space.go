@@ -19,36 +19,36 @@ type Space struct {
 }
 
 // SpaceOf returns whose objects a request is about: the owner of its namespace; of a list over all
-// namespaces the tenant that its label selector is pinned to, else all; the system tenant for paths and
+// namespaces the tenant that its label selector is limited to, else all; the system tenant for paths and
 // cluster-scoped resources. The error says that the owner could not be looked up.
 func (b *Boundary) SpaceOf(ctx context.Context, a authorizer.Attributes) (Space, error) {
-	q := questionOf(a)
-	return b.spaceOf(ctx, tenant.ID{}, &q)
+	attrs := readAttributes(a)
+	return b.spaceOf(ctx, tenant.ID{}, &attrs)
 }
 
 // spaceOf is SpaceOf for a question of the tenant asker.
-func (b *Boundary) spaceOf(ctx context.Context, asker tenant.ID, q *question) (Space, error) {
+func (b *Boundary) spaceOf(ctx context.Context, asker tenant.ID, attrs *requestAttributes) (Space, error) {
 	switch {
-	case !q.isResource:
+	case !attrs.isResource:
 		return Space{ID: tenant.System()}, nil
-	case q.resource == namespaces && q.name != "" && (q.namespace == "" || q.namespace == q.name):
-		return b.ownersSpace(ctx, asker, q, q.name)
-	case q.resource == namespaces && q.verb == "create":
+	case attrs.resource == namespaces && attrs.name != "" && (attrs.namespace == "" || attrs.namespace == attrs.name):
+		return b.ownersSpace(ctx, asker, attrs, attrs.name)
+	case attrs.resource == namespaces && attrs.verb == "create":
 		return Space{ID: tenant.System()}, nil
-	case q.namespace != "":
-		return b.ownersSpace(ctx, asker, q, q.namespace)
-	case q.resource != namespaces && b.Scopes.Of(q.resource) == ScopeCluster:
+	case attrs.namespace != "":
+		return b.ownersSpace(ctx, asker, attrs, attrs.namespace)
+	case attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
 		return Space{ID: tenant.System()}, nil
 	}
-	selector, err := q.GetLabelSelector()
-	if id, pinned := pinnedID(selector); err == nil && pinned && isCollection(q.verb) && q.subresource == "" && b.isPinnable(q.resource, id) {
+	selector, err := attrs.GetLabelSelector()
+	if id, selected := selectedTenant(selector); err == nil && selected && isCollection(attrs.verb) && attrs.subresource == "" && b.isSelectable(attrs.resource, id) {
 		return Space{ID: id}, nil
 	}
 	return Space{All: true}, nil
 }
 
-// isPinnable reports whether a list that is limited to the label holds objects of that tenant only.
-func (b *Boundary) isPinnable(resource schema.GroupResource, id tenant.ID) bool {
+// isSelectable reports whether a list that is limited to the label holds objects of that tenant only.
+func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) bool {
 	switch b.Scopes.Of(resource) {
 	case ScopeNamespaced:
 		return b.Labelled != nil && b.Labelled(resource, id)
@@ -58,7 +58,7 @@ func (b *Boundary) isPinnable(resource schema.GroupResource, id tenant.ID) bool 
 	return resource == namespaces
 }
 
-func (b *Boundary) ownersSpace(ctx context.Context, asker tenant.ID, q *question, namespace string) (Space, error) {
-	id, err := b.ownerFor(ctx, asker, q, namespace)
+func (b *Boundary) ownersSpace(ctx context.Context, asker tenant.ID, attrs *requestAttributes, namespace string) (Space, error) {
+	id, err := b.ownerFor(ctx, asker, attrs, namespace)
 	return Space{ID: id}, err
 }

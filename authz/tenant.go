@@ -14,56 +14,56 @@ import (
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
 // decideTenant is what a caller of tenant id, which is not the system tenant, may ask for.
-func (b *Boundary) decideTenant(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
-	verb, ok := underlyingVerb(q.verb)
+func (b *Boundary) decideTenant(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+	verb, ok := underlyingVerb(attrs.verb)
 	switch {
 	case !ok:
 		return verdict{reason: ReasonImpersonation}
-	case q.isImpersonation() && verb == q.verb:
-		return b.decideImpersonation(ctx, id, q)
-	case !q.isResource:
-		return b.decidePath(q.path)
+	case attrs.isImpersonation() && verb == attrs.verb:
+		return b.decideImpersonation(ctx, id, attrs)
+	case !attrs.isResource:
+		return b.decidePath(attrs.path)
 	}
-	if reason := b.unfit(verb, q); reason != "" {
+	if reason := b.unfit(verb, attrs); reason != "" {
 		return verdict{reason: reason}
 	}
 	switch {
-	case q.resource == namespaces:
-		return b.decideNamespace(ctx, c, id, verb, q)
-	case q.namespace != "":
-		return b.decideNamespaced(ctx, id, verb, q)
+	case attrs.resource == namespaces:
+		return b.decideNamespace(ctx, c, id, verb, attrs)
+	case attrs.namespace != "":
+		return b.decideNamespaced(ctx, id, verb, attrs)
 	}
-	return b.decideCluster(ctx, c, id, verb, q)
+	return b.decideCluster(ctx, c, id, verb, attrs)
 }
 
 // unfit returns why a question about a resource is none that a tenant's caller may have answered,
 // wherever it is about.
-func (b *Boundary) unfit(verb string, q *question) Reason {
+func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	switch {
-	case !q.isResource:
+	case !attrs.isResource:
 		return ""
-	case verb == "" || verb == "*" || q.resource.Group == "*" || q.resource.Resource == "*" || q.resource.Resource == "":
+	case verb == "" || verb == "*" || attrs.resource.Group == "*" || attrs.resource.Resource == "*" || attrs.resource.Resource == "":
 		return ReasonWildcard
-	case q.hasDotSegment():
+	case attrs.hasDotSegment():
 		return ReasonPath
-	case q.isReview():
+	case attrs.isReview():
 		return ReasonReview
-	case q.namespace != "" && q.resource != namespaces && b.Scopes.Of(q.resource) == ScopeCluster:
+	case attrs.namespace != "" && attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
 		return ReasonCluster
 	}
 	return ""
 }
 
-// ownerFor returns the owner of a namespace that q is about, looked up once.
-func (b *Boundary) ownerFor(ctx context.Context, asker tenant.ID, q *question, namespace string) (tenant.ID, error) {
-	if q.looked == nil || q.looked.namespace != namespace {
+// ownerFor returns the owner of a namespace that attrs is about, looked up once.
+func (b *Boundary) ownerFor(ctx context.Context, asker tenant.ID, attrs *requestAttributes, namespace string) (tenant.ID, error) {
+	if attrs.looked == nil || attrs.looked.namespace != namespace {
 		owner, err := b.Owners.of(ctx, asker, namespace)
 		if len(b.Exceptions) == 0 { // nobody asks again
 			return owner, err
 		}
-		q.looked = &lookup{namespace, owner, err}
+		attrs.looked = &lookup{namespace, owner, err}
 	}
-	return q.looked.owner, q.looked.err
+	return attrs.looked.owner, attrs.looked.err
 }
 
 // underlyingVerb returns the verb that is asked for "on" an impersonation: of
@@ -83,14 +83,14 @@ func underlyingVerb(verb string) (string, bool) {
 // decidePath leaves discovery and the schemas to the delegate, and what is open to everybody.
 func (b *Boundary) decidePath(p string) verdict {
 	if slices.Contains(b.UnboundPaths, p) {
-		return verdict{delegate: true, row: RowPath}
+		return verdict{delegate: true, rule: RulePath}
 	}
 	// A path that is not in its shortest form might be read as another one further on.
 	short := strings.TrimSuffix(p, "/")
 	if path.Clean(short) == short {
 		for _, open := range []string{"/api", "/apis", "/openapi"} {
 			if rest, found := strings.CutPrefix(short, open); found && (rest == "" || rest[0] == '/') {
-				return verdict{delegate: true, row: RowPath}
+				return verdict{delegate: true, rule: RulePath}
 			}
 		}
 	}
@@ -98,80 +98,80 @@ func (b *Boundary) decidePath(p string) verdict {
 }
 
 // decideNamespace is about Namespace objects themselves.
-func (b *Boundary) decideNamespace(ctx context.Context, c *call, id tenant.ID, verb string, q *question) verdict {
-	name := q.name
-	if ns := q.namespace; name == "" {
+func (b *Boundary) decideNamespace(ctx context.Context, c *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+	name := attrs.name
+	if ns := attrs.namespace; name == "" {
 		name = ns
 	} else if ns != "" && ns != name {
 		return verdict{reason: ReasonNotOwned}
 	}
-	if q.subresource != "" {
+	if attrs.subresource != "" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
 	switch verb {
 	case "get", "update", "patch", "delete":
-		return b.ownedBy(ctx, id, q, name)
+		return b.ownedBy(ctx, id, attrs, name)
 	case "create": // admission gives it its owner
-		return verdict{delegate: true, row: RowCreateNamespace}
+		return verdict{delegate: true, rule: RuleCreateNamespace}
 	case "list", "watch":
-		if q.namespace != "" && q.name != "" { // the old watch path of one object, which ignores selectors
-			return verdict{reason: ReasonNotPinned}
+		if attrs.namespace != "" && attrs.name != "" { // the old watch path of one object, which ignores selectors
+			return verdict{reason: ReasonNotLimited}
 		}
-		return b.pin(ctx, c, id, q)
+		return b.limit(ctx, c, id, attrs)
 	}
 	return verdict{reason: ReasonNamespaceVerb}
 }
 
 // decideNamespaced is about objects in a namespace.
-func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb string, q *question) verdict {
+func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes) verdict {
 	if verb == "finalize" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
-	return b.ownedBy(ctx, id, q, q.namespace)
+	return b.ownedBy(ctx, id, attrs, attrs.namespace)
 }
 
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
 // not exist get the same answer.
-func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, q *question, namespace string) verdict {
-	owner, err := b.ownerFor(ctx, id, q, namespace)
+func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
+	owner, err := b.ownerFor(ctx, id, attrs, namespace)
 	switch {
 	case err != nil:
 		return verdict{reason: ReasonOwnerUnknown, err: err}
 	case owner != id:
 		return verdict{reason: ReasonNotOwned, owner: owner}
 	}
-	return verdict{delegate: true, row: RowOwn, owner: owner}
+	return verdict{delegate: true, rule: RuleOwn, owner: owner}
 }
 
 // decideCluster is about what is asked for outside any namespace.
-func (b *Boundary) decideCluster(ctx context.Context, c *call, id tenant.ID, verb string, q *question) verdict {
-	resource := q.resource
+func (b *Boundary) decideCluster(ctx context.Context, c *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+	resource := attrs.resource
 	switch scope := b.Scopes.Of(resource); {
-	case isSelfReview(resource) && verb == "create" && q.subresource == "":
+	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
 		if b.RulesElsewhere && resource.Resource == "selfsubjectrulesreviews" {
 			return verdict{reason: ReasonReview}
 		}
-		return verdict{delegate: true, row: RowSelfReview}
-	case isRead(verb) && q.subresource == "" && b.isShared(resource):
-		return verdict{delegate: true, row: RowShared}
-	case verb == "get" && q.subresource == "" && q.name != "" && b.About != nil && b.About(resource, q.name) == id:
-		return verdict{delegate: true, row: RowAbout, owner: id}
+		return verdict{delegate: true, rule: RuleSelfReview}
+	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
+		return verdict{delegate: true, rule: RuleShared}
+	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.ObjectTenant != nil && b.ObjectTenant(resource, attrs.name) == id:
+		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case scope == ScopeNamespaced:
-		return b.decideAcross(ctx, c, id, verb, q)
+		return b.decideAcross(ctx, c, id, verb, attrs)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
-		return b.decideAcross(ctx, c, id, verb, q)
+		return b.decideAcross(ctx, c, id, verb, attrs)
 	}
 	return verdict{reason: ReasonCluster}
 }
 
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the
 // tenant's label.
-func (b *Boundary) decideAcross(ctx context.Context, c *call, id tenant.ID, verb string, q *question) verdict {
-	if !isCollection(verb) || q.subresource != "" {
-		return verdict{reason: ReasonNotPinned}
+func (b *Boundary) decideAcross(ctx context.Context, c *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+	if !isCollection(verb) || attrs.subresource != "" {
+		return verdict{reason: ReasonNotLimited}
 	}
-	v := b.pin(ctx, c, id, q)
-	if v.delegate && !b.isPinnable(q.resource, id) {
+	v := b.limit(ctx, c, id, attrs)
+	if v.delegate && !b.isSelectable(attrs.resource, id) {
 		return verdict{reason: ReasonNotLabelled}
 	}
 	return v
@@ -188,27 +188,27 @@ func (b *Boundary) isShared(resource schema.GroupResource) bool {
 
 // decideImpersonation is about whom a caller of tenant id may become: itself nobody of another
 // tenant, nobody of the system's. What the impersonated user may do is decided when it asks.
-func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, q *question) verdict {
-	name, names := q.name, b.Subjects.Names
+func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs *requestAttributes) verdict {
+	name, names := attrs.name, b.Subjects.Names
 	ok := false
-	switch group := q.resource.Group; {
-	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(q.verb, "-node"):
-	case q.resource.Resource == "serviceaccounts" && name != "" && name != "*" && q.namespace != "":
-		return b.ownedBy(ctx, id, q, q.namespace)
-	case q.namespace != "": // nobody but a service account is in one
-	case q.resource.Resource == "users":
+	switch group := attrs.resource.Group; {
+	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(attrs.verb, "-node"):
+	case attrs.resource.Resource == "serviceaccounts" && name != "" && name != "*" && attrs.namespace != "":
+		return b.ownedBy(ctx, id, attrs, attrs.namespace)
+	case attrs.namespace != "": // nobody but a service account is in one
+	case attrs.resource.Resource == "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name)
-	case q.resource.Resource == "groups":
+	case attrs.resource.Resource == "groups":
 		ok = name != "" && name != "*" && !names.ReservedGroup(name)
-	case q.resource.Resource == "userextras":
-		key := q.subresource
+	case attrs.resource.Resource == "userextras":
+		key := attrs.subresource
 		ok = key == tenant.ExtraKey && name == id.String() ||
 			key != "" && key != "*" && !tenant.IsReservedExtraKey(key)
-	case q.resource.Resource == "uids":
+	case attrs.resource.Resource == "uids":
 		ok = true
 	}
 	if !ok {
 		return verdict{reason: ReasonImpersonation}
 	}
-	return verdict{delegate: true, row: RowImpersonation}
+	return verdict{delegate: true, rule: RuleImpersonation}
 }

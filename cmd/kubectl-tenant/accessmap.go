@@ -10,7 +10,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 )
 
 func newAccessMapCommand() *cobra.Command {
@@ -65,7 +65,7 @@ nothing is fetched) or JSON. With --objects it reads a dump as of replay, and no
 // policyFrom reads from a file or a cluster, and returns its name.
 func policyFrom(cmd *cobra.Command, flags *client.Flags, file string, progress *output.Progress) (string, *privileges.Policy, error) {
 	if file != "" {
-		o, err := engine.Load(file)
+		o, err := simulator.Load(file)
 		if err != nil {
 			return "", nil, err
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -196,7 +196,7 @@ func orNone(source string) string {
 }
 
 // identity returns who --as, --as-group and --tenant name, with the groups that authentication adds.
-func (o *explainOptions) identity(objects *engine.Objects) (user.Info, error) {
+func (o *explainOptions) identity(objects *simulator.Objects) (user.Info, error) {
 	id := tenant.ID{}
 	for _, group := range o.groups {
 		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && o.tenant == "" {

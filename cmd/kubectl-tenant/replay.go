@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/replay"
 )
 
@@ -42,7 +42,7 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 			if err != nil {
 				return err
 			}
-			o, err := engine.Load(objects)
+			o, err := simulator.Load(objects)
 			if err != nil {
 				return err
 			}

@@ -156,7 +156,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return stack.WithCall(build(stack.WithTenant(api), c))
+		return stack.WithRequestState(build(stack.WithTenant(api), c))
 	}
 
 	if err := addClusterHooks(generic, known, stack, lent.synced); err != nil {

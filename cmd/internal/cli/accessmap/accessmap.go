@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -90,7 +90,7 @@ type Map struct {
 
 // New decides the cells of a cluster under a configuration. decided is told how many identities are done.
 func New(ctx context.Context, p *privileges.Policy, config *v1alpha1.Settings, decided func(done, all int)) (*Map, error) {
-	stack, err := engine.New(ctx, config, p.Objects(), nil, nil)
+	stack, err := simulator.New(ctx, config, p.Objects(), nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace
 				for _, object := range names {
 					a := &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
 						APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object}
-					if decision, reason, err := stack.Authorizer.Authorize(engine.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
+					if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
 						return verbs.access, whyOf(u, reason)
 					}
 				}

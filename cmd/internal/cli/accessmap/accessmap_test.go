@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/accessmap"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -24,7 +24,7 @@ func newMap(t *testing.T) *accessmap.Map {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	o, err := engine.Load("testdata/cluster.yaml")
+	o, err := simulator.Load("testdata/cluster.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -134,7 +134,7 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 		all := d.Resource(schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenantquotas"})
 		err := r.list(ctx, "TenantQuotas", func(o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) }, func(obj runtime.Object) {
 			if u, ok := obj.(*unstructured.Unstructured); ok {
-				r.p.Quotas[u.GetName()] = engine.QuotaTenant(u)
+				r.p.Quotas[u.GetName()] = simulator.QuotaTenant(u)
 			}
 		})
 		if err != nil && !apierrors.IsNotFound(err) { // a server may know no quotas
@@ -199,7 +199,7 @@ func (r *reader) scope(obj runtime.Object) {
 	if !ok {
 		return
 	}
-	resource, scope := engine.ScopeOf(u)
+	resource, scope := simulator.ScopeOf(u)
 	r.p.Scopes[resource] = scope
 }
 
@@ -255,8 +255,8 @@ func (p *Policy) Owner(namespace string) tenant.ID {
 }
 
 // Objects returns the policy as the engine takes it.
-func (p *Policy) Objects() *engine.Objects {
-	o := &engine.Objects{Namespaces: make([]*corev1.Namespace, 0, len(p.Owners)), Scopes: p.Scopes, Quotas: p.Quotas}
+func (p *Policy) Objects() *simulator.Objects {
+	o := &simulator.Objects{Namespaces: make([]*corev1.Namespace, 0, len(p.Owners)), Scopes: p.Scopes, Quotas: p.Quotas}
 	for name, owner := range p.Owners {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if owner != "" {
@@ -290,7 +290,7 @@ func (p *Policy) Objects() *engine.Objects {
 }
 
 // FromObjects returns what objects of a file say.
-func FromObjects(o *engine.Objects) *Policy {
+func FromObjects(o *simulator.Objects) *Policy {
 	r := &reader{p: &Policy{Owners: map[string]string{}, Roles: map[Key]*Role{}, Scopes: o.Scopes, Quotas: o.Quotas}}
 	for _, ns := range o.Namespaces {
 		r.namespace(ns)

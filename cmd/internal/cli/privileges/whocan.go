@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -73,7 +73,7 @@ func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings, lines 
 	})
 	o := p.Objects()
 	o.Policy = nil // all is allowed behind it
-	stack, err := engine.New(ctx, &without, o, all, nil)
+	stack, err := simulator.New(ctx, &without, o, all, nil)
 	b := &Boundary{stack: stack, p: p, lines: lines, homes: map[string]string{}}
 	for name, owner := range p.Owners {
 		if first, known := b.homes[owner]; owner != "" && (!known || name < first) {
@@ -91,7 +91,7 @@ func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings, lines 
 // lets reports whether the boundary lets a caller of a tenant ask, and the reason of an exception.
 func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
 	a.User = u
-	decision, reason, err := b.stack.Authorizer.Authorize(engine.Asked(ctx), &a)
+	decision, reason, err := b.stack.Authorizer.Authorize(simulator.Asked(ctx), &a)
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 

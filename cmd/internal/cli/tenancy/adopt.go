@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -148,14 +148,14 @@ func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema
 	if err != nil {
 		return nil, refusal(err)
 	}
-	o := &engine.Objects{Namespaces: []*corev1.Namespace{}}
+	o := &simulator.Objects{Namespaces: []*corev1.Namespace{}}
 	for i := range all.Items {
 		if all.Items[i].Name != ns.Name {
 			o.Namespaces = append(o.Namespaces, &all.Items[i])
 		}
 	}
 	o.Namespaces = append(o.Namespaces, owned)
-	stack, err := engine.New(ctx, a.Config, o, nil, nil)
+	stack, err := simulator.New(ctx, a.Config, o, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -31,7 +31,7 @@ type Question struct {
 	// Request is what is asked for; its user is not looked at.
 	Request authorizer.AttributesRecord
 	Config  *v1alpha1.Settings
-	Objects *engine.Objects
+	Objects *simulator.Objects
 	// Behind stands behind RBAC. Nil for nothing.
 	Behind authorizer.Authorizer
 }
@@ -64,18 +64,18 @@ type answer struct {
 }
 
 // ask asks the engine over objects.
-func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, objects *engine.Objects) (*answer, error) {
+func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, objects *simulator.Objects) (*answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &answer{}
 	var err error
-	a.stack, err = engine.New(ctx, config, objects, q.Behind, func(_ context.Context, o authz.Outcome) { a.outcome = o })
+	a.stack, err = simulator.New(ctx, config, objects, q.Behind, func(_ context.Context, o authz.Outcome) { a.outcome = o })
 	if err != nil {
 		return nil, err
 	}
 	record := q.Request
 	record.User = q.User
-	a.decision, a.reason, a.err = a.stack.Authorizer.Authorize(engine.Asked(ctx), &record)
+	a.decision, a.reason, a.err = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record)
 	return a, nil
 }
 
@@ -101,7 +101,7 @@ func Explain(ctx context.Context, q *Question) (*Explanation, error) {
 	add("tenant", "%s", q.tenantSaid(ctx, a))
 	add("request", "%s", RequestText(&q.Request))
 	add("owner", "%s", ownerSaid(q, a))
-	boundary := "delegates, by the row " + string(a.outcome.Row)
+	boundary := "delegates, by the row " + string(a.outcome.Rule)
 	switch a.outcome.Verdict {
 	case authz.Denied:
 		boundary = "denies: " + string(a.outcome.Reason)
@@ -216,7 +216,7 @@ func (q *Question) rbacSaid(ctx context.Context, a *answer) string {
 	if owner.IsZero() && !a.outcome.Caller.IsZero() && record.Namespace == "" {
 		owner = tenant.System()
 	}
-	evaluator := rbac.New(engine.Index(q.Objects.Policy), rbac.Options{
+	evaluator := rbac.New(simulator.Index(q.Objects.Policy), rbac.Options{
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return a.outcome.Caller, nil },
 		Space:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return owner, nil },
 	})

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -66,7 +66,7 @@ func TestScenarios(t *testing.T) {
 				}
 				cases++
 				// A list over all namespaces is limited on its way, which a SubjectAccessReview does not see.
-				truth, err := session.Authorize(engine.Asked(ctx), &c.Credential, c.Request)
+				truth, err := session.Authorize(simulator.Asked(ctx), &c.Credential, c.Request)
 				if want := truth.Decision == "allow"; err != nil || e.Allowed() != want {
 					t.Errorf("%s: %s: explained as %s (%s), it is %s, %v", file, c.Name, e.Decision, e.Reason, truth.Decision, err)
 				}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -65,7 +65,7 @@ func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 }
 
 // allowedWith reports whether the engine allows the request over changed objects and configuration.
-func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, o *engine.Objects) (bool, error) {
+func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, o *simulator.Objects) (bool, error) {
 	a, err := q.ask(ctx, config, o)
 	return err == nil && a.decision == authorizer.DecisionAllow, err
 }

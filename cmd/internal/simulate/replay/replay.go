@@ -25,7 +25,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -100,13 +100,13 @@ type Report struct {
 	known map[string]*Change
 }
 
-// Player decides events.
-type Player struct{ stack *kubetenant.Stack }
+// Replayer decides events.
+type Replayer struct{ stack *kubetenant.Stack }
 
 // New returns a player of a configuration over the objects of a cluster, until ctx ends.
-func New(ctx context.Context, config *v1alpha1.Settings, o *engine.Objects) (*Player, error) {
-	stack, err := engine.New(ctx, config, o, nil, nil)
-	return &Player{stack}, err
+func New(ctx context.Context, config *v1alpha1.Settings, o *simulator.Objects) (*Replayer, error) {
+	stack, err := simulator.New(ctx, config, o, nil, nil)
+	return &Replayer{stack}, err
 }
 
 // outcome is what came of one event. Zero: it is skipped.
@@ -116,7 +116,7 @@ type outcome struct {
 }
 
 // Play reads a log, one event a line, on all processors, and adds to the report.
-func (p *Player) Play(ctx context.Context, log io.Reader, report *Report) error {
+func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) error {
 	type work struct {
 		lines [][]byte
 		done  chan []outcome
@@ -226,7 +226,7 @@ func (r *Report) add(o outcome) {
 var errNone = errors.New("no answer")
 
 // decide decides one event again.
-func (p *Player) decide(ctx context.Context, line []byte) outcome {
+func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Kind != "Event" {
 		return outcome{unread: true}
@@ -315,7 +315,7 @@ func (e *event) request() string {
 
 // ask asks the engine as the server's filters do: with the request's own path and query, and with who really
 // called, whom the impersonated user may be.
-func (p *Player) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
+func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI
 	if path := e.Annotations["authorization.kubetenant.dev/path-tenant"]; path != "" {
 		uri = "/tenants/" + path + uri
@@ -326,7 +326,7 @@ func (p *Player) ask(ctx context.Context, e *event) (decision authorizer.Decisio
 	}
 	decision, err = authorizer.DecisionDeny, errNone
 	r := (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(ctx)
-	p.stack.WithCall(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	p.stack.WithRequestState(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		a := e.attributes(r.URL)
 		a.User = authz.NoteCaller(r.Context(), infoOf(&e.User))
 		if e.ImpersonatedUser != nil {

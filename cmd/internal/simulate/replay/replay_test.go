@@ -15,15 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/replay"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // cluster is one of tenants t0 to tN, each with a namespace in which its alice may edit.
-func cluster(n int) *engine.Objects {
-	o := &engine.Objects{}
+func cluster(n int) *simulator.Objects {
+	o := &simulator.Objects{}
 	for i := range n {
 		name := fmt.Sprintf("t%d", i)
 		o.Namespaces = append(o.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}}})
@@ -46,7 +46,7 @@ func eventOf(i int, tenant, namespace, decision string) string {
 	return fmt.Sprintf(metadataEvent, i, namespace, tenant, code, decision)
 }
 
-func player(tb testing.TB, n int) (context.Context, *replay.Player) {
+func player(tb testing.TB, n int) (context.Context, *replay.Replayer) {
 	tb.Helper()
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(tb.Context(), logr.Discard())

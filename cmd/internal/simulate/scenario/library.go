@@ -33,7 +33,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -76,7 +76,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	if err != nil {
 		return s, err
 	}
-	grants := accessgrant.New(engine.Grants(held), w.Now())
+	grants := accessgrant.New(simulator.Grants(held), w.Now())
 	if err := grants.Sync(ctx); err != nil {
 		return s, err
 	}
@@ -100,7 +100,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		if err != nil {
 			return s, err
 		}
-		server.Authorization.RBAC = &kubetenant.RBAC{Index: engine.Index(policy)}
+		server.Authorization.RBAC = &kubetenant.RBAC{Index: simulator.Index(policy)}
 	}
 	if server.Cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
 		return s, err
@@ -163,7 +163,7 @@ func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Identity
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	answer := httptest.NewRecorder()
-	s.stack.WithCall(chain).ServeHTTP(answer, r)
+	s.stack.WithRequestState(chain).ServeHTTP(answer, r)
 	if seen != nil {
 		got.User = &User{seen.GetName(), seen.GetUID(), seen.GetGroups(), seen.GetExtra()}
 		return got, "", nil
@@ -285,7 +285,7 @@ func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, map[schema.Gr
 			custom[schema.GroupResource{Group: object.Spec.Group, Resource: object.Spec.Names.Plural}] = scope
 		}
 	}
-	lister, err := engine.Namespaces(namespaces)
+	lister, err := simulator.Namespaces(namespaces)
 	return lister, custom, err
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/engine"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -43,7 +43,7 @@ func policyOf(s *v1alpha1.Scenario) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := heldWhere(s, engine.IsPolicy)
+	held, err := heldWhere(s, simulator.IsPolicy)
 	return append(policy, held...), err
 }
 
@@ -75,12 +75,12 @@ func heldWhere(s *v1alpha1.Scenario, is func(runtime.Object) bool) ([]runtime.Ob
 var accessGrantKind = schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: v1alpha1.KindAccessGrant}
 
 // Objects returns what decisions of a scenario hang on, and what stands behind its RBAC.
-func Objects(s *v1alpha1.Scenario) (*engine.Objects, authorizer.Authorizer, error) {
+func Objects(s *v1alpha1.Scenario) (*simulator.Objects, authorizer.Authorizer, error) {
 	namespaces, scopes, err := clusterOf(s)
 	if err != nil {
 		return nil, nil, err
 	}
-	o := &engine.Objects{Scopes: scopes}
+	o := &simulator.Objects{Scopes: scopes}
 	if o.Namespaces, err = namespaces.List(labels.Everything()); err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +97,7 @@ func Objects(s *v1alpha1.Scenario) (*engine.Objects, authorizer.Authorizer, erro
 	o.Quotas = map[string]tenant.ID{}
 	for _, obj := range quotas {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			o.Quotas[u.GetName()] = engine.QuotaTenant(u)
+			o.Quotas[u.GetName()] = simulator.QuotaTenant(u)
 		}
 	}
 	switch s.Delegate {

@@ -19,23 +19,23 @@ const labelSelector = "labelSelector"
 
 var errSelectorTwice = errors.New("label selector given twice or in another case")
 
-// isPinned reports whether a selector matches objects of tenant id only: it holds a requirement on
+// selects reports whether a selector matches objects of tenant id only: it holds a requirement on
 // just the tenant label with just the one value.
-func isPinned(selector labels.Requirements, id tenant.ID) bool {
+func selects(selector labels.Requirements, id tenant.ID) bool {
 	for i := range selector {
-		if value, pins := pinValue(&selector[i]); pins && value == id.String() {
+		if value, pins := tenantValue(&selector[i]); pins && value == id.String() {
 			return true
 		}
 	}
 	return false
 }
 
-// pinnedID returns the one tenant that a selector is pinned to; false where it is to none, or to two,
+// selectedTenant returns the one tenant that a selector is limited to; false where it is to none, or to two,
 // which match nothing.
-func pinnedID(selector labels.Requirements) (tenant.ID, bool) {
+func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
-		switch value, pins := pinValue(&selector[i]); {
+		switch value, pins := tenantValue(&selector[i]); {
 		case !pins:
 		case found != "" && found != value:
 			return tenant.ID{}, false
@@ -47,8 +47,8 @@ func pinnedID(selector labels.Requirements) (tenant.ID, bool) {
 	return id, err == nil
 }
 
-// pinValue returns the one value of the tenant label that the requirement lets through.
-func pinValue(r *labels.Requirement) (string, bool) {
+// tenantValue returns the one value of the tenant label that the requirement lets through.
+func tenantValue(r *labels.Requirement) (string, bool) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
 		if values := r.ValuesUnsorted(); r.Key() == tenant.Label && len(values) == 1 {
@@ -58,8 +58,8 @@ func pinValue(r *labels.Requirement) (string, bool) {
 	return "", false
 }
 
-// pinnedTo returns the requirements of selector and the one on the tenant label.
-func pinnedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
+// limitedTo returns the requirements of selector and the one on the tenant label.
+func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
 	r, err := labels.NewRequirement(tenant.Label, selection.Equals, []string{id.String()})
 	if err != nil {
 		return nil, err
@@ -67,37 +67,37 @@ func pinnedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements, 
 	return append(append(labels.Requirements{}, selector...), *r), nil
 }
 
-// pin decides about a list or watch that must be limited to tenant id. A request on its way to the
+// limit decides about a list or watch that must be limited to tenant id. A request on its way to the
 // API handler, and a self review of one, gets the requirement added; elsewhere it must be there.
 // A selector that does not parse, or is given twice, is denied as it stands.
-func (b *Boundary) pin(ctx context.Context, c *call, id tenant.ID, q *question) verdict {
-	selector, err := q.GetLabelSelector()
+func (b *Boundary) limit(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+	selector, err := attrs.GetLabelSelector()
 	if err != nil {
-		return verdict{reason: ReasonNotPinned, err: err}
+		return verdict{reason: ReasonNotLimited, err: err}
 	}
 	if c != nil {
 		if selector, err = soleSelector(c.query); err != nil {
-			return verdict{reason: ReasonNotPinned, err: err}
+			return verdict{reason: ReasonNotLimited, err: err}
 		}
 	}
-	if isPinned(selector, id) && (c == nil || isPinnedIn(q.Attributes, id)) {
-		return verdict{delegate: true, row: RowPinned}
+	if selects(selector, id) && (c == nil || attributesSelect(attrs.Attributes, id)) {
+		return verdict{delegate: true, rule: RuleLimited}
 	}
 	if c == nil && !isForSelfReview(ctx) {
-		return verdict{reason: ReasonNotPinned}
+		return verdict{reason: ReasonNotLimited}
 	}
-	pin, err := pinnedTo(selector, id)
+	narrowed, err := limitedTo(selector, id)
 	if err != nil {
-		return verdict{reason: ReasonNotPinned, err: err}
+		return verdict{reason: ReasonNotLimited, err: err}
 	}
-	return verdict{delegate: true, row: RowPinned, pin: pin}
+	return verdict{delegate: true, rule: RuleLimited, selector: narrowed}
 }
 
-// isPinnedIn reports whether the attributes themselves are pinned: on the old watch paths they hold
+// attributesSelect reports whether the attributes themselves are limited: on the old watch paths they hold
 // no selector though the query has one.
-func isPinnedIn(a authorizer.Attributes, id tenant.ID) bool {
+func attributesSelect(a authorizer.Attributes, id tenant.ID) bool {
 	selector, err := a.GetLabelSelector()
-	return err == nil && isPinned(selector, id)
+	return err == nil && selects(selector, id)
 }
 
 // soleSelector returns the one label selector of a query, from the query itself: RequestInfo looks
@@ -128,8 +128,8 @@ func isForSelfReview(ctx context.Context) bool {
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// pinned returns the request limited to the selector.
-func pinned(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
+// limited returns the request limited to the selector.
+func limited(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, nil, err

@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// question is what the authorizer is asked: the attributes, each read once.
-type question struct {
+// requestAttributes are what the authorizer is asked: the attributes, each read once.
+type requestAttributes struct {
 	authorizer.Attributes
 	user       user.Info
 	verb       string
@@ -31,61 +31,61 @@ type lookup struct {
 	err       error
 }
 
-func questionOf(a authorizer.Attributes) question {
+func readAttributes(a authorizer.Attributes) requestAttributes {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
 		// What a server's requests are. Its methods have value receivers: each call through the
 		// interface would copy all of it.
 		if !r.ResourceRequest {
-			return question{Attributes: a, user: r.User, verb: r.Verb, path: r.Path}
+			return requestAttributes{Attributes: a, user: r.User, verb: r.Verb, path: r.Path}
 		}
-		return question{Attributes: a, user: r.User, verb: r.Verb, isResource: true,
+		return requestAttributes{Attributes: a, user: r.User, verb: r.Verb, isResource: true,
 			resource: schema.GroupResource{Group: r.APIGroup, Resource: r.Resource},
 			version:  r.APIVersion, namespace: r.Namespace, name: r.Name, subresource: r.Subresource}
 	}
-	q := question{Attributes: a, user: a.GetUser(), verb: a.GetVerb(), isResource: a.IsResourceRequest()}
-	if !q.isResource {
-		q.path = a.GetPath()
-		return q
+	attrs := requestAttributes{Attributes: a, user: a.GetUser(), verb: a.GetVerb(), isResource: a.IsResourceRequest()}
+	if !attrs.isResource {
+		attrs.path = a.GetPath()
+		return attrs
 	}
-	q.resource = schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
-	q.version, q.namespace, q.name, q.subresource = a.GetAPIVersion(), a.GetNamespace(), a.GetName(), a.GetSubresource()
-	return q
+	attrs.resource = schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+	attrs.version, attrs.namespace, attrs.name, attrs.subresource = a.GetAPIVersion(), a.GetNamespace(), a.GetName(), a.GetSubresource()
+	return attrs
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// isPlainRead reports whether q reads what the server itself holds: a get that connects to something
+// isPlainRead reports whether attrs reads what the server itself holds: a get that connects to something
 // behind it may do anything there.
-func (q *question) isPlainRead() bool {
-	switch q.subresource {
+func (attrs *requestAttributes) isPlainRead() bool {
+	switch attrs.subresource {
 	case "proxy", "exec", "attach", "portforward":
 		return false
 	}
-	return isRead(q.verb)
+	return isRead(attrs.verb)
 }
 
-// isImpersonation reports whether q asks if somebody may be impersonated, not about the request
+// isImpersonation reports whether attrs asks if somebody may be impersonated, not about the request
 // itself. The verb of a request for a path is its HTTP method, which cannot hold a colon (RFC 9110,
 // section 5.6.2).
-func (q *question) isImpersonation() bool {
-	if !q.isResource {
-		return strings.HasPrefix(q.verb, "impersonate-on:")
+func (attrs *requestAttributes) isImpersonation() bool {
+	if !attrs.isResource {
+		return strings.HasPrefix(attrs.verb, "impersonate-on:")
 	}
-	return strings.HasPrefix(q.verb, "impersonate")
+	return strings.HasPrefix(attrs.verb, "impersonate")
 }
 
 // hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo takes it
 // for a name; an aggregated server, to which the path is passed on as it came, might follow it.
-func (q *question) hasDotSegment() bool {
-	return isDots(q.resource.Group) || isDots(q.version) || isDots(q.namespace) || isDots(q.resource.Resource) ||
-		isDots(q.name) || isDots(q.subresource)
+func (attrs *requestAttributes) hasDotSegment() bool {
+	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) || isDots(attrs.resource.Resource) ||
+		isDots(attrs.name) || isDots(attrs.subresource)
 }
 
 func isDots(s string) bool { return s == "." || s == ".." }
 
-// isReview reports whether q asks about others: whether a token or a name is known, whose a
+// isReview reports whether attrs asks about others: whether a token or a name is known, whose a
 // namespace is.
-func (q *question) isReview() bool { return isReview(q.resource) }
+func (attrs *requestAttributes) isReview() bool { return isReview(attrs.resource) }
 
 func isReview(r schema.GroupResource) bool {
 	switch r.Group {

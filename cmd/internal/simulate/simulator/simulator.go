@@ -1,6 +1,6 @@
-// Package engine runs the server's own code over objects that were read from a cluster or a file, so that
+// Package simulator runs the server's own code over objects that were read from a cluster or a file, so that
 // commands answer what the server would. Nothing in it decides.
-package engine
+package simulator
 
 import (
 	"context"

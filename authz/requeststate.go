@@ -14,40 +14,40 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// call is what the boundary notes about one request, from the outermost filter to the API handler.
+// requestState is what the boundary notes about one request, from the outermost filter to the API handler.
 // It is in the context only on that way: handlers and admission, which ask the same authorizer
 // again for reviews and escalation checks, find none. One goroutine uses it at a time.
-type call struct {
+type requestState struct {
 	path  tenantPath
 	query string    // as it came
 	real  user.Info // who was authenticated; nil before, and for the server's own loopback client
 
-	bound user.Info           // the user to go on with: an impersonated one with its tenant
-	pin   labels.Requirements // the selector that the answer must be limited to, to go on with
+	bound    user.Info           // the user to go on with: an impersonated one with its tenant
+	selector labels.Requirements // the selector that the answer must be limited to, to go on with
 
 	session session   // a tenant's caller's; the zero value for system callers
 	began   time.Time // before the request was authorized
 }
 
-type callKey struct{}
+type requestStateKey struct{}
 
-func callFrom(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
+func requestStateFrom(ctx context.Context) *requestState {
+	c, _ := ctx.Value(requestStateKey{}).(*requestState)
 	return c
 }
 
-// WithCall is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., and off one
+// WithRequestState is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., and off one
 // in the older form where that is read, refuses a malformed one with 400, and puts into the context
 // what the boundary notes.
-func WithCall(next http.Handler, older OlderPaths) http.Handler {
+func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, stripped, err := cutTenantPath(r.URL, older)
 		if err != nil {
 			answerBadRequest(w, err)
 			return
 		}
-		c := &call{path: path, query: r.URL.RawQuery, began: time.Now()}
-		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+		c := &requestState{path: path, query: r.URL.RawQuery, began: time.Now()}
+		r = r.WithContext(context.WithValue(r.Context(), requestStateKey{}, c))
 		if stripped != nil {
 			r.URL, r.RequestURI = stripped, stripped.RequestURI()
 		}
@@ -66,9 +66,9 @@ func answerBadRequest(w http.ResponseWriter, err error) {
 
 // NoteCaller notes in the context that u was authenticated and returns the user to go on with: a
 // copy, so that any other user found in the request later is known to be impersonated. Without a
-// note of [WithCall] (TokenReview authenticates outside any request) u itself is returned.
+// note of [WithRequestState] (TokenReview authenticates outside any request) u itself is returned.
 func NoteCaller(ctx context.Context, u user.Info) user.Info {
-	c := callFrom(ctx)
+	c := requestStateFrom(ctx)
 	if c == nil {
 		return u
 	}
@@ -81,18 +81,18 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 // query and in RequestInfo alike, and what stays open in a namespace ends with the namespace's owner.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := callFrom(r.Context())
+		c := requestStateFrom(r.Context())
 		if c == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx := context.WithValue(r.Context(), callKey{}, (*call)(nil))
+		ctx := context.WithValue(r.Context(), requestStateKey{}, (*requestState)(nil))
 		if c.bound != nil {
 			ctx = request.WithUser(ctx, c.bound)
 		}
-		if c.pin != nil {
+		if c.selector != nil {
 			var err error
-			if ctx, r, err = pinned(ctx, r, c.pin); err != nil {
+			if ctx, r, err = limited(ctx, r, c.selector); err != nil {
 				http.Error(w, "internal error", http.StatusInternalServerError)
 				return
 			}
@@ -108,10 +108,10 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 
 // isReal reports whether u is who was authenticated. A request without a note of who that is, the
 // loopback client's, counts as not impersonated: it is the system tenant's either way.
-func (c *call) isReal(u user.Info) bool { return c == nil || c.real == nil || u == c.real }
+func (c *requestState) isReal(u user.Info) bool { return c == nil || c.real == nil || u == c.real }
 
 // realOr returns who was authenticated, or u where that is not noted.
-func (c *call) realOr(u user.Info) user.Info {
+func (c *requestState) realOr(u user.Info) user.Info {
 	if c == nil || c.real == nil {
 		return u
 	}
