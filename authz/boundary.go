@@ -2,8 +2,6 @@ package authz
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -153,60 +151,64 @@ type verdict struct {
 	until    time.Time           // when the exception ends; zero for never
 }
 
-// check returns the attributes for the delegate, or nil, the decision and its reason.
+// check returns the attributes for the delegate, or nil, the decision and its reason. It is the way of a request:
+// who asks is resolved, what excepts it is asked, what it asks for is decided, and limited where it goes over all
+// namespaces.
 func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, authorizer.Decision, Reason) {
-	c := requestStateFrom(ctx)
+	state := requestStateFrom(ctx)
 	attrs := readAttributes(a)
-	id, u, v := b.caller(ctx, c, &attrs)
-	if v.delegate && b.Stale != nil && b.isLookedUp(id, u) && b.Stale() {
-		v = verdict{reason: ReasonStale}
-	}
-	if v.delegate {
-		if v = b.except(ctx, c, id, u, &attrs); !v.excepted {
-			v = b.decide(ctx, c, id, &attrs)
+	c := b.resolve(ctx, state, &attrs)
+	v := verdict{reason: c.denied, err: c.err}
+	switch {
+	case c.denied != "":
+	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
+		v.reason = ReasonStale
+	default:
+		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
+			v = b.decide(ctx, state, &c, &attrs)
 		}
 	}
-	out := Outcome{Caller: id, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Rule: v.rule}
-	if v.err != nil || out.Verdict == ShadowDenied {
-		message := "Denied by the tenant boundary"
-		if b.Shadow {
-			message = "Would be denied by the tenant boundary"
-		}
-		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(attrs.user), "tenant", id,
-			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
-	}
-	if b.Observe != nil {
-		b.Observe(ctx, out)
-	}
-	// Only the request's own question is annotated: the event has one place for each key.
-	if own := c != nil && !attrs.isImpersonation(); own {
-		annotate(ctx, c.path, out)
-		c.bound, c.selector, c.session = u, v.selector, session{}
-		if b.Shadow {
-			c.selector = nil
-		} else if !id.IsSystem() {
-			c.session = session{owner: v.owner, excepted: v.excepted, until: v.until}
-		}
+	out := Outcome{Caller: c.tenant, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Rule: v.rule}
+	b.tell(ctx, &attrs, &v, out)
+	// Only the request's own attributes are annotated: the event has one place for each key.
+	if state != nil && !attrs.isImpersonation() {
+		annotate(ctx, state.path, out)
+		b.note(state, &c, &v)
 	}
 	switch {
 	case v.excepted:
 		return nil, authorizer.DecisionAllow, v.reason
 	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
-	case b.Shadow || u == attrs.user && v.selector == nil:
+	case b.Shadow || c.user == attrs.user && v.selector == nil:
 		return a, authorizer.DecisionNoOpinion, ""
 	}
-	return &attributes{Attributes: a, user: u, selector: v.selector}, authorizer.DecisionNoOpinion, ""
+	return &attributes{Attributes: a, user: c.user, selector: v.selector}, authorizer.DecisionNoOpinion, ""
 }
 
-// isLookedUp reports whether what a caller may do hangs on the caches: a tenant's, and a service account
-// that is the system tenant's because its namespace says so.
-func (b *Boundary) isLookedUp(id tenant.ID, u user.Info) bool {
-	if !id.IsSystem() {
-		return !id.IsZero()
+// note tells the innermost filter how the request goes on.
+func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
+	state.bound, state.selector, state.session = c.user, v.selector, session{}
+	if b.Shadow {
+		state.selector = nil
+	} else if !c.tenant.IsSystem() {
+		state.session = session{owner: v.owner, excepted: v.excepted, until: v.until}
 	}
-	namespace, isAccount := tenant.ServiceAccountNamespace(u.GetName())
-	return isAccount && !slices.Contains(b.Subjects.SystemNamespaces, namespace)
+}
+
+// tell logs what went wrong or would be denied, and tells whoever observes.
+func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdict, out Outcome) {
+	if v.err != nil || out.Verdict == ShadowDenied {
+		message := "Denied by the tenant boundary"
+		if b.Shadow {
+			message = "Would be denied by the tenant boundary"
+		}
+		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(attrs.user), "tenant", out.Caller,
+			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
+	}
+	if b.Observe != nil {
+		b.Observe(ctx, out)
+	}
 }
 
 // name returns what is done with a request of this verdict.
@@ -220,90 +222,6 @@ func (b *Boundary) name(v *verdict) Verdict {
 		return ShadowDenied
 	}
 	return Denied
-}
-
-// caller returns whose the request is, and the user to go on with. Whether somebody may be
-// impersonated is always asked by the real caller, of whom the question may hold a changed copy.
-func (b *Boundary) caller(ctx context.Context, c *requestState, attrs *requestAttributes) (tenant.ID, user.Info, verdict) {
-	u := attrs.user
-	if u == nil {
-		return tenant.ID{}, nil, verdict{reason: ReasonNoTenant}
-	}
-	var id tenant.ID
-	var err error
-	if c.isReal(u) || attrs.isImpersonation() {
-		id, err = b.Subjects.Of(ctx, c.realOr(u))
-	} else {
-		var real tenant.ID
-		real, err = b.Subjects.Of(ctx, c.real)
-		if err == nil {
-			id, err = b.Subjects.impersonated(ctx, real, u)
-		}
-		if errors.Is(err, ErrDisagree) {
-			return tenant.ID{}, nil, verdict{reason: ReasonImpersonation}
-		}
-		if err == nil {
-			u = bind(u, id)
-		}
-	}
-	switch {
-	case errors.Is(err, tenant.ErrUnbound):
-		return tenant.ID{}, u, verdict{delegate: true}
-	case err != nil:
-		return tenant.ID{}, nil, verdict{reason: ReasonBadTenant, err: err}
-	case b.Revoked != nil && b.Revoked(id, u):
-		return id, nil, verdict{reason: ReasonRevoked}
-	case !id.IsSystem() && inForeignSystemGroup(u):
-		return id, nil, verdict{reason: ReasonSystemGroup}
-	}
-	return id, u, verdict{delegate: true}
-}
-
-// decide is the table of the boundary: a caller of tenant id, zero for none, and what it asks for.
-func (b *Boundary) decide(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
-	switch {
-	case id.IsZero():
-		return b.decideUnbound(attrs)
-	case c != nil && c.path != (tenantPath{}) && !attrs.isImpersonation():
-		return b.decideOnTenantPath(ctx, c, id, attrs)
-	case id.IsSystem():
-		return verdict{delegate: true, rule: RuleSystem}
-	}
-	return b.decideTenant(ctx, c, id, attrs)
-}
-
-func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
-	open := slices.Contains(b.UnboundPaths, attrs.path)
-	if attrs.isResource {
-		open = attrs.subresource == "" && slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
-	}
-	if !open {
-		return verdict{reason: ReasonNoTenant}
-	}
-	return verdict{delegate: true, rule: RuleUnbound}
-}
-
-// decideOnTenantPath narrows a request to the tenant that its path names.
-func (b *Boundary) decideOnTenantPath(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
-	switch {
-	case c.path.all && (!id.IsSystem() || !attrs.isPlainRead()):
-		return verdict{reason: ReasonTenantPathAll}
-	case c.path.all, id.IsSystem() && c.path.id.IsSystem():
-		return verdict{delegate: true, rule: RuleSystem}
-	case !id.IsSystem() && c.path.id != id:
-		return verdict{reason: ReasonTenantPath}
-	case id.IsSystem() && b.isClusterRead(attrs):
-		return verdict{delegate: true, rule: RuleClusterRead}
-	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
-		return verdict{reason: ReasonCluster} // admission would not know whose to make it
-	}
-	return b.decideTenant(ctx, c, c.path.id, attrs)
-}
-
-// isClusterRead reports whether attrs only reads what belongs to no space: the paths and the
-// cluster-scoped resources, which a narrowed caller of the system tenant keeps.
-func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
-	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster)
 }
 
 // annotate writes into the audit event what was decided about the request itself.

@@ -32,8 +32,8 @@ type requestState struct {
 type requestStateKey struct{}
 
 func requestStateFrom(ctx context.Context) *requestState {
-	c, _ := ctx.Value(requestStateKey{}).(*requestState)
-	return c
+	state, _ := ctx.Value(requestStateKey{}).(*requestState)
+	return state
 }
 
 // WithRequestState is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., and off one
@@ -46,8 +46,8 @@ func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 			answerBadRequest(w, err)
 			return
 		}
-		c := &requestState{path: path, query: r.URL.RawQuery, began: time.Now()}
-		r = r.WithContext(context.WithValue(r.Context(), requestStateKey{}, c))
+		state := &requestState{path: path, query: r.URL.RawQuery, began: time.Now()}
+		r = r.WithContext(context.WithValue(r.Context(), requestStateKey{}, state))
 		if stripped != nil {
 			r.URL, r.RequestURI = stripped, stripped.RequestURI()
 		}
@@ -68,12 +68,12 @@ func answerBadRequest(w http.ResponseWriter, err error) {
 // copy, so that any other user found in the request later is known to be impersonated. Without a
 // note of [WithRequestState] (TokenReview authenticates outside any request) u itself is returned.
 func NoteCaller(ctx context.Context, u user.Info) user.Info {
-	c := requestStateFrom(ctx)
-	if c == nil {
+	state := requestStateFrom(ctx)
+	if state == nil {
 		return u
 	}
-	c.real = &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
-	return c.real
+	state.real = &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	return state.real
 }
 
 // WithTenant is the innermost filter, around the API handler. It carries out what the boundary
@@ -81,25 +81,25 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 // query and in RequestInfo alike, and what stays open in a namespace ends with the namespace's owner.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := requestStateFrom(r.Context())
-		if c == nil {
+		state := requestStateFrom(r.Context())
+		if state == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx := context.WithValue(r.Context(), requestStateKey{}, (*requestState)(nil))
-		if c.bound != nil {
-			ctx = request.WithUser(ctx, c.bound)
+		if state.bound != nil {
+			ctx = request.WithUser(ctx, state.bound)
 		}
-		if c.selector != nil {
+		if state.selector != nil {
 			var err error
-			if ctx, r, err = limited(ctx, r, c.selector); err != nil {
+			if ctx, r, err = limited(ctx, r, state.selector); err != nil {
 				http.Error(w, "internal error", http.StatusInternalServerError)
 				return
 			}
 		}
-		if info, ok := request.RequestInfoFrom(ctx); ok && (c.session.excepted || !c.session.owner.IsZero() && info.Namespace != "") {
+		if info, ok := request.RequestInfoFrom(ctx); ok && (state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
 			var done func()
-			ctx, done = sessions.begin(ctx, info.Namespace, c.session, c.began)
+			ctx, done = sessions.begin(ctx, info.Namespace, state.session, state.began)
 			defer done()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -108,14 +108,16 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 
 // isReal reports whether u is who was authenticated. A request without a note of who that is, the
 // loopback client's, counts as not impersonated: it is the system tenant's either way.
-func (c *requestState) isReal(u user.Info) bool { return c == nil || c.real == nil || u == c.real }
+func (s *requestState) isReal(u user.Info) bool {
+	return s == nil || s.real == nil || u == s.real
+}
 
 // realOr returns who was authenticated, or u where that is not noted.
-func (c *requestState) realOr(u user.Info) user.Info {
-	if c == nil || c.real == nil {
+func (s *requestState) realOr(u user.Info) user.Info {
+	if s == nil || s.real == nil {
 		return u
 	}
-	return c.real
+	return s.real
 }
 
 // bind returns u bound to id, u itself where it is so already.

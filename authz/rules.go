@@ -22,11 +22,12 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	if b.rules == nil {
 		return nil, nil, true, nil
 	}
-	id, _, v := b.caller(ctx, nil, &requestAttributes{user: u})
+	c := b.resolve(ctx, nil, &requestAttributes{user: u})
+	id := c.tenant
 	switch {
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
-	case !v.delegate || id.IsZero():
+	case c.denied != "" || id.IsZero():
 		return nil, nil, true, nil
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)

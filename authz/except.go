@@ -35,15 +35,16 @@ type Exception struct {
 
 // except returns the verdict of the exception that allows attrs, or one that is not excepted. A lookup that
 // fails opens nothing, nor does a question that no tenant may have answered.
-func (b *Boundary) except(ctx context.Context, c *requestState, id tenant.ID, u user.Info, attrs *requestAttributes) verdict {
-	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() || c != nil && c.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != "" {
+func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
+	id := c.tenant
+	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() || state != nil && state.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != "" {
 		return verdict{}
 	}
 	space, err := b.spaceOf(ctx, id, attrs)
-	if err != nil || space == (Space{ID: id}) || c != nil && !space.All && !b.keepsTo(c, space.ID, attrs) {
+	if err != nil || space == (Space{ID: id}) || state != nil && !space.All && !b.keepsTo(state, space.ID, attrs) {
 		return verdict{}
 	}
-	crossing := &Crossing{Attributes: attrs.Attributes, Caller: id, User: u, Space: space}
+	crossing := &Crossing{Attributes: attrs.Attributes, Caller: id, User: c.user, Space: space}
 	for _, e := range b.Exceptions {
 		if allowed, until := e.Allows(ctx, crossing); allowed {
 			return verdict{excepted: true, reason: e.Reason, owner: space.ID, until: until}
@@ -54,11 +55,11 @@ func (b *Boundary) except(ctx context.Context, c *requestState, id tenant.ID, u 
 
 // keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the request itself
 // too: RequestInfo looks only at the first of several selectors.
-func (b *Boundary) keepsTo(c *requestState, id tenant.ID, attrs *requestAttributes) bool {
+func (b *Boundary) keepsTo(state *requestState, id tenant.ID, attrs *requestAttributes) bool {
 	if !isCollection(attrs.verb) || attrs.namespace != "" || b.Scopes.Of(attrs.resource) == ScopeCluster && (attrs.resource != namespaces || attrs.name != "") {
 		return true
 	}
-	selector, err := soleSelector(c.query)
+	selector, err := soleSelector(state.query)
 	selected, ok := selectedTenant(selector)
 	return err == nil && ok && selected == id
 }

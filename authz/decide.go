@@ -13,8 +13,56 @@ import (
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
+// decide is the table of the boundary: who asks, and what for.
+func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
+	id := c.tenant
+	switch {
+	case id.IsZero():
+		return b.decideUnbound(attrs)
+	case state != nil && state.path != (tenantPath{}) && !attrs.isImpersonation():
+		return b.decideOnTenantPath(ctx, state, id, attrs)
+	case id.IsSystem():
+		return verdict{delegate: true, rule: RuleSystem}
+	}
+	return b.decideTenant(ctx, state, id, attrs)
+}
+
+func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
+	open := slices.Contains(b.UnboundPaths, attrs.path)
+	if attrs.isResource {
+		open = attrs.subresource == "" && slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
+	}
+	if !open {
+		return verdict{reason: ReasonNoTenant}
+	}
+	return verdict{delegate: true, rule: RuleUnbound}
+}
+
+// decideOnTenantPath narrows a request to the tenant that its path names.
+func (b *Boundary) decideOnTenantPath(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+	switch {
+	case state.path.all && (!id.IsSystem() || !attrs.isPlainRead()):
+		return verdict{reason: ReasonTenantPathAll}
+	case state.path.all, id.IsSystem() && state.path.id.IsSystem():
+		return verdict{delegate: true, rule: RuleSystem}
+	case !id.IsSystem() && state.path.id != id:
+		return verdict{reason: ReasonTenantPath}
+	case id.IsSystem() && b.isClusterRead(attrs):
+		return verdict{delegate: true, rule: RuleClusterRead}
+	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
+		return verdict{reason: ReasonCluster} // admission would not know whose to make it
+	}
+	return b.decideTenant(ctx, state, state.path.id, attrs)
+}
+
+// isClusterRead reports whether attrs only reads what belongs to no space: the paths and the
+// cluster-scoped resources, which a narrowed caller of the system tenant keeps.
+func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
+	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster)
+}
+
 // decideTenant is what a caller of tenant id, which is not the system tenant, may ask for.
-func (b *Boundary) decideTenant(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) decideTenant(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	verb, ok := underlyingVerb(attrs.verb)
 	switch {
 	case !ok:
@@ -29,11 +77,11 @@ func (b *Boundary) decideTenant(ctx context.Context, c *requestState, id tenant.
 	}
 	switch {
 	case attrs.resource == namespaces:
-		return b.decideNamespace(ctx, c, id, verb, attrs)
+		return b.decideNamespace(ctx, state, id, verb, attrs)
 	case attrs.namespace != "":
 		return b.decideNamespaced(ctx, id, verb, attrs)
 	}
-	return b.decideCluster(ctx, c, id, verb, attrs)
+	return b.decideCluster(ctx, state, id, verb, attrs)
 }
 
 // unfit returns why a question about a resource is none that a tenant's caller may have answered,
@@ -98,7 +146,7 @@ func (b *Boundary) decidePath(p string) verdict {
 }
 
 // decideNamespace is about Namespace objects themselves.
-func (b *Boundary) decideNamespace(ctx context.Context, c *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+func (b *Boundary) decideNamespace(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
 	name := attrs.name
 	if ns := attrs.namespace; name == "" {
 		name = ns
@@ -117,7 +165,7 @@ func (b *Boundary) decideNamespace(ctx context.Context, c *requestState, id tena
 		if attrs.namespace != "" && attrs.name != "" { // the old watch path of one object, which ignores selectors
 			return verdict{reason: ReasonNotLimited}
 		}
-		return b.limit(ctx, c, id, attrs)
+		return b.limit(ctx, state, id, attrs)
 	}
 	return verdict{reason: ReasonNamespaceVerb}
 }
@@ -144,7 +192,7 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttr
 }
 
 // decideCluster is about what is asked for outside any namespace.
-func (b *Boundary) decideCluster(ctx context.Context, c *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
 	resource := attrs.resource
 	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
@@ -157,20 +205,20 @@ func (b *Boundary) decideCluster(ctx context.Context, c *requestState, id tenant
 	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.ObjectTenant != nil && b.ObjectTenant(resource, attrs.name) == id:
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case scope == ScopeNamespaced:
-		return b.decideAcross(ctx, c, id, verb, attrs)
+		return b.decideAcross(ctx, state, id, verb, attrs)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
-		return b.decideAcross(ctx, c, id, verb, attrs)
+		return b.decideAcross(ctx, state, id, verb, attrs)
 	}
 	return verdict{reason: ReasonCluster}
 }
 
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the
 // tenant's label.
-func (b *Boundary) decideAcross(ctx context.Context, c *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+func (b *Boundary) decideAcross(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
 	if !isCollection(verb) || attrs.subresource != "" {
 		return verdict{reason: ReasonNotLimited}
 	}
-	v := b.limit(ctx, c, id, attrs)
+	v := b.limit(ctx, state, id, attrs)
 	if v.delegate && !b.isSelectable(attrs.resource, id) {
 		return verdict{reason: ReasonNotLabelled}
 	}

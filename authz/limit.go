@@ -70,20 +70,20 @@ func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements,
 // limit decides about a list or watch that must be limited to tenant id. A request on its way to the
 // API handler, and a self review of one, gets the requirement added; elsewhere it must be there.
 // A selector that does not parse, or is given twice, is denied as it stands.
-func (b *Boundary) limit(ctx context.Context, c *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	selector, err := attrs.GetLabelSelector()
 	if err != nil {
 		return verdict{reason: ReasonNotLimited, err: err}
 	}
-	if c != nil {
-		if selector, err = soleSelector(c.query); err != nil {
+	if state != nil {
+		if selector, err = soleSelector(state.query); err != nil {
 			return verdict{reason: ReasonNotLimited, err: err}
 		}
 	}
-	if selects(selector, id) && (c == nil || attributesSelect(attrs.Attributes, id)) {
+	if selects(selector, id) && (state == nil || attributesSelect(attrs.Attributes, id)) {
 		return verdict{delegate: true, rule: RuleLimited}
 	}
-	if c == nil && !isForSelfReview(ctx) {
+	if state == nil && !isForSelfReview(ctx) {
 		return verdict{reason: ReasonNotLimited}
 	}
 	narrowed, err := limitedTo(selector, id)
