@@ -103,9 +103,9 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 }
 
 // ownerFor returns the owner of a namespace that attrs is about, looked up once.
-func (b *Boundary) ownerFor(ctx context.Context, asker tenant.ID, attrs *requestAttributes, namespace string) (tenant.ID, error) {
+func (b *Boundary) ownerFor(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) (tenant.ID, error) {
 	if attrs.looked == nil || attrs.looked.namespace != namespace {
-		owner, err := b.Owners.of(ctx, asker, namespace)
+		owner, err := b.Owners.find(ctx, asker{id: id}, namespace).owner()
 		if len(b.Exceptions) == 0 { // nobody asks again
 			return owner, err
 		}

@@ -63,75 +63,73 @@ func (o *Owners) budget(asker tenant.ID) flowcontrol.RateLimiter {
 // Of returns the tenant that owns the namespace: the one its label names, or without a label the
 // system tenant. Nobody owns, and the zero ID is returned for, a namespace whose label is no valid
 // tenant, one that does not exist, and one that is not known yet while there are too many such
-// questions: the three cannot be told apart. The error says that the lookup failed; the answer is
+// lookups: the three cannot be told apart. The error says that the lookup failed; the answer is
 // not known then.
 func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
-	return o.of(ctx, tenant.ID{}, namespace)
+	return o.find(ctx, asker{}, namespace).owner()
 }
 
-// Certain is [Owners.Of] without a limit to the questions, for who acts on the answer: too many of
+// Certain is [Owners.Of] without a limit to the lookups, for who acts on the answer: too many of
 // them must not make a namespace nobody's. Callers MUST NOT ask for names that anybody makes up.
 func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, error) {
-	return o.ofBudget(ctx, tenant.ID{}, namespace, nil)
+	return o.find(ctx, asker{certain: true}, namespace).owner()
 }
 
-// of is Of for a question of the tenant asker.
-func (o *Owners) of(ctx context.Context, asker tenant.ID, namespace string) (tenant.ID, error) {
-	return o.ofBudget(ctx, asker, namespace, o.budget)
+// asker is who looks a namespace up; the zero ID for nobody in particular.
+type asker struct {
+	id      tenant.ID
+	certain bool // without a limit to live reads
 }
 
-// budgetOf returns the limiter of a tenant that asks. Nil: there is no limit.
-type budgetOf func(asker tenant.ID) flowcontrol.RateLimiter
-
-func budgetFor(budget budgetOf, asker tenant.ID) flowcontrol.RateLimiter {
-	if budget == nil {
-		return nil
-	}
-	return budget(asker)
+// found is what a lookup of a namespace found: its tenant label as it stands.
+type found struct {
+	label            string
+	labelled, exists bool
+	err              error
 }
 
-func (o *Owners) ofBudget(ctx context.Context, asker tenant.ID, namespace string, budget budgetOf) (tenant.ID, error) {
-	label, labelled, exists, err := o.label(ctx, asker, namespace, budget)
+// owner returns whose the namespace is.
+func (f found) owner() (tenant.ID, error) {
 	switch {
-	case errors.Is(err, errThrottled):
+	case errors.Is(f.err, errThrottled):
 		return tenant.ID{}, nil
-	case err != nil || !exists:
-		return tenant.ID{}, err
-	case !labelled:
+	case f.err != nil || !f.exists:
+		return tenant.ID{}, f.err
+	case !f.labelled:
 		return tenant.System(), nil
 	}
-	id, _ := tenant.Parse(label) // a bad label: owned by nobody
+	id, _ := tenant.Parse(f.label) // a bad label: owned by nobody
 	return id, nil
 }
 
-// label returns the tenant label of a namespace as it stands.
-func (o *Owners) label(ctx context.Context, asker tenant.ID, namespace string, budget budgetOf) (label string, labelled, exists bool, err error) {
+// find looks a namespace up.
+func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
 	ns, err := o.cached(namespace)
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil && o.live != nil:
 		// It may be gone by now, and another's in its place.
-		ns, err = o.read(ctx, asker.String(), namespace, budgetFor(budget, asker))
+		ns, err = o.read(ctx, by, namespace)
 	case err != nil && apierrors.IsNotFound(err): // IsNotFound allocates, and most are found
-		ns, err = o.read(ctx, asker.String(), namespace, budgetFor(budget, asker))
+		ns, err = o.read(ctx, by, namespace)
 	}
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			return "", false, false, nil
+			return found{}
 		}
-		return "", false, false, fmt.Errorf("look up a namespace's owner: %w", err)
+		return found{err: fmt.Errorf("look up a namespace's owner: %w", err)}
 	}
-	label, labelled = ns.Labels[tenant.Label]
-	return label, labelled, true, nil
+	label, labelled := ns.Labels[tenant.Label]
+	return found{label: label, labelled: labelled, exists: true}
 }
 
 // read asks the server itself, once for all of an asker who ask for the same name at the same time: a
-// tenant that has used up its budget must not answer for another. A nil budget has no end.
-func (o *Owners) read(ctx context.Context, asker, namespace string, budget flowcontrol.RateLimiter) (*corev1.Namespace, error) {
+// tenant that has used up its budget must not answer for another.
+func (o *Owners) read(ctx context.Context, by asker, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	flight := o.flights.DoChan(fmt.Sprintf("%t/%s/%s", budget != nil, asker, namespace), func() (any, error) {
-		if budget != nil && !budget.TryAccept() {
+	flight := o.flights.DoChan(fmt.Sprintf("%t/%s/%s", by.certain, by.id, namespace), func() (any, error) {
+		if !by.certain && !o.budget(by.id).TryAccept() {
 			return nil, errThrottled
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)

@@ -26,17 +26,17 @@ func (b *Boundary) SpaceOf(ctx context.Context, a authorizer.Attributes) (Space,
 	return b.spaceOf(ctx, tenant.ID{}, &attrs)
 }
 
-// spaceOf is SpaceOf for a question of the tenant asker.
-func (b *Boundary) spaceOf(ctx context.Context, asker tenant.ID, attrs *requestAttributes) (Space, error) {
+// spaceOf is SpaceOf for a tenant that asks.
+func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttributes) (Space, error) {
 	switch {
 	case !attrs.isResource:
 		return Space{ID: tenant.System()}, nil
 	case attrs.resource == namespaces && attrs.name != "" && (attrs.namespace == "" || attrs.namespace == attrs.name):
-		return b.ownersSpace(ctx, asker, attrs, attrs.name)
+		return b.ownersSpace(ctx, id, attrs, attrs.name)
 	case attrs.resource == namespaces && attrs.verb == "create":
 		return Space{ID: tenant.System()}, nil
 	case attrs.namespace != "":
-		return b.ownersSpace(ctx, asker, attrs, attrs.namespace)
+		return b.ownersSpace(ctx, id, attrs, attrs.namespace)
 	case attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
 		return Space{ID: tenant.System()}, nil
 	}
@@ -58,7 +58,7 @@ func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) boo
 	return resource == namespaces
 }
 
-func (b *Boundary) ownersSpace(ctx context.Context, asker tenant.ID, attrs *requestAttributes, namespace string) (Space, error) {
-	id, err := b.ownerFor(ctx, asker, attrs, namespace)
-	return Space{ID: id}, err
+func (b *Boundary) ownersSpace(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) (Space, error) {
+	owner, err := b.ownerFor(ctx, id, attrs, namespace)
+	return Space{ID: owner}, err
 }

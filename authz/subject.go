@@ -130,13 +130,13 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 // unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
 // wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
-	label, labelled, exists, err := s.Owners.label(ctx, tenant.ID{}, namespace, s.Owners.budget)
+	ns := s.Owners.find(ctx, asker{}, namespace)
 	switch {
-	case err != nil:
-		return tenant.ID{}, err
-	case exists && labelled:
-		return tenant.Parse(label)
-	case exists && slices.Contains(s.SystemNamespaces, namespace):
+	case ns.err != nil:
+		return tenant.ID{}, ns.err
+	case ns.exists && ns.labelled:
+		return tenant.Parse(ns.label)
+	case ns.exists && slices.Contains(s.SystemNamespaces, namespace):
 		return tenant.System(), nil
 	}
 	return tenant.ID{}, fmt.Errorf("%w: service account of a namespace that is nobody's", tenant.ErrInvalid)
