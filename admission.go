@@ -140,8 +140,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) (*configuredPlugin
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recorded}),
 		rolebinding: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
-			ForbidExternalIPs: c.RoleBinding.ServiceExternalIPs == v1alpha1.PermissionForbid,
-			ForbidVolumeNames: c.RoleBinding.ClaimVolumeName == v1alpha1.PermissionForbid}),
+			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
+			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid}),
 		attribution: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
 		quota: quota.New(quota.Options{

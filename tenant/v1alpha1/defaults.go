@@ -65,8 +65,8 @@ func defaultAdmission(a *Admission) {
 	}
 	defaultValue(&a.Quota.Enabled, true)
 	defaultDuration(&a.Quota.Reservation, 2*time.Minute)
-	defaultText(&a.RoleBinding.ServiceExternalIPs, PermissionAllow)
-	defaultText(&a.RoleBinding.ClaimVolumeName, PermissionAllow)
+	defaultText(&a.Services.ExternalIPs, PermissionAllow)
+	defaultText(&a.PersistentVolumeClaims.VolumeName, PermissionAllow)
 }
 
 func defaultService(s *Service) {

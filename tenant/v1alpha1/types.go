@@ -309,9 +309,15 @@ type Admission struct {
 	// binding configures TenantBinding.
 	// +optional
 	Binding Binding `json:"binding,omitempty"`
-	// roleBinding configures TenantRoleBinding.
+	// services says what tenants may have in theirs.
 	// +optional
-	RoleBinding RoleBinding `json:"roleBinding,omitempty"`
+	Services Services `json:"services,omitempty"`
+	// persistentVolumeClaims says what tenants may have in theirs.
+	// +optional
+	PersistentVolumeClaims PersistentVolumeClaims `json:"persistentVolumeClaims,omitempty"`
+	// roleBinding is refused: what stood here has moved.
+	// +optional
+	RoleBinding MovedRoleBinding `json:"roleBinding,omitempty"`
 	// quota configures TenantQuota.
 	// +optional
 	Quota Quota `json:"quota,omitempty"`

@@ -189,13 +189,26 @@ const (
 	PermissionForbid Permission = "Forbid"
 )
 
-// RoleBinding configures TenantRoleBinding, which keeps what a tenant writes from naming what is not
-// the tenant's. That RoleBindings are held is not a matter of configuration.
-type RoleBinding struct {
-	// serviceExternalIPs is Allow (default) or Forbid.
+// Services says what tenants may have in theirs. TenantRoleBinding holds it.
+type Services struct {
+	// externalIPs, spec.externalIPs, is Allow (default) or Forbid.
+	// +optional
+	ExternalIPs Permission `json:"externalIPs,omitempty"`
+}
+
+// PersistentVolumeClaims says what tenants may have in theirs. TenantRoleBinding holds it.
+type PersistentVolumeClaims struct {
+	// volumeName, spec.volumeName, is Allow (default) or Forbid.
+	// +optional
+	VolumeName Permission `json:"volumeName,omitempty"`
+}
+
+// MovedRoleBinding is where two settings stood before. It is refused with the name of the new place.
+type MovedRoleBinding struct {
+	// serviceExternalIPs is admission.services.externalIPs now.
 	// +optional
 	ServiceExternalIPs Permission `json:"serviceExternalIPs,omitempty"`
-	// claimVolumeName, spec.volumeName of PersistentVolumeClaims, is Allow (default) or Forbid.
+	// claimVolumeName is admission.persistentVolumeClaims.volumeName now.
 	// +optional
 	ClaimVolumeName Permission `json:"claimVolumeName,omitempty"`
 }

@@ -50,9 +50,19 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	if a.Quota.Reservation.Duration <= 0 {
 		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(), "must be longer than requests may take"))
 	}
-	for name, p := range map[string]Permission{"serviceExternalIPs": a.RoleBinding.ServiceExternalIPs, "claimVolumeName": a.RoleBinding.ClaimVolumeName} {
-		if p != PermissionAllow && p != PermissionForbid {
-			errs = append(errs, field.NotSupported(path.Child("roleBinding", name), p, []Permission{PermissionAllow, PermissionForbid}))
+	for _, p := range []struct {
+		section, name, moved string
+		is, was              Permission
+	}{
+		{"services", "externalIPs", "serviceExternalIPs", a.Services.ExternalIPs, a.RoleBinding.ServiceExternalIPs},
+		{"persistentVolumeClaims", "volumeName", "claimVolumeName", a.PersistentVolumeClaims.VolumeName, a.RoleBinding.ClaimVolumeName},
+	} {
+		at := path.Child(p.section, p.name)
+		if p.is != PermissionAllow && p.is != PermissionForbid {
+			errs = append(errs, field.NotSupported(at, p.is, []Permission{PermissionAllow, PermissionForbid}))
+		}
+		if p.was != "" {
+			errs = append(errs, field.Forbidden(path.Child("roleBinding", p.moved), "this is "+at.String()+" now"))
 		}
 	}
 	return errs
