@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
@@ -20,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
-	"github.com/kubetenant/kubetenant/plugins/grant"
+	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/placement"
@@ -47,48 +49,57 @@ func Register(all []Plugin, into *admission.Plugins) {
 	}
 }
 
-// plugins returns the plugins in their order, which follow the stack's generations.
-func (s *Stack) plugins() []Plugin {
-	configured := func(name string, of func(*configuredPlugins) admission.Interface) Plugin {
-		return Plugin{Name: name, Interface: reloadablePlugin{s, of}}
+// reloadablePlugins returns the plugins of a generation in their order, each as it is in the generation that a
+// request meets.
+func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
+	out := slices.Clone(of)
+	for i := range out {
+		out[i].Interface = reloadablePlugin{s, i}
 	}
-	return []Plugin{
-		configured(namespace.Name, func(c *configuredPlugins) admission.Interface { return c.namespace }),
-		configured(restriction.Name, func(c *configuredPlugins) admission.Interface { return c.restriction }),
-		configured(rolebinding.Name, func(c *configuredPlugins) admission.Interface { return c.rolebinding }),
-		{Name: grant.Name, Interface: grant.New(grant.Options{Subject: s.subject, Owner: s.NamespaceOwner, Read: accessgrant.RequestOf, Authorizer: s.Grantors})},
-		configured(attribution.Name, func(c *configuredPlugins) admission.Interface { return c.attribution }),
-		configured(binding.Name, func(c *configuredPlugins) admission.Interface { return c.binding }),
-		configured(placement.Name, func(c *configuredPlugins) admission.Interface { return c.placement }), // of what the others put into pods too
-		{Name: label.Name, Interface: label.New(s.NamespaceOwner)},                                        // so that it sees what the others changed
-		{Name: quota.Name, Interface: reloadablePlugin{s, func(c *configuredPlugins) admission.Interface { return c.quota }}, Last: true},
-	}
+	return out
 }
 
-// configuredPlugins are those that a configuration makes.
-type configuredPlugins struct {
-	namespace, restriction, rolebinding, attribution, binding, placement, quota admission.Interface
-}
-
-// reloadablePlugin is one of the current generation's plugins.
+// reloadablePlugin is one of a generation's plugins, which are the same in each and differ in their settings.
 type reloadablePlugin struct {
 	stack *Stack
-	of    func(*configuredPlugins) admission.Interface
+	at    int
 }
 
-func (f reloadablePlugin) now() admission.Interface { return f.of(f.stack.current.Load().plugins) }
+// in returns the plugin of the generation that the request goes on with.
+func (f reloadablePlugin) in(ctx context.Context) admission.Interface {
+	g, kept := ctx.Value(generationKey{}).(*generation)
+	if !kept {
+		g = f.stack.current.Load()
+	}
+	return g.plugins[f.at].Interface
+}
 
-func (f reloadablePlugin) Handles(op admission.Operation) bool { return f.now().Handles(op) }
+// generationKey is where a write keeps its generation, so that it is validated by the one that admitted it.
+type generationKey struct{}
+
+// withGeneration keeps the generation for writes. What may last long, as a watch does, keeps none in memory.
+func (s *Stack) withGeneration(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			r = r.WithContext(context.WithValue(r.Context(), generationKey{}, s.current.Load()))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (f reloadablePlugin) Handles(op admission.Operation) bool {
+	return f.in(context.Background()).Handles(op)
+}
 
 func (f reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if p, mutates := f.now().(admission.MutationInterface); mutates {
+	if p, mutates := f.in(ctx).(admission.MutationInterface); mutates {
 		return p.Admit(ctx, a, o)
 	}
 	return nil
 }
 
 func (f reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if p, validates := f.now().(admission.ValidationInterface); validates {
+	if p, validates := f.in(ctx).(admission.ValidationInterface); validates {
 		return p.Validate(ctx, a, o)
 	}
 	return nil
@@ -100,10 +111,12 @@ type admissionParts struct {
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
+	// grantors says what a grantor may do itself.
+	grantors authorizer.Authorizer
 }
 
-// newPlugins returns the plugins that are configured.
-func newPlugins(p *admissionParts, config *v1alpha1.Settings) (*configuredPlugins, error) {
+// newPlugins returns the plugins of a configuration, in their order: this is the table of them.
+func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) {
 	c := &config.Admission
 	kinds := workloadKinds(c.Workloads)
 	owners, subject, names := p.cluster.Owners, p.subject, p.names
@@ -117,42 +130,61 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) (*configuredPlugin
 			return nil, fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
 		}
 	}
-	governed := map[schema.GroupKind]bool{}
-	for _, k := range c.Binding.Kinds {
-		governed[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
-	}
-	metadata, objects := p.cluster.ControllerMetadata, p.cluster.ControllerObjects
-	if metadata == nil || objects == nil {
-		none := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
-			return nil, nil
-		}
-		metadata, objects = none, none
-	}
-	recorded := []string(nil)
-	if *c.Attribution.Creator.Enabled {
-		recorded = []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
-	}
-	return &configuredPlugins{
-		restriction: restriction.New(restriction.Options{
-			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of}),
-		namespace: namespace.New(namespace.Options{
+	metadata, objects := p.cluster.controllerObjects()
+	return []Plugin{
+		{Name: namespace.Name, Interface: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
-			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recorded}),
-		rolebinding: rolebinding.New(rolebinding.Options{
+			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c)})},
+		{Name: restriction.Name, Interface: restriction.New(restriction.Options{
+			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
+		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
-			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid}),
-		attribution: attribution.New(attribution.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user}),
-		quota: quota.New(quota.Options{
-			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now,
-			ClusterScoped: func(r schema.GroupResource) bool {
-				return (&authz.Scopes{Custom: p.cluster.CustomScope}).Of(r) == authz.ScopeCluster
-			}}),
-		binding: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governed}),
-		placement: placement.New(placement.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: p.cluster.DefaultPriority}),
+			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid})},
+		{Name: grantplugin.Name, Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors})},
+		{Name: attribution.Name, Interface: attribution.New(attribution.Options{
+			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user})},
+		{Name: binding.Name, Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds)})},
+		// Behind those whose work it looks at: what they put into pods, and what they changed.
+		{Name: placement.Name, Interface: placement.New(placement.Options{
+			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: p.cluster.DefaultPriority})},
+		{Name: label.Name, Interface: label.New(owner)},
+		{Name: quota.Name, Last: true, Interface: quota.New(quota.Options{
+			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
+}
+
+// controllerObjects returns what finds the objects that controllers make others from; where nobody knows any,
+// what finds none.
+func (c *Cluster) controllerObjects() (metadata, objects plugins.ObjectFunc) {
+	if c.ControllerMetadata != nil && c.ControllerObjects != nil {
+		return c.ControllerMetadata, c.ControllerObjects
+	}
+	none := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
+		return nil, nil
+	}
+	return none, none
+}
+
+func (c *Cluster) isClusterScoped(r schema.GroupResource) bool {
+	return (&authz.Scopes{Custom: c.CustomScope}).Of(r) == authz.ScopeCluster
+}
+
+// recordedAnnotations are those that a tenant may not set on its namespaces since they are recorded.
+func recordedAnnotations(c *v1alpha1.Admission) []string {
+	if !*c.Attribution.Creator.Enabled {
+		return nil
+	}
+	return []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
+}
+
+// governedKinds says of each kind whose identity is recorded whether it is KubeVela's.
+func governedKinds(kinds []v1alpha1.BindingKind) map[schema.GroupKind]bool {
+	governed := map[schema.GroupKind]bool{}
+	for _, k := range kinds {
+		governed[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
+	}
+	return governed
 }
 
 func workloadKinds(configured []v1alpha1.WorkloadKind) workload.Kinds {

@@ -1,6 +1,9 @@
 package kubetenant_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
@@ -114,4 +118,45 @@ func equalJSON(t *testing.T, a, b runtime.Object) bool {
 		t.Fatal(err)
 	}
 	return cmp.Equal(one, other)
+}
+
+// TestAWriteMeetsOneGeneration: what was admitted under one configuration is validated under it, though another
+// came in between.
+func TestAWriteMeetsOneGeneration(t *testing.T) {
+	dir := t.TempDir()
+	tenancy := func(level string) map[string]string {
+		return map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nadmission: { namespace: { podSecurity: " + level + " } }\n"}
+	}
+	replace(t, dir, tenancy("baseline"))
+	registry := metrics.NewKubeRegistry()
+	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin, is := stack.Admission[0].Interface.(admission.MutationInterface)
+	validation, both := stack.Admission[0].Interface.(admission.ValidationInterface)
+	if !is || !both {
+		t.Fatalf("%s is no plugin of both kinds", stack.Admission[0].Name)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new"}}
+	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+	attributes := admission.NewAttributesRecord(ns, nil, corev1.SchemeGroupVersion.WithKind("Namespace"), "", ns.Name,
+		corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Create, &metav1.CreateOptions{}, false, alice)
+	asked := false
+	handler := stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked = true
+		if err := plugin.Admit(r.Context(), attributes, nil); err != nil {
+			t.Fatal(err)
+		}
+		replace(t, dir, tenancy("restricted"))
+		eventually(t, "the other configuration is taken over", func() bool { return reloads(t, registry, "success") == 1 })
+		if err := validation.Validate(r.Context(), attributes, nil); err != nil {
+			t.Errorf("the write that was admitted before: %v", err)
+		}
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces", http.NoBody))
+	if err := validation.Validate(t.Context(), attributes, nil); !asked || err == nil {
+		t.Error("a later write is not held to the other configuration")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -27,7 +28,7 @@ type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
 	olderPaths    bool // /api/v1/tenants/<id>/... is read
-	plugins       *configuredPlugins
+	plugins       []Plugin
 	defaultQuota  corev1.ResourceList // of tenants that have none
 	clientCAs     []func() []byte     // of the x509 sources
 	stop          context.CancelFunc
@@ -42,14 +43,20 @@ type shared struct {
 	clientCAs *clientCAs
 	compiler  func() authenticationcel.Compiler
 	sessions  *authz.Sessions
+	// grantors says what a grantor may do itself.
+	grantors authorizer.Authorizer
 }
 
-func newShared(server Server) (*shared, error) {
+// newShared returns what the generations of stack have in common.
+func newShared(server Server, stack *Stack) (*shared, error) {
 	if server.Cluster.Owners == nil {
 		return nil, errors.New("nothing tells whose namespaces are")
 	}
 	of := &shared{Server: server, reloads: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(),
-		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}}
+		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}, grantors: server.Authorization.Grantors}
+	if of.grantors == nil {
+		of.grantors = (*stackAuthorizer)(stack)
+	}
 	if ca := server.Authentication.ClientCA; ca != nil {
 		if err := frontproxy.CheckAuthorities(server.Authentication.RequestHeader, ca.CurrentCABundleContent()); err != nil {
 			return nil, err
@@ -117,7 +124,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		return nil, err
 	}
 	g.authenticator, g.clientCAs = authn.New(chain), sources.clientCAs
-	admission := &admissionParts{cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now}
+	admission := &admissionParts{cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now, grantors: of.grantors}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
 	}

@@ -155,7 +155,8 @@ func New(ctx context.Context, config *v1alpha1.Settings, server Server) (*Stack,
 	if err != nil {
 		return nil, err
 	}
-	of, err := newShared(server)
+	stack := &Stack{}
+	of, err := newShared(server, stack)
 	if err != nil {
 		return nil, err
 	}
@@ -163,17 +164,17 @@ func New(ctx context.Context, config *v1alpha1.Settings, server Server) (*Stack,
 	if err != nil {
 		return nil, err
 	}
-	return newStack(of, g), nil
+	return stack.begin(of, g), nil
 }
 
 // Open is [New] with the configuration file at path, which is followed too: a new version takes
 // effect as a whole or, where anything in it is wrong, not at all.
 func Open(ctx context.Context, path string, server Server) (*Stack, error) {
-	of, err := newShared(server)
+	stack := &Stack{}
+	of, err := newShared(server, stack)
 	if err != nil {
 		return nil, err
 	}
-	var stack *Stack
 	file, err := reload.Open(path, func(data []byte) (*generation, error) {
 		config, err := v1alpha1.Decode(data)
 		if err != nil {
@@ -181,7 +182,7 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 		}
 		config.ResolvePaths(filepath.Dir(path))
 		g, err := newGeneration(ctx, of, &config.Settings)
-		if err == nil && stack != nil {
+		if err == nil && stack.shared != nil {
 			stack.swap(g)
 		}
 		return g, err
@@ -189,7 +190,7 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	stack = newStack(of, *file.Load())
+	stack.begin(of, *file.Load())
 	go file.Run(ctx)
 	return stack, nil
 }
@@ -210,7 +211,7 @@ func Check(ctx context.Context, path string) error {
 	nobody := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}, nil)
-	of, err := newShared(Server{Cluster: Cluster{Owners: nobody}, Authentication: Authentication{RequestHeader: noProxy()}})
+	of, err := newShared(Server{Cluster: Cluster{Owners: nobody}, Authentication: Authentication{RequestHeader: noProxy()}}, &Stack{})
 	if err != nil {
 		return err
 	}
@@ -229,15 +230,13 @@ func noProxy() *authenticatorfactory.RequestHeaderConfig {
 		UsernameHeaders: anybody, UIDHeaders: anybody, GroupHeaders: anybody, ExtraHeaderPrefixes: anybody}
 }
 
-func newStack(of *shared, g *generation) *Stack {
-	s := &Stack{ClientCA: of.clientCAs, shared: of, Grantors: of.Authorization.Grantors}
+// begin makes s the stack of its first generation.
+func (s *Stack) begin(of *shared, g *generation) *Stack {
+	s.shared, s.ClientCA, s.Grantors = of, of.clientCAs, of.grantors
 	s.swap(g)
 	s.Authenticator = authenticator.RequestFunc(s.authenticate)
 	s.Authorizer, s.RuleResolver = (*stackAuthorizer)(s), (*stackAuthorizer)(s)
-	if s.Grantors == nil {
-		s.Grantors = s.Authorizer
-	}
-	s.Admission = s.plugins()
+	s.Admission = s.reloadablePlugins(g.plugins)
 	return s
 }
 
@@ -252,11 +251,6 @@ func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (ten
 // [authz.Subjects.ByRule]. It is for whoever explains a decision.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.SubjectRule, error) {
 	return s.current.Load().boundary.Subjects.ByRule(ctx, u)
-}
-
-// subject returns the tenant of a user that admission sees.
-func (s *Stack) subject(ctx context.Context, u user.Info) (tenant.ID, error) {
-	return s.current.Load().boundary.Subjects.Of(ctx, u)
 }
 
 // NamespaceOwner returns the tenant that owns a namespace: the system tenant where it has no label, the
@@ -277,7 +271,7 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 
 // WithTenant is the innermost filter, see [authz.WithTenant].
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
-	return authz.WithTenant(next, s.shared.sessions)
+	return authz.WithTenant(s.withGeneration(next), s.shared.sessions)
 }
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have
