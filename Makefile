@@ -73,7 +73,7 @@ TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -timeout 20m -parallel 
 .PHONY: test
 test: build
 	$(SCRATCH) go test -race ./...
-	$(BIN)/kubectl-tenant test testdata/scenarios
+	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^TestWebhook' ./...
 
 .PHONY: test-e2e
@@ -88,6 +88,7 @@ test-race: build
 	@mkdir -p $(RACE) && cp -f $(BIN)/vanilla-kube-apiserver $(BIN)/kubectl $(BIN)/kubectl-tenant $(RACE)/
 	@go build -race -o $(RACE)/ ./cmd/kubetenant-webhook
 	@cd $(SERVER) && go build -race -ldflags "$(LDFLAGS)" -o $(RACE)/ .
+	cd $(SERVER) && $(SCRATCH) go test -race -timeout 30m ./issuer ./differential
 	cd $(SERVER) && GORACE=halt_on_error=1 KUBETENANT_BIN=$(RACE) $(SCRATCH) go test -timeout 40m -parallel 2 -run '^(TestScenarios|TestWebhookScenarios)$$' ./e2e
 
 $(BIN)/helm $(BIN)/kubeconform:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -168,17 +169,17 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 // addClusterHooks starts with the server what follows its cluster and writes into it, and makes it ready when
 // that is known.
 func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool) error {
+	kinds := &kindsInstalled{}
 	run := func(ctx context.Context) {
 		// These act on what the informers say: that must be all.
 		if rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), rbacSynced) {
 			return
 		}
 		go func() { _ = known.RunSweep(ctx) }() // it fails at the end only
-		if installCRDs(ctx, known.Dynamic) == nil {
-			go known.RunQuotas(ctx, stack.DefaultQuota)
-			go countQuotas(ctx, generic.LoopbackClientConfig, known)
-			known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
-		}
+		kinds.install(ctx, known.Dynamic)
+		go known.RunQuotas(ctx, stack.DefaultQuota)
+		go countQuotas(ctx, generic.LoopbackClientConfig, known)
+		known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {
 		go known.Run(h)
@@ -193,9 +194,10 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 		}
 		return nil
 	}))
-	// Until they are known once, tenants' writes are refused, which nobody tries again.
+	// Until they are known once, tenants' writes are refused, which nobody tries again. A cluster that does not
+	// take the definitions is ready all the same: what stands in their way may wait for that.
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
-		if !known.Quotas.HasSynced() || !known.Grants.HasSynced() {
+		if !kinds.refused.Load() && !(known.Quotas.HasSynced() && known.Grants.HasSynced()) {
 			return errKindsNotSynced
 		}
 		return nil
@@ -238,15 +240,23 @@ func countQuotas(ctx context.Context, config *rest.Config, known *cluster.Cluste
 	}, time.Second)
 }
 
-// installCRDs defines our kinds, as soon as the server takes them.
-func installCRDs(ctx context.Context, client dynamic.Interface) error {
-	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+// kindsInstalled says what became of our definitions.
+type kindsInstalled struct{ refused atomic.Bool }
+
+// install defines our kinds, now or, where the server does not take them yet, until it does.
+func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) {
+	try := func(ctx context.Context) (bool, error) {
 		err := cluster.InstallCRDs(ctx, client)
 		if err != nil {
 			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
 		}
 		return err == nil, nil
-	})
+	}
+	if done, _ := try(ctx); done {
+		return
+	}
+	k.refused.Store(true)
+	go func() { _ = wait.PollUntilContextCancel(ctx, time.Second, false, try) }() // it ends with the server
 }
 
 // tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator

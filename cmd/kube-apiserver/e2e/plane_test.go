@@ -116,7 +116,10 @@ func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 		return err
 	}
 	return poll(ctx, "the seeding server", func(ctx context.Context) error {
-		return p.seeds.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil)
+		if err := p.seeds.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
+			return err
+		}
+		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // it is ours
 	})
 }
 
@@ -150,7 +153,33 @@ func (p *plane) close() error {
 	if p.server != nil {
 		errs = append(errs, p.server.Stop())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.races())...)
+}
+
+// logs are the ends of what the plane's processes said.
+func (p *plane) logs() string {
+	out := ""
+	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		out += filepath.Base(name) + ":\n" + strings.Join(lines[max(0, len(lines)-8):], "\n") + "\n"
+	}
+	return out
+}
+
+// races returns an error where the race detector has reported something, in binaries that have it.
+func (p *plane) races() error {
+	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err != nil || bytes.Contains(text, []byte("WARNING: DATA RACE")) {
+			return fmt.Errorf("%s: a data race: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // registry is where kube-apiserver keeps objects (its default of --etcd-prefix).
@@ -318,7 +347,7 @@ func informersOf(metrics []byte) (revisions, error) {
 		}
 		all[schema.GroupResource{Group: labelOf(text, "group"), Resource: labelOf(text, "resource")}] = int64(value)
 	}
-	if len(all) == 0 {
+	if _, known := all[schema.GroupResource{Resource: "namespaces"}]; !known {
 		return nil, errors.New("the server says nothing of its informers")
 	}
 	return all, nil

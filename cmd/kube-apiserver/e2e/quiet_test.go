@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -14,7 +15,10 @@ import (
 )
 
 // writes follows what is written in a namespace.
-type writes struct{ events chan string }
+type writes struct {
+	events chan string
+	failed chan error
+}
 
 // follow begins to follow the resources; what is there already is not told.
 func follow(t *testing.T, admin *rest.Config, namespace string, resources ...schema.GroupVersionResource) *writes {
@@ -23,7 +27,7 @@ func follow(t *testing.T, admin *rest.Config, namespace string, resources ...sch
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &writes{events: make(chan string, 1000)}
+	w := &writes{make(chan string, 1000), make(chan error, len(resources))}
 	for _, r := range resources {
 		list, err := client.Resource(r).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -34,16 +38,22 @@ func follow(t *testing.T, admin *rest.Config, namespace string, resources ...sch
 			t.Fatal(err)
 		}
 		t.Cleanup(events.Stop)
-		go w.read(r.Resource, events)
+		go w.read(t.Context(), r.Resource, events)
 	}
 	return w
 }
 
-func (w *writes) read(resource string, events watch.Interface) {
+func (w *writes) read(ctx context.Context, resource string, events watch.Interface) {
 	for e := range events.ResultChan() {
-		if m, err := meta.Accessor(e.Object); err == nil {
-			w.events <- resource + "/" + m.GetName()
+		m, err := meta.Accessor(e.Object)
+		if e.Type == watch.Error || err != nil {
+			w.failed <- fmt.Errorf("watch %s: %v", resource, e.Object)
+			return
 		}
+		w.events <- resource + "/" + m.GetName()
+	}
+	if ctx.Err() == nil {
+		w.failed <- fmt.Errorf("the watch of %s ended", resource)
 	}
 }
 
@@ -57,6 +67,8 @@ func (w *writes) quiet(t *testing.T, silence time.Duration) map[string]int {
 		select {
 		case what := <-w.events:
 			seen[what]++
+		case err := <-w.failed:
+			t.Fatal(err)
 		case <-time.After(silence):
 			return seen
 		case <-end:

@@ -102,7 +102,14 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sess
 	if err != nil {
 		return nil, err
 	}
-	return asSession(s.enter(ctx, w, args, s.reloaded))
+	return asSession(s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
+		if !first { // before the next world is there: it is none of the last configuration's
+			if err := s.plane.reload(ctx, func() error { return enter(s.dir, w) }); err != nil {
+				return err
+			}
+		}
+		return s.plane.seed(ctx, held, session.caller)
+	}))
 }
 
 // asSession keeps a nil pointer from being a session.
@@ -111,11 +118,6 @@ func asSession(s *session, err error) (scenario.Session, error) {
 		return nil, err
 	}
 	return s, err
-}
-
-// reloaded lets the server of the plane take over the configuration of w.
-func (s *compiledIn) reloaded(ctx context.Context, w *scenario.World) error {
-	return s.plane.reload(ctx, func() error { return enter(s.dir, w) })
 }
 
 // start seeds and starts a server of the scenario's own, in its folder.
@@ -135,39 +137,47 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string
 	return session, err
 }
 
-// enter runs a scenario on the plane that the others of its kind run on, where change puts its configuration
-// in place of the one before.
-func (s *compiledIn) enter(ctx context.Context, w *scenario.World, args []string, change func(context.Context, *scenario.World) error) (*session, error) {
+// enter runs a scenario on the plane that the others of its kind run on. furnish puts its configuration in place of
+// the one before, and what it holds into the cluster.
+func (s *compiledIn) enter(ctx context.Context, w *scenario.World, args []string, furnish func(_ *session, held []runtime.RawExtension, first bool) error) (*session, error) {
 	held, err := scenario.Held(w.Scenario)
 	if err != nil {
 		return nil, err
 	}
 	first := s.plane == nil
 	if first {
-		if err := s.keys.Write(s.dir); err != nil {
-			return nil, err
-		}
-		if err := enter(s.dir, w); err != nil {
-			return nil, err
-		}
-		if s.plane, err = openPlane(ctx, s.bin, s.dir, args); err != nil {
-			s.plane = nil
-			return nil, err
-		}
-	} else if err := s.plane.clear(ctx); err != nil {
-		return nil, err
+		err = s.open(ctx, w, args)
+	} else {
+		err = s.plane.clear(ctx)
 	}
-	session, err := newSession(w, s.plane.server, func() {})
+	var entered *session
 	if err == nil {
-		err = s.plane.seed(ctx, held, session.caller)
-	}
-	if err == nil && !first {
-		err = change(ctx, w)
+		entered, err = newSession(w, s.plane.server, func() {})
 	}
 	if err == nil {
-		err = session.awaitKinds(ctx, held)
+		err = furnish(entered, held, first)
 	}
-	return session, err
+	if err == nil {
+		err = entered.awaitKinds(ctx, held)
+	}
+	if err != nil && s.plane != nil { // the next one gets another
+		err = fmt.Errorf("%w\n%s", err, s.plane.logs())
+		err = errors.Join(err, s.plane.close())
+		s.plane, s.dir = nil, s.dir+"-again"
+	}
+	return entered, err
+}
+
+// open starts the plane in the world of its first scenario.
+func (s *compiledIn) open(ctx context.Context, w *scenario.World, args []string) (err error) {
+	if err := s.keys.Write(s.dir); err != nil {
+		return err
+	}
+	if err := enter(s.dir, w); err != nil {
+		return err
+	}
+	s.plane, err = openPlane(ctx, s.bin, s.dir, args)
+	return err
 }
 
 // seed makes what the cluster holds, with tenancy off, and returns it.
@@ -384,7 +394,7 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
 		}
 	}
-	// The server labels what was seeded as soon as it knows of it; what stays so is the answer.
+	// A server that starts labels what it finds; what stays so is the answer.
 	err = poll(ctx, "the label", func(ctx context.Context) error {
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
 			return final{err}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
@@ -128,7 +129,7 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 	if err := prepareService(w); err != nil {
 		return nil, err
 	}
-	base, err := s.open(ctx, w)
+	base, err := s.session(ctx, w)
 	if err != nil {
 		return asSession(base, err)
 	}
@@ -141,7 +142,7 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 	return out, nil
 }
 
-func (s *behindWebhook) open(ctx context.Context, w *scenario.World) (*session, error) {
+func (s *behindWebhook) session(ctx context.Context, w *scenario.World) (*session, error) {
 	if !shared(w.Scenario) {
 		args, err := s.flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
 		if err != nil {
@@ -153,16 +154,18 @@ func (s *behindWebhook) open(ctx context.Context, w *scenario.World) (*session, 
 	if err != nil {
 		return nil, err
 	}
-	return s.enter(ctx, w, args, s.restarted)
-}
-
-// restarted starts the service of the plane with the configuration of w, since it reads some settings at its
-// start only.
-func (s *behindWebhook) restarted(ctx context.Context, w *scenario.World) error {
-	if err := enter(s.dir, w); err != nil {
-		return err
-	}
-	return s.plane.restartService(ctx)
+	return s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
+		if !first {
+			if err := enter(s.dir, w); err != nil {
+				return err
+			}
+		}
+		if err := s.plane.seed(ctx, held, session.caller); err != nil {
+			return err
+		}
+		// The service reads some settings, and knows the cluster, from its start.
+		return s.plane.restartService(ctx)
+	})
 }
 
 // withoutRBAC leaves RBAC to the server, which does not have it.

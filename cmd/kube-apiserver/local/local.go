@@ -55,7 +55,8 @@ func NewCommand() *cobra.Command {
 and the controllers that namespaces, the built-in roles and workloads need, in one process. All
 of it is kept in DIR; the same DIR continues where it was stopped. The server
 listens on the loopback address only. With --webhook, SIGUSR1 starts the service
-anew, with the configuration as it is then: some of its settings count from the start.
+anew, with the configuration as it is then, where nothing else must be installed
+for it: some settings count from the start.
 
 Flags behind -- are given to kube-apiserver.`,
 		Example: `  kube-apiserver local --dir ./cluster

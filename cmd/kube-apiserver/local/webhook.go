@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -79,8 +81,10 @@ type shape struct {
 	o        *Options
 	admin    *rest.Config
 	balancer *balancer
-	children []*exec.Cmd // that run
-	ended    chan ended
+	// installed is what was generated at the start.
+	installed map[string][]byte
+	children  []*exec.Cmd // that run
+	ended     chan ended
 }
 
 // ended is a process that has.
@@ -128,7 +132,9 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver goes on without
 		case <-anew:
 			started := time.Now()
-			if err := s.restartService(ctx); err != nil && ctx.Err() == nil {
+			if err := s.sameInstalled(ctx); err != nil {
+				_, _ = fmt.Fprintln(out, "the service goes on as it is:", err)
+			} else if err := s.restartService(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
 			c.announce(out, time.Since(started))
@@ -143,6 +149,23 @@ func (s *shape) forget(e ended) {
 	s.children = slices.DeleteFunc(s.children, func(child *exec.Cmd) bool { return child == e.child })
 }
 
+// sameInstalled returns why the service cannot go on with the configuration as it is now: it is wrong, or
+// something else would have to be installed for it.
+func (s *shape) sameInstalled(ctx context.Context) error {
+	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
+		return err
+	}
+	files, err := manifests.Generate(s.manifestOptions())
+	if err != nil {
+		return err
+	}
+	delete(files, "values.yaml")
+	if !maps.EqualFunc(files, s.installed, bytes.Equal) {
+		return errors.New("something else must be installed for this configuration: stop and start again")
+	}
+	return nil
+}
+
 // restartService ends the service and its controller, and starts them with the configuration as it is now.
 func (s *shape) restartService(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.admin)
@@ -150,8 +173,12 @@ func (s *shape) restartService(ctx context.Context) error {
 		return err
 	}
 	for _, child := range s.children {
-		if !isServer(child) {
-			_ = child.Process.Kill() // it may have ended
+		switch {
+		case isServer(child):
+		case slices.Contains(child.Args, "controller"):
+			_ = child.Process.Signal(syscall.SIGTERM) // it gives its Lease back; it may have ended
+		default:
+			_ = child.Process.Kill() // it would go on for a while
 		}
 	}
 	for len(s.children) > 1 {
@@ -159,6 +186,10 @@ func (s *shape) restartService(ctx context.Context) error {
 		if s.forget(e); isServer(e.child) {
 			return e.err
 		}
+	}
+	// What the controller before said is not to be taken for the next one's.
+	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, service.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
 	if err := s.startService(ctx, client); err != nil {
 		return err
@@ -301,16 +332,22 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 	if s.balancer, err = newBalancer(ctx, s.o.Replicas); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.dir, "webhook")
-	files, err = manifests.Generate(manifests.Options{
-		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + s.balancer.address,
-		ClientCA: filepath.Join(pki, "ca.crt"), ServingCA: filepath.Join(pki, "ca.crt"), Directory: dir,
-		ClientCertificate: filepath.Join(pki, "webhook-client.crt"), ClientKey: filepath.Join(pki, "webhook-client.key"), Authorizers: s.o.Behind,
-	})
-	if err != nil {
+	o := s.manifestOptions()
+	if files, err = manifests.Generate(o); err != nil {
 		return nil, err
 	}
-	return files, manifests.Write(dir, "control-plane", files)
+	s.installed = maps.Clone(files)
+	delete(s.installed, "values.yaml")
+	return files, manifests.Write(o.Directory, "control-plane", files)
+}
+
+func (s *shape) manifestOptions() manifests.Options {
+	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
+	return manifests.Options{
+		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + s.balancer.address,
+		ClientCA: pki("ca.crt"), ServingCA: pki("ca.crt"), Directory: filepath.Join(s.dir, "webhook"),
+		ClientCertificate: pki("webhook-client.crt"), ClientKey: pki("webhook-client.key"), Authorizers: s.o.Behind,
+	}
 }
 
 // run starts a process whose output goes to a file, and its number into another beside it.

@@ -139,10 +139,12 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	tried := ofGroups(served, o.Groups)
-	if len(tried) == 0 {
-		return nil, fmt.Errorf("the server serves nothing of the groups %q", o.Groups)
+	for _, group := range o.Groups {
+		if len(ofGroups(served, []string{group})) == 0 {
+			return nil, fmt.Errorf("the server serves nothing of the API group %q", group)
+		}
 	}
+	tried := ofGroups(served, o.Groups)
 	m.report.Resources = len(tried)
 	for _, step := range []struct {
 		what string

@@ -88,14 +88,22 @@ func (s *Server) await(ctx context.Context) error {
 		s.Said, s.URL, s.Ready = a.said, a.url, a.ready
 		return nil
 	case err := <-s.exited:
-		s.exited <- err // for Stop
-		return fmt.Errorf("the server ended: %w: %s", err, strings.TrimSpace(s.stderr.String()))
+		s.exited <- nil // Stop has nothing to say then
+		return s.ended(err)
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-time.After(startWithin):
 		err = errors.New("the server was not ready in time")
 	}
 	return errors.Join(err, s.Stop())
+}
+
+// ended returns the error of a server that ended by itself, or nil where that was told before.
+func (s *Server) ended(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the server ended: %w: %s", err, strings.TrimSpace(s.stderr.String()))
 }
 
 func (s *Server) startAttached() (io.ReadCloser, error) {
@@ -146,10 +154,11 @@ func (s *Server) read(output io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, output)
 }
 
-// Stop ends the server and waits for its end.
+// Stop ends the server and waits for its end. The error of a server that had ended before holds what it wrote
+// to its standard error.
 func (s *Server) Stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return nil // gone already
+		return s.ended(<-s.exited)
 	}
 	select {
 	case err := <-s.exited:
