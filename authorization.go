@@ -81,29 +81,22 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 	}
 	behind := &delegates{}
 	if config.ABAC != nil {
-		file, err := reload.Open(config.ABAC.Path, abac.Parse, func(path string, err error) {
-			p.report(path, err)
-			if err == nil {
-				p.exceptionsChanged()
-			}
-		})
+		lines, err := p.openPolicyFile(ctx, config.ABAC.Path, behind)
 		if err != nil {
 			return nil, fmt.Errorf("authorization.abac: %w", err)
 		}
-		go file.Run(ctx)
-		lines := &policyFile{file, behind}
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: lines.except})
 		behind.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
 	}
-	if r := p.RBAC; r != nil {
-		if config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil {
-			klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
-			behind.add("rbac", r.Upstream, r.UpstreamRules)
-		} else {
-			evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space,
-				DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
-			behind.add("rbac", evaluator, evaluator)
-		}
+	switch r := p.RBAC; {
+	case r == nil:
+	case config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil:
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
+		behind.add("rbac", r.Upstream, r.UpstreamRules)
+	default:
+		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space,
+			DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
+		behind.add("rbac", evaluator, evaluator)
 	}
 	behind.add("server", p.Authorizer, p.RuleResolver)
 	delegate, err := behind.delegate()
@@ -149,6 +142,21 @@ func (d *delegates) space(ctx context.Context, a authorizer.Attributes) (tenant.
 	}
 	space, err := d.boundary.SpaceOf(ctx, a)
 	return space.ID, err
+}
+
+// openPolicyFile follows the file of policies until ctx ends.
+func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, of *delegates) (*policyFile, error) {
+	file, err := reload.Open(path, abac.Parse, func(path string, err error) {
+		p.report(path, err)
+		if err == nil {
+			p.exceptionsChanged()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	go file.Run(ctx)
+	return &policyFile{file, of}, nil
 }
 
 // policyFile is the file of policies. What a line allows a tenant's caller across the line between

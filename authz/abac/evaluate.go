@@ -127,17 +127,11 @@ func (p *Policy) Subjects() []LineSubject {
 // Of returns the numbers of the lines that are about u, a caller of tenant id, in the file's order.
 func (p *Policy) Of(id tenant.ID, u user.Info) []int {
 	var numbers []int
-	for _, whose := range [...]tenants{{id: id}, {any: true}} {
-		keys := []subject{{whose, u.GetName(), false}}
-		for _, group := range u.GetGroups() {
-			keys = append(keys, subject{whose, group, true})
-		}
-		for _, key := range keys {
-			for _, lines := range p.subjects[key] {
-				for _, l := range lines {
-					if l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group) {
-						numbers = append(numbers, l.number)
-					}
+	for _, key := range subjectsOf(id, u) {
+		for _, lines := range p.subjects[key] {
+			for _, l := range lines {
+				if l.isAbout(u) {
+					numbers = append(numbers, l.number)
 				}
 			}
 		}
@@ -153,35 +147,40 @@ func (p *Policy) RulesFor(id tenant.ID, space authz.Space, u user.Info, namespac
 	if u == nil || id.IsZero() {
 		return nil, nil, true
 	}
-	r := request{groups: u.GetGroups(), space: space}
-	for _, whose := range [...]tenants{{id: id}, {any: true}} {
-		keys := []subject{{whose, u.GetName(), false}}
-		for _, group := range r.groups {
-			keys = append(keys, subject{whose, group, true})
-		}
-		for _, key := range keys {
-			for _, l := range slices.Concat(p.subjects[key][namespace], p.subjects[key][anything]) {
-				if l.user != "" && l.group != "" && !slices.Contains(r.groups, l.group) {
-					continue
-				}
-				resources, incomplete = l.resourceRules(id, space, resources, incomplete)
-				if l.path != "" && (l.space.any || l.space.id.IsSystem()) {
-					paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: l.verbs(), NonResourceURLs: []string{l.path}})
-				}
+	for _, key := range subjectsOf(id, u) {
+		for _, l := range slices.Concat(p.subjects[key][namespace], p.subjects[key][anything]) {
+			if !l.isAbout(u) {
+				continue
+			}
+			switch {
+			case l.resource == "" || !l.space.has(space.ID):
+			case l.resource == anything && l.readonly, !l.space.has(id):
+				incomplete = true
+			default:
+				resources = append(resources, &authorizer.DefaultResourceRuleInfo{Verbs: l.verbs(), APIGroups: []string{l.apiGroup}, Resources: []string{l.resource}})
+			}
+			if l.path != "" && (l.space.any || l.space.id.IsSystem()) {
+				paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: l.verbs(), NonResourceURLs: []string{l.path}})
 			}
 		}
 	}
 	return resources, paths, incomplete
 }
 
-func (l *line) resourceRules(id tenant.ID, space authz.Space, rules []authorizer.ResourceRuleInfo, incomplete bool) ([]authorizer.ResourceRuleInfo, bool) {
-	switch {
-	case l.resource == "" || !l.space.has(space.ID):
-		return rules, incomplete
-	case l.resource == anything && l.readonly, !l.space.has(id):
-		return rules, true
+// subjectsOf are the subjects that u is, as a caller of tenant id.
+func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
+	for _, whose := range [...]tenants{{id: id}, {any: true}} {
+		all = append(all, subject{whose, u.GetName(), false})
+		for _, group := range u.GetGroups() {
+			all = append(all, subject{whose, group, true})
+		}
 	}
-	return append(rules, &authorizer.DefaultResourceRuleInfo{Verbs: l.verbs(), APIGroups: []string{l.apiGroup}, Resources: []string{l.resource}}), incomplete
+	return all
+}
+
+// isAbout reports whether a line that was found by one of u's subjects is about u: one may name a user and a group.
+func (l *line) isAbout(u user.Info) bool {
+	return l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group)
 }
 
 func (l *line) verbs() []string {

@@ -72,31 +72,7 @@ func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
 	informer := g.informer
-	add := func(obj any) {
-		u, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return
-		}
-		g.set(ctx, u)
-		queue.Add(cache.MetaObjectToName(u))
-	}
-	update := func(was, is any) {
-		add(is)
-		before, _ := was.(*unstructured.Unstructured)
-		now, _ := is.(*unstructured.Unstructured)
-		if before != nil && now != nil && !sameRights(before, now) {
-			changed(now.GetNamespace())
-		}
-	}
-	remove := func(obj any) {
-		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			g.index.Delete(name.Namespace, name.Name)
-			changed(name.Namespace)
-			g.takeUse(name)
-			g.trusts(name)
-		}
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: update, DeleteFunc: remove}); err != nil {
+	if _, err := informer.AddEventHandler(g.handler(ctx, queue.Add, changed)); err != nil {
 		klog.FromContext(ctx).Error(err, "Grants are not followed")
 		return
 	}
@@ -129,6 +105,33 @@ func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 		}
 		queue.Done(name)
 	}
+}
+
+// handler takes over what an informer tells of grants.
+func (g *Controller) handler(ctx context.Context, look func(cache.ObjectName), changed func(namespace string)) cache.ResourceEventHandler {
+	add := func(obj any) {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			g.set(ctx, u)
+			look(cache.MetaObjectToName(u))
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: add,
+		UpdateFunc: func(was, is any) {
+			add(is)
+			before, _ := was.(*unstructured.Unstructured)
+			now, _ := is.(*unstructured.Unstructured)
+			if before != nil && now != nil && !sameRights(before, now) {
+				changed(now.GetNamespace())
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+				g.index.Delete(name.Namespace, name.Name)
+				changed(name.Namespace)
+				g.takeUse(name)
+				g.trusts(name)
+			}
+		}}
 }
 
 // HasSynced reports whether the grants that there were when Run began are known.

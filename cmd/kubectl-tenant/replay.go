@@ -38,28 +38,9 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 			if err := checkFormat(format, output.JSON, output.YAML); err != nil {
 				return err
 			}
-			known, err := settings(config)
+			report, err := replayLogs(cmd, args, config, objects)
 			if err != nil {
 				return err
-			}
-			o, err := simulator.Load(objects)
-			if err != nil {
-				return err
-			}
-			if len(o.Namespaces) == 0 {
-				return fmt.Errorf("%s holds no namespaces: dump those, roles and bindings as this command's help says", objects)
-			}
-			ctx := quiet(cmd.Context())
-			player, err := replay.New(ctx, known, o)
-			if err != nil {
-				return err
-			}
-			report := &replay.Report{Changes: []*replay.Change{}}
-			for _, path := range args {
-				err := withFile(path, cmd.InOrStdin(), func(log io.Reader) error { return player.Play(ctx, log, report) })
-				if err != nil {
-					return err
-				}
 			}
 			if err := printReplay(cmd, report, format); err != nil {
 				return err
@@ -83,6 +64,33 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 	_ = cmd.MarkFlagFilename("objects", "yaml", "yml", "json")
 	addFormat(cmd, &format, output.JSON, output.YAML)
 	return cmd
+}
+
+// replayLogs decides what logs recorded under the configuration of a file, over the objects of another.
+func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*replay.Report, error) {
+	known, err := settings(config)
+	if err != nil {
+		return nil, err
+	}
+	o, err := simulator.Load(objects)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Namespaces) == 0 {
+		return nil, fmt.Errorf("%s holds no namespaces: dump those, roles and bindings as this command's help says", objects)
+	}
+	ctx := quiet(cmd.Context())
+	replayer, err := replay.New(ctx, known, o)
+	if err != nil {
+		return nil, err
+	}
+	report := &replay.Report{Changes: []*replay.Change{}}
+	for _, path := range logs {
+		if err := withFile(path, cmd.InOrStdin(), func(log io.Reader) error { return replayer.Play(ctx, log, report) }); err != nil {
+			return nil, err
+		}
+	}
+	return report, nil
 }
 
 // withFile hands a file on, or with - what comes in.

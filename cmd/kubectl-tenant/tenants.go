@@ -14,6 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 func newTenantsCommand() *cobra.Command {
@@ -120,24 +121,11 @@ users of that name of all tenants, each in its own namespaces.`,
 		Example: `  kubectl tenant create-tenant acme --admin alice --namespaces acme--web,acme--db`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := client.ParseTenant("tenant", args[0])
-			problems := []error{err, checkDryRun(mode)}
-			if id.IsSystem() {
-				problems = append(problems, errors.New("the system tenant is there already: it owns all that no tenant owns"))
-			}
-			for _, admin := range admins {
-				problems = append(problems, client.CheckUser("--admin", admin))
-				if strings.HasPrefix(admin, "system:") {
-					problems = append(problems, fmt.Errorf("--admin %q: names that begin system: are the system tenant's", admin))
-				}
-			}
 			if len(namespaces) == 0 {
 				namespaces = []string{args[0] + "--default"}
 			}
-			for _, ns := range namespaces {
-				problems = append(problems, client.CheckNamespace("--namespaces", ns))
-			}
-			if err := errors.Join(problems...); err != nil {
+			id, err := checkNewTenant(args[0], admins, namespaces)
+			if err := errors.Join(err, checkDryRun(mode)); err != nil {
 				return err
 			}
 			c, err := flags.Cluster()
@@ -153,7 +141,7 @@ users of that name of all tenants, each in its own namespaces.`,
 			if err != nil {
 				return err
 			}
-			return c.Explain(tenancy.Create(cmd.Context(), k, id, admins, namespaces, dryRunOption(mode), say))
+			return c.Explain(tenancy.Create(cmd.Context(), k, &tenancy.New{ID: id, Admins: admins, Namespaces: namespaces}, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}))
 		},
 	}
 	cmd.Flags().StringSliceVar(&admins, "admin", nil, "users who are admins of the tenant (required, may be repeated)")
@@ -164,6 +152,25 @@ users of that name of all tenants, each in its own namespaces.`,
 	addDryRun(cmd, &mode)
 	flags.AddFlags(cmd)
 	return cmd
+}
+
+// checkNewTenant returns the tenant of a name, or every problem that the words have.
+func checkNewTenant(name string, admins, namespaces []string) (tenant.ID, error) {
+	id, err := client.ParseTenant("tenant", name)
+	problems := []error{err}
+	if id.IsSystem() {
+		problems = append(problems, errors.New("the system tenant is there already: it owns all that no tenant owns"))
+	}
+	for _, admin := range admins {
+		problems = append(problems, client.CheckUser("--admin", admin))
+		if strings.HasPrefix(admin, "system:") {
+			problems = append(problems, fmt.Errorf("--admin %q: names that begin system: are the system tenant's", admin))
+		}
+	}
+	for _, ns := range namespaces {
+		problems = append(problems, client.CheckNamespace("--namespaces", ns))
+	}
+	return id, errors.Join(problems...)
 }
 
 // sayTo prints what was done, or would be.
@@ -211,7 +218,8 @@ once nobody is of the tenant.`,
 			if err != nil {
 				return err
 			}
-			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, everything, mode != dryRunClient, dryRunOption(mode), sayTo(cmd, mode)))
+			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient,
+				Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}}))
 		},
 	}
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")

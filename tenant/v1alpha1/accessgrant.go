@@ -52,13 +52,19 @@ func (g *AccessGrant) Actions() []Action {
 		}
 		for _, group := range r.APIGroups {
 			for _, full := range r.Resources {
-				resource, sub, _ := strings.Cut(full, "/")
-				for _, name := range names {
-					for _, verb := range r.Verbs {
-						all = append(all, Action{group, resource, sub, name, verb})
-					}
-				}
+				all = append(all, actionsOn(group, full, names, r.Verbs)...)
 			}
+		}
+	}
+	return all
+}
+
+// actionsOn are those on a resource, which may be a subresource.
+func actionsOn(group, full string, names, verbs []string) (all []Action) {
+	resource, sub, _ := strings.Cut(full, "/")
+	for _, name := range names {
+		for _, verb := range verbs {
+			all = append(all, Action{group, resource, sub, name, verb})
 		}
 	}
 	return all

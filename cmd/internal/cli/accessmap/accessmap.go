@@ -137,6 +137,27 @@ type row struct {
 	namespaces map[string]bool
 }
 
+// reaches notes where a binding reaches that stands in a namespace, empty for all of them, and is about somebody of
+// a tenant. own are the namespaces of each.
+func (r *row) reaches(namespace, of string, own map[string][]string) {
+	switch {
+	case namespace != "":
+		r.namespaces[namespace] = true
+	case of == tenant.System().String():
+		r.namespaces[AllNamespaces] = true
+	case of == AnyTenant:
+		for owner, names := range own {
+			for _, ns := range names {
+				r.namespaces[ns] = owner != tenant.System().String()
+			}
+		}
+	default:
+		for _, ns := range own[of] {
+			r.namespaces[ns] = true
+		}
+	}
+}
+
 // rowsOf returns the identities that something is bound or granted to. A name that no tenant is known of stands
 // once for each tenant in whose namespaces it is bound.
 func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) []*row {
@@ -162,23 +183,7 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 		for _, s := range b.Subjects {
 			s = privileges.AsAccount(s)
 			for _, of := range tenantsOf(ctx, stack, p, b, s) {
-				r := at(s, b.Namespace, of)
-				switch {
-				case b.Namespace != "":
-					r.namespaces[b.Namespace] = true
-				case of == tenant.System().String():
-					r.namespaces[AllNamespaces] = true
-				case of == AnyTenant:
-					for owner, names := range own {
-						for _, ns := range names {
-							r.namespaces[ns] = owner != tenant.System().String()
-						}
-					}
-				default:
-					for _, ns := range own[of] {
-						r.namespaces[ns] = true
-					}
-				}
+				at(s, b.Namespace, of).reaches(b.Namespace, of, own)
 			}
 		}
 	}
@@ -281,25 +286,32 @@ func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace
 	if namespace == AllNamespaces {
 		namespace = ""
 	}
-	for _, verbs := range []struct {
+	for _, kind := range []struct {
 		access string
 		verbs  []string
 	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
-		for _, text := range g.Resources {
-			name, group, _ := strings.Cut(text, ".")
-			name, subresource, _ := strings.Cut(name, "/")
-			for _, verb := range verbs.verbs {
-				for _, object := range names {
-					a := &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
-						APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object}
-					if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
-						return verbs.access, whyOf(u, reason)
-					}
-				}
+		for _, a := range attributesOf(u, namespace, names, g, kind.verbs) {
+			if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
+				return kind.access, whyOf(u, reason)
 			}
 		}
 	}
 	return "", ""
+}
+
+// attributesOf are the requests by which it is seen whether somebody may do a thing.
+func attributesOf(u user.Info, namespace string, names []string, g *Group, verbs []string) (all []authorizer.Attributes) {
+	for _, text := range g.Resources {
+		name, group, _ := strings.Cut(text, ".")
+		name, subresource, _ := strings.Cut(name, "/")
+		for _, verb := range verbs {
+			for _, object := range names {
+				all = append(all, &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
+					APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object})
+			}
+		}
+	}
+	return all
 }
 
 func whyOf(u user.Info, reason string) string {

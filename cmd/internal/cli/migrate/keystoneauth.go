@@ -167,27 +167,11 @@ func lower(all []string) []string {
 // subjects returns whom the policy is about, as far as RBAC can say it: one of several, never several at once
 // but for a role in a project, which is one group here.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
-	wanted := map[string][]string{}
-	for _, m := range p.Match {
-		if _, twice := wanted[m.Type]; twice {
-			k.result.left(k.where, "two matches of type %s: RBAC has no \"both\"", m.Type)
-			return nil
-		}
-		wanted[m.Type] = m.Values
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
-		kind := strings.TrimSuffix(key, "s")
-		wanted[kind] = append(wanted[kind], p.Users[key]...)
-	}
+	wanted := k.wanted(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
-	for kind := range wanted {
-		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {
-			k.result.left(k.where, "a match of type %s", kind)
-			return nil
-		}
-	}
-	var names []string
 	switch {
+	case wanted == nil:
+		return nil
 	case len(groups) > 0:
 		k.result.left(k.where, "the groups %s: k8s-keystone-auth's groups are projects' ids, which no group here has", strings.Join(groups, ", "))
 		return nil
@@ -201,34 +185,53 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 		k.result.left(k.where, "the users %s: names that begin system: are no Keystone's", strings.Join(users, ", "))
 		return nil
 	case len(users) > 0:
-		var out []rbacv1.Subject
-		for _, u := range users {
-			out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: u})
-		}
-		return out
-	case len(projects) > 0 && len(roles) > 0:
-		for _, project := range projects {
-			for _, role := range roles {
-				names = append(names, "role:"+escape(project)+":"+escape(role))
-			}
-		}
-	case len(projects) > 0:
-		for _, project := range projects {
-			names = append(names, "project:"+escape(project))
-		}
-	default:
+		return subjectsNamed(rbacv1.UserKind, users)
+	case len(projects) == 0:
 		k.result.left(k.where, "a role in any project: groups here are of one project; name the projects")
 		return nil
 	}
-	var out []rbacv1.Subject
+	if at := slices.IndexFunc(projects, projectID.MatchString); at >= 0 {
+		k.result.left(k.where, "the project %s is named by its id: groups here have its name; write that", projects[at])
+		return nil
+	}
+	var names []string
 	for _, project := range projects {
-		if projectID.MatchString(project) {
-			k.result.left(k.where, "the project %s is named by its id: groups here have its name; write that", project)
+		for _, role := range roles {
+			names = append(names, k.prefix+"role:"+escape(project)+":"+escape(role))
+		}
+		if len(roles) == 0 {
+			names = append(names, k.prefix+"project:"+escape(project))
+		}
+	}
+	return subjectsNamed(rbacv1.GroupKind, names)
+}
+
+// wanted returns whom a policy is about, by what they are named as; nil where that cannot be said.
+func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
+	wanted := map[string][]string{}
+	for _, m := range p.Match {
+		if _, twice := wanted[m.Type]; twice {
+			k.result.left(k.where, "two matches of type %s: RBAC has no \"both\"", m.Type)
+			return nil
+		}
+		wanted[m.Type] = m.Values
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
+		kind := strings.TrimSuffix(key, "s")
+		wanted[kind] = append(wanted[kind], p.Users[key]...)
+	}
+	for kind := range wanted {
+		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {
+			k.result.left(k.where, "a match of type %s", kind)
 			return nil
 		}
 	}
+	return wanted
+}
+
+func subjectsNamed(kind string, names []string) (out []rbacv1.Subject) {
 	for _, name := range names {
-		out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: k.prefix + name})
+		out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name})
 	}
 	return out
 }

@@ -108,9 +108,31 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 	return strings.ToLower(s.Kind) + " " + s.Name
 }
 
+// New is a tenant to be made.
+type New struct {
+	ID                 tenant.ID
+	Admins, Namespaces []string
+}
+
+// Writing says how something is written.
+type Writing struct {
+	// DryRun is that of the requests, see [metav1.CreateOptions].
+	DryRun []string
+	// Say is told of each thing that was done.
+	Say func(format string, args ...any)
+}
+
+// Deletion says how a tenant is deleted.
+type Deletion struct {
+	Writing
+	// Everything deletes what is in its namespaces too; Nothing sends no request that would.
+	Everything, Nothing bool
+}
+
 // Create makes a tenant: its namespaces, a binding of the role admin in each for each admin, and one by which
 // every caller of the tenant sees its own namespaces. What is there already stays. say is told of each thing.
-func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, namespaces, dryRun []string, say func(format string, args ...any)) (err error) {
+func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err error) {
+	id, admins, namespaces, dryRun := t.ID, t.Admins, t.Namespaces, w.DryRun
 	for _, ns := range namespaces { // before anything is made
 		if err := checkNamespace(ctx, k, ns, id); err != nil {
 			return err
@@ -119,11 +141,11 @@ func Create(ctx context.Context, k kubernetes.Interface, id tenant.ID, admins, n
 	said := false
 	tell := func(format string, args ...any) {
 		said = true
-		say(format, args...)
+		w.Say(format, args...)
 	}
 	defer func() {
 		if !said && err == nil {
-			say("tenant %s is as it is asked for", id)
+			w.Say("tenant %s is as it is asked for", id)
 		}
 	}()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: memberRole, Labels: map[string]string{privileges.MadeBy: maker}}, Rules: []rbacv1.PolicyRule{
@@ -190,7 +212,7 @@ var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes
 
 // Delete deletes a tenant that is empty; with everything, whatever is in it. The error wraps [ErrNotEmpty],
 // [ErrRefused] or [ErrNoTenant]. Unless send is set nothing is deleted, and said is what would be.
-func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, everything, send bool, dryRun []string, say func(format string, args ...any)) error {
+func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
 	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
 	if err != nil {
 		return refusal(err)
@@ -206,7 +228,7 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 	if len(spaces.Items)+len(bindings.Items)+len(limits) == 0 {
 		return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 	}
-	if !everything {
+	if !how.Everything {
 		found, err := contents(ctx, k, d, spaces.Items)
 		if err != nil {
 			return err
@@ -216,16 +238,16 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 		}
 	}
 	remove := func(what, name string, of func() error) error {
-		if send {
+		if !how.Nothing {
 			if err := of(); err != nil && !apierrors.IsNotFound(err) {
 				return refusal(err)
 			}
 		}
-		say("deleted %s %s", what, name)
+		how.Say("deleted %s %s", what, name)
 		return nil
 	}
 	options := func(uid string) metav1.DeleteOptions {
-		return metav1.DeleteOptions{DryRun: dryRun, Preconditions: metav1.NewUIDPreconditions(uid)}
+		return metav1.DeleteOptions{DryRun: how.DryRun, Preconditions: metav1.NewUIDPreconditions(uid)}
 	}
 	for i := range spaces.Items {
 		ns := &spaces.Items[i]
@@ -242,7 +264,7 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 		}
 	}
 	for _, name := range limits {
-		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}) })
+		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
 		if err != nil {
 			return err
 		}
