@@ -185,15 +185,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	switch {
 	case o.user != "":
 		request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: id, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
-		progress := output.NewProgress(cmd.ErrOrStderr())
-		defer progress.Done()
-		request.Say = func(format string, args ...any) {
-			if strings.Contains(format, "approve") {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
-				return
-			}
-			progress.Say(format, args...)
-		}
+		defer sayProgress(cmd, request)()
 		if o.mode != "" {
 			return nil, o.tryCertificate(ctx, cmd, k, request)
 		}
@@ -239,6 +231,19 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
 	}
 	return kubeconfig.New(e, c.Config)
+}
+
+// sayProgress shows what a request comes to, until done is called; what somebody must do stays.
+func sayProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) {
+	progress := output.NewProgress(cmd.ErrOrStderr())
+	request.Say = func(format string, args ...any) {
+		if strings.Contains(format, "approve") {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
+			return
+		}
+		progress.Say(format, args...)
+	}
+	return progress.Done
 }
 
 func (o *genOptions) tryCertificate(ctx context.Context, cmd *cobra.Command, k kubernetes.Interface, r *kubeconfig.Request) error {

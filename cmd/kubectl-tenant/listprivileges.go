@@ -199,7 +199,10 @@ func printListings(cmd *cobra.Command, all []*privileges.Listing, format string)
 	}
 	screen := output.NewScreen(out)
 	for _, l := range all {
-		if err := l.WriteTree(screen, format == wide); err != nil {
+		if format != wide {
+			l.Brief()
+		}
+		if err := l.WriteTree(screen); err != nil {
 			return err
 		}
 	}

@@ -69,12 +69,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	settings, err := v1alpha1.Load(o.config)
+	settings, err := loadChecked(ctx, o.config)
 	if err != nil {
-		return err
-	}
-	// Of sources that this shape does not ask, mistakes show too.
-	if err := kubetenant.Check(ctx, o.config); err != nil {
 		return err
 	}
 	o.serving.Drain = settings.Service.Drain.Duration
@@ -126,6 +122,15 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	klog.FromContext(ctx).Info("Serving", "webhooks", server.Listener.Addr(), "mode", settings.Authorization.Mode)
 	return server.Serve(ctx, handler)
+}
+
+// loadChecked loads a configuration. Of sources that this shape does not ask, mistakes show too.
+func loadChecked(ctx context.Context, path string) (*v1alpha1.TenancyConfiguration, error) {
+	settings, err := v1alpha1.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return settings, kubetenant.Check(ctx, path)
 }
 
 func limitsOf(l *v1alpha1.Limits) service.Limits {

@@ -33,7 +33,7 @@ var says = map[string]string{
 const podAffinity = "podAffinity"
 
 var fields = []governed{
-	{podAffinity, func(s *corev1.PodSpec) any { return [2]any{podTerms(s, false), podTerms(s, true)} }, podNamespaces},
+	{podAffinity, func(s *corev1.PodSpec) any { return podTerms(s) }, podNamespaces},
 	{"nodeName", func(s *corev1.PodSpec) any { return s.NodeName }, func(s *corev1.PodSpec) []item { return named("nodeName", s.NodeName) }},
 	{"nodeSelector", func(s *corev1.PodSpec) any { return s.NodeSelector }, nodeSelector},
 	{"nodeAffinity", func(s *corev1.PodSpec) any { return affinity(s) }, nodeAffinity},
@@ -53,8 +53,8 @@ var fields = []governed{
 	}},
 }
 
-// podTerms are all terms of affinity or anti-affinity to other pods, with their paths.
-func podTerms(s *corev1.PodSpec, anti bool) map[string]corev1.PodAffinityTerm {
+// podTerms are all terms of affinity and anti-affinity to other pods, with their paths.
+func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
 	terms := map[string]corev1.PodAffinityTerm{}
 	add := func(path string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 		for i, t := range required {
@@ -64,13 +64,13 @@ func podTerms(s *corev1.PodSpec, anti bool) map[string]corev1.PodAffinityTerm {
 			terms[fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm", path, i)] = t.PodAffinityTerm
 		}
 	}
-	switch {
-	case s.Affinity == nil:
-	case !anti && s.Affinity.PodAffinity != nil:
-		a := s.Affinity.PodAffinity
+	if s.Affinity == nil {
+		return terms
+	}
+	if a := s.Affinity.PodAffinity; a != nil {
 		add("affinity.podAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
-	case anti && s.Affinity.PodAntiAffinity != nil:
-		a := s.Affinity.PodAntiAffinity
+	}
+	if a := s.Affinity.PodAntiAffinity; a != nil {
 		add("affinity.podAntiAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	return terms
@@ -78,14 +78,12 @@ func podTerms(s *corev1.PodSpec, anti bool) map[string]corev1.PodAffinityTerm {
 
 func podNamespaces(s *corev1.PodSpec) []item {
 	var items []item
-	for _, anti := range []bool{false, true} {
-		for path, t := range podTerms(s, anti) {
-			if t.NamespaceSelector != nil {
-				items = append(items, item{path: path + ".namespaceSelector"}) // on no list
-			}
-			for i, namespace := range t.Namespaces {
-				items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", path, i), key: namespace})
-			}
+	for path, t := range podTerms(s) {
+		if t.NamespaceSelector != nil {
+			items = append(items, item{path: path + ".namespaceSelector"}) // on no list
+		}
+		for i, namespace := range t.Namespaces {
+			items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", path, i), key: namespace})
 		}
 	}
 	return items

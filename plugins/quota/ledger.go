@@ -37,17 +37,16 @@ type batch struct {
 // entry is one write of a batch.
 type entry struct {
 	*request
-	dryRun bool
-	ctx    context.Context // of the request
-	done   chan struct{}
-	err    error
+	ctx  context.Context // of the request
+	done chan struct{}
+	err  error
 }
 
 func newLedger(store Store) *ledger { return &ledger{store: store, batches: map[tenant.ID]*batch{}} }
 
 // charge returns when the write is paid for, or why it is not.
-func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request, dryRun bool) error {
-	e := &entry{request: r, dryRun: dryRun, ctx: ctx, done: make(chan struct{})}
+func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
+	e := &entry{request: r, ctx: ctx, done: make(chan struct{})}
 	l.mu.Lock()
 	b, running := l.batches[id]
 	if !running {

@@ -129,7 +129,8 @@ func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attrib
 	if err != nil {
 		return err
 	}
-	return p.ledger.charge(ctx, owner, r, a.IsDryRun())
+	r.dryRun = a.IsDryRun()
+	return p.ledger.charge(ctx, owner, r)
 }
 
 // own is the resource of the quotas themselves.

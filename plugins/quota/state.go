@@ -60,6 +60,7 @@ type request struct {
 	was, is  corev1.ResourceList
 	required func(hard []corev1.ResourceName) error
 	names    func(hard corev1.ResourceList) []corev1.ResourceName
+	dryRun   bool // nothing is written
 }
 
 // charge returns the state with what a write uses. It is s itself where that is nothing; an error says

@@ -26,7 +26,7 @@ type etcdProcess struct {
 }
 
 func startEtcd(ctx context.Context, binary, dir string) (*etcdProcess, error) {
-	local, err := localserver.Start(ctx, binary, dir, false, "--workload-controllers=false", "--tenancy=false")
+	local, err := localserver.Start(ctx, binary, dir, "--workload-controllers=false", "--tenancy=false")
 	if err != nil {
 		return nil, err
 	}

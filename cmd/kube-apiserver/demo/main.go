@@ -27,7 +27,7 @@ func main() {
 	keystone := flag.Bool("keystone", false, "show the callers of a real Keystone, which ends with the demo")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *bin, *dir, *exit || *keystone, *keystone)
+	err := run(ctx, os.Stdout, options{*bin, *dir, *exit || *keystone, *keystone})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -49,7 +49,15 @@ func (d *demo) close() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, bin, dir string, exit, keystone bool) error {
+// options are the flags: where the commands are and what is kept in, whether it ends by itself, and whether the
+// callers are Keystone's.
+type options struct {
+	bin, dir       string
+	exit, keystone bool
+}
+
+func run(ctx context.Context, out io.Writer, o options) error {
+	bin, dir := o.bin, o.dir
 	if bin == "" || dir == "" {
 		return errors.New("--bin and --dir are required")
 	}
@@ -68,7 +76,11 @@ func run(ctx context.Context, out io.Writer, bin, dir string, exit, keystone boo
 		}
 	}
 	_, _ = fmt.Fprintln(out, "starting kube-apiserver with the tenants acme and globex ...")
-	server, err := localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), dir, !exit)
+	start := localserver.StartDetached // it stays
+	if o.exit {
+		start = localserver.Start
+	}
+	server, err := start(ctx, filepath.Join(bin, "kube-apiserver"), dir)
 	if err != nil {
 		return err
 	}
@@ -77,17 +89,17 @@ func run(ctx context.Context, out io.Writer, bin, dir string, exit, keystone boo
 	_, _ = fmt.Fprintf(out, "ready after %s\n\n", server.Ready)
 	show := requests
 	err = d.prepare(ctx)
-	if err == nil && keystone {
+	if err == nil && o.keystone {
 		show, err = d.addKeystone(ctx)
 	}
 	differences := 0
 	if err == nil {
 		differences, err = d.walk(ctx, show)
 	}
-	if err == nil && !keystone {
+	if err == nil && !o.keystone {
 		differences += d.walkCommandLine(ctx)
 	}
-	if exit {
+	if o.exit {
 		err = errors.Join(err, server.Stop())
 	}
 	switch {
@@ -95,7 +107,7 @@ func run(ctx context.Context, out io.Writer, bin, dir string, exit, keystone boo
 		return err
 	case differences > 0:
 		return fmt.Errorf("%d of the requests went otherwise than expected", differences)
-	case !exit:
+	case !o.exit:
 		d.farewell()
 	}
 	return nil

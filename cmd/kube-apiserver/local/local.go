@@ -95,16 +95,8 @@ Flags behind -- are given to kube-apiserver.`,
 // Run runs the control plane until ctx ends. It says on out how to use it once it is ready.
 func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err error) {
 	started := time.Now()
-	for _, name := range o.Tenants {
-		if _, err := tenant.Parse(name); err != nil {
-			return fmt.Errorf("--tenant %q: %w", name, err)
-		}
-	}
-	dir, err := filepath.Abs(o.Dir)
+	dir, err := o.check()
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	unlock, err := lock(dir)
@@ -138,21 +130,29 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	}
 	defer etcd.Close()
 	if o.Webhook {
-		return c.runWebhook(ctx, &o, etcdURL, listener, flags, out, started)
+		return (&shape{cluster: c, o: &o, etcdURL: etcdURL, listener: listener, flags: flags}).runUntil(ctx, out, started)
 	}
-
 	s, err := serverOptions(dir, etcdURL, listener, flags)
 	if err != nil {
 		return err
 	}
-	config := o.TenancyConfig
 	if !o.Tenancy {
-		config = ""
+		o.TenancyConfig, c.config = "", "none: tenancy is off"
 	}
-	if config == "" {
-		c.config = "none: tenancy is off"
+	return app.Run(ctx, s, o.TenancyConfig, o.controllers(filepath.Join(dir, "pki")), c.announcement(out, started))
+}
+
+// check looks at the flags, and returns the directory, which is there then.
+func (o *Options) check() (dir string, err error) {
+	for _, name := range o.Tenants {
+		if _, err := tenant.Parse(name); err != nil {
+			return "", fmt.Errorf("--tenant %q: %w", name, err)
+		}
 	}
-	return app.Run(ctx, s, config, controllers(filepath.Join(dir, "pki"), o.Workloads), c.announcement(out, started))
+	if dir, err = filepath.Abs(o.Dir); err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 // cluster is what was prepared in the directory.

@@ -20,23 +20,14 @@ import (
 	"syscall"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -79,6 +70,9 @@ authorization:
 type shape struct {
 	*cluster
 	o        *Options
+	etcdURL  string
+	listener net.Listener // of kube-apiserver's port
+	flags    []string     // of kube-apiserver
 	admin    *rest.Config
 	balancer *balancer
 	// installed is what was generated at the start.
@@ -96,14 +90,14 @@ type ended struct {
 // isServer reports whether a process is kube-apiserver, and not the service's.
 func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanillaBinary) }
 
-// runWebhook runs the second shape until ctx ends or one of its processes does.
-func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, listener net.Listener, flags []string, out io.Writer, started time.Time) (err error) {
-	if err := kubetenant.Check(ctx, o.TenancyConfig); err != nil {
+// runUntil runs the second shape until ctx ends or one of its processes does.
+func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
+	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err // before anything is started
 	}
-	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and the webhook service in %s ...\n", c.dir)
-	s := &shape{cluster: c, o: o, ended: make(chan ended, 2+o.Replicas)}
-	if s.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "admin.kubeconfig")); err != nil {
+	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and the webhook service in %s ...\n", s.dir)
+	s.ended = make(chan ended, 2+s.o.Replicas)
+	if s.admin, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig("admin")); err != nil {
 		return err
 	}
 	s.admin.QPS, s.admin.Burst = 200, 400
@@ -111,14 +105,14 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 	defer cancel()
 	patience := stopWithin
 	defer func() { err = errors.Join(err, s.stop(patience)) }()
-	if err := s.start(ctx, etcdURL, listener, flags); err != nil {
+	if err := s.start(ctx); err != nil {
 		patience = 0 // a server whose start is cut off waits for itself
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	c.announce(out, time.Since(started))
+	s.announce(out, time.Since(started))
 	anew := make(chan os.Signal, 1)
 	signal.Notify(anew, syscall.SIGUSR1)
 	defer signal.Stop(anew)
@@ -137,7 +131,7 @@ func (c *cluster) runWebhook(ctx context.Context, o *Options, etcdURL string, li
 			} else if err := s.restartService(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
-			c.announce(out, time.Since(started))
+			s.announce(out, time.Since(started))
 		case <-ctx.Done():
 			return nil
 		}
@@ -198,17 +192,17 @@ func (s *shape) restartService(ctx context.Context) error {
 }
 
 // start starts the processes, each as soon as what it needs is there.
-func (s *shape) start(ctx context.Context, etcdURL string, listener net.Listener, flags []string) error {
+func (s *shape) start(ctx context.Context) error {
 	files, err := s.generate(ctx)
 	if err != nil {
 		return err
 	}
 	// The processes cannot be handed a listener: its port is free for a moment.
-	if err := listener.Close(); err != nil {
+	if err := s.listener.Close(); err != nil {
 		return err
 	}
-	args := slices.Concat(ServerFlags(s.dir, etcdURL),
-		[]string{"--secure-port=" + strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)}, strings.Fields(string(files["control-plane/flags.txt"])), flags)
+	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
+		[]string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, strings.Fields(string(files["control-plane/flags.txt"])), s.flags)
 	if err := s.run(vanillaBinary, "kube-apiserver.log", args...); err != nil {
 		return err
 	}
@@ -348,143 +342,4 @@ func (s *shape) manifestOptions() manifests.Options {
 		ClientCA: pki("ca.crt"), ServingCA: pki("ca.crt"), Directory: filepath.Join(s.dir, "webhook"),
 		ClientCertificate: pki("webhook-client.crt"), ClientKey: pki("webhook-client.key"), Authorizers: s.o.Behind,
 	}
-}
-
-// run starts a process whose output goes to a file, and its number into another beside it.
-func (s *shape) run(name, logFile string, args ...string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("%w (make build builds it)", err)
-	}
-	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- in the operator's directory
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	child := exec.Command(path, args...) // #nosec G204 -- beside our own
-	child.Stdout, child.Stderr, child.SysProcAttr = file, file, localserver.EndsWithParent()
-	if err := child.Start(); err != nil {
-		return err
-	}
-	s.children = append(s.children, child)
-	go func() {
-		err := child.Wait()
-		s.ended <- ended{child, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
-	}()
-	pid := filepath.Join(s.dir, strings.TrimSuffix(logFile, ".log")+".pid")
-	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
-}
-
-// lastLine returns what a process said last.
-func lastLine(path string) string {
-	data, err := os.ReadFile(path) // #nosec G304 -- in the operator's directory
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return lines[len(lines)-1]
-}
-
-// stop ends the processes: the service at once, which nobody needs then, and the server in its own time.
-func (s *shape) stop(within time.Duration) error {
-	for _, child := range slices.Backward(s.children) {
-		signal := syscall.SIGKILL
-		if isServer(child) {
-			signal = syscall.SIGTERM
-		}
-		_ = child.Process.Signal(signal) // it may have ended
-	}
-	patience := time.After(within)
-	var err error
-	for range len(s.children) {
-		select {
-		case <-s.ended:
-		case <-patience:
-			if within > 0 {
-				err = errors.New("a process did not stop in time and was killed")
-			}
-			for _, child := range s.children {
-				_ = child.Process.Kill() // it may have ended
-			}
-			<-s.ended
-		}
-	}
-	return err
-}
-
-// await asks until check says nothing more, or a process ends.
-func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true, func(ctx context.Context) (bool, error) {
-		select {
-		case e := <-s.ended:
-			s.forget(e)
-			return false, e.err
-		default:
-		}
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil && last != nil && wait.Interrupted(err) {
-		return fmt.Errorf("%s is not ready: %w", what, last)
-	}
-	return err
-}
-
-// apply applies the objects of a YAML file.
-func (s *shape) apply(ctx context.Context, data []byte) error {
-	client, err := kubernetes.NewForConfig(s.admin)
-	if err != nil {
-		return err
-	}
-	objects, err := dynamic.NewForConfig(s.admin)
-	if err != nil {
-		return err
-	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for {
-		u := &unstructured.Unstructured{}
-		if err := decoder.Decode(&u.Object); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if len(u.Object) == 0 {
-			continue
-		}
-		mapping, err := mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
-		if err != nil {
-			return err
-		}
-		var resource dynamic.ResourceInterface = objects.Resource(mapping.Resource)
-		if u.GetNamespace() != "" {
-			resource = objects.Resource(mapping.Resource).Namespace(u.GetNamespace())
-		}
-		if _, err := resource.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
-			return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
-		}
-	}
-}
-
-func (s *shape) kubeconfig(name string) string { return filepath.Join(s.dir, name+".kubeconfig") }
-
-// writeToken writes a kubeconfig for a service account.
-func (s *shape) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
-	seconds := int64(tokenLifetime / time.Second)
-	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("make a token of %s: %w", account, err)
-	}
-	c := clientcmdapi.NewConfig()
-	c.Clusters["local"] = &clientcmdapi.Cluster{Server: s.server, CertificateAuthorityData: certPEM(s.ca.cert.Raw)}
-	c.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
-	c.Contexts[account] = &clientcmdapi.Context{Cluster: "local", AuthInfo: account}
-	c.CurrentContext = account
-	return clientcmd.WriteToFile(*c, s.kubeconfig(account))
 }

@@ -32,68 +32,78 @@ func workloads() map[string][]string {
 // PathsTo returns the paths by which somebody may reach a user: by acting as it, by a credential of it, and
 // by rules that give what it may do. A service account is reached in its namespace too.
 func PathsTo(name string) []Path {
-	question := func(verb, group, resource, subresource, namespace, object string) Question {
-		return Question{AttributesRecord: authorizer.AttributesRecord{ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
-			Subresource: subresource, Namespace: namespace, Name: object}}
-	}
-	one := func(path, verb, group, resource, subresource, namespace, object string) Path {
-		return Path{path, []Question{question(verb, group, resource, subresource, namespace, object)}}
-	}
-	const (
-		certificates = certificatesv1.GroupName
-		rbacGroup    = "rbac.authorization.k8s.io"
-	)
-	signer := certificatesv1.KubeAPIServerClientSignerName
-	var paths []Path
-	namespace, account, err := serviceaccount.SplitUsername(name)
-	if err == nil {
-		paths = append(paths,
-			one("impersonate", "impersonate", "", "serviceaccounts", "", namespace, account),
-			one("impersonate (constrained)", "impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", "", namespace, account),
-			one("a token of it", "create", "", "serviceaccounts", "token", namespace, account),
-			Path{"make a token Secret of it, and read it", []Question{question("create", "", "secrets", "", namespace, ""), question("get", "", "secrets", "", namespace, "")}})
-		for _, verb := range []string{"get", "list", "watch"} {
-			paths = append(paths, one("read a token Secret of it, if there is one", verb, "", "secrets", "", namespace, ""))
-		}
-		for _, verb := range []string{"create", "get"} {
-			paths = append(paths,
-				one("exec into its pods", verb, "", "pods", "exec", namespace, ""),
-				one("attach to its pods", verb, "", "pods", "attach", namespace, ""),
-				one("through the kubelet of its pods", verb, "", "nodes", "proxy", "", ""))
-		}
-		for _, verb := range []string{"patch", "update"} {
-			paths = append(paths, one("debug its pods", verb, "", "pods", "ephemeralcontainers", namespace, ""))
-		}
-		for group, resources := range workloads() {
-			for _, resource := range resources {
-				for _, verb := range []string{"create", "update", "patch"} {
-					paths = append(paths, one("a pod that runs as it", verb, group, resource, "", namespace, ""))
-				}
-			}
-		}
-		paths = append(paths,
-			one("bind what it may do", "bind", rbacGroup, "roles", "", namespace, ""),
-			one("bind what it may do", "bind", rbacGroup, "clusterroles", "", namespace, ""),
-			one("widen its roles", "escalate", rbacGroup, "roles", "", namespace, ""))
-	} else {
-		paths = append(paths,
-			one("impersonate", "impersonate", "", "users", "", "", name),
-			one("impersonate (constrained)", "impersonate:user-info", "authentication.k8s.io", "users", "", "", name))
-	}
-	if err != nil { // a certificate with a service account's name is refused
-		paths = append(paths,
-			Path{"approve a certificate for it", []Question{question("update", certificates, "certificatesigningrequests", "approval", "", ""),
-				question("approve", certificates, "signers", "", "", signer)}},
-			Path{"approve a certificate for it", []Question{question("patch", certificates, "certificatesigningrequests", "approval", "", ""),
-				question("approve", certificates, "signers", "", "", signer)}},
-			Path{"sign a certificate for it", []Question{question("update", certificates, "certificatesigningrequests", "status", "", ""),
-				question("sign", certificates, "signers", "", "", signer)}},
-			Path{"sign a certificate for it", []Question{question("patch", certificates, "certificatesigningrequests", "status", "", ""),
-				question("sign", certificates, "signers", "", "", signer)}})
+	paths := pathsToUser(name)
+	if namespace, account, err := serviceaccount.SplitUsername(name); err == nil {
+		paths = pathsToAccount(namespace, account) // a certificate with such a name is refused
 	}
 	return append(paths,
-		one("bind what it may do", "bind", rbacGroup, "clusterroles", "", "", ""),
-		one("widen its roles", "escalate", rbacGroup, "clusterroles", "", "", ""))
+		path("bind what it may do", on("bind", rbacGroup, "clusterroles", "")),
+		path("widen its roles", on("escalate", rbacGroup, "clusterroles", "")))
+}
+
+const rbacGroup = "rbac.authorization.k8s.io"
+
+func path(text string, needs ...Question) Path { return Path{text, needs} }
+
+// on is a verb on a resource, which may be a subresource, in a namespace.
+func on(verb, group, full, namespace string) Question {
+	resource, subresource, _ := strings.Cut(full, "/")
+	return Question{AttributesRecord: authorizer.AttributesRecord{ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
+		Subresource: subresource, Namespace: namespace}}
+}
+
+// of is a question about one object.
+func (q Question) of(name string) Question {
+	q.Name = name
+	return q
+}
+
+func pathsToAccount(namespace, account string) []Path {
+	paths := []Path{
+		path("impersonate", on("impersonate", "", "serviceaccounts", namespace).of(account)),
+		path("impersonate (constrained)", on("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", namespace).of(account)),
+		path("a token of it", on("create", "", "serviceaccounts/token", namespace).of(account)),
+		path("make a token Secret of it, and read it", on("create", "", "secrets", namespace), on("get", "", "secrets", namespace)),
+	}
+	each := func(text string, verbs []string, group, full, namespace string) {
+		for _, verb := range verbs {
+			paths = append(paths, path(text, on(verb, group, full, namespace)))
+		}
+	}
+	each("read a token Secret of it, if there is one", []string{"get", "list", "watch"}, "", "secrets", namespace)
+	for _, verb := range []string{"create", "get"} {
+		each("exec into its pods", []string{verb}, "", "pods/exec", namespace)
+		each("attach to its pods", []string{verb}, "", "pods/attach", namespace)
+		each("through the kubelet of its pods", []string{verb}, "", "nodes/proxy", "")
+	}
+	each("debug its pods", []string{"patch", "update"}, "", "pods/ephemeralcontainers", namespace)
+	for group, resources := range workloads() {
+		for _, resource := range resources {
+			each("a pod that runs as it", []string{"create", "update", "patch"}, group, resource, namespace)
+		}
+	}
+	each("bind what it may do", []string{"bind"}, rbacGroup, "roles", namespace)
+	each("bind what it may do", []string{"bind"}, rbacGroup, "clusterroles", namespace)
+	each("widen its roles", []string{"escalate"}, rbacGroup, "roles", namespace)
+	return paths
+}
+
+func pathsToUser(name string) []Path {
+	const group = certificatesv1.GroupName
+	signer := func(verb string) Question {
+		return on(verb, group, "signers", "").of(certificatesv1.KubeAPIServerClientSignerName)
+	}
+	paths := []Path{
+		path("impersonate", on("impersonate", "", "users", "").of(name)),
+		path("impersonate (constrained)", on("impersonate:user-info", "authentication.k8s.io", "users", "").of(name)),
+	}
+	for _, verb := range []string{"update", "patch"} {
+		paths = append(paths, path("approve a certificate for it", on(verb, group, "certificatesigningrequests/approval", ""), signer("approve")))
+	}
+	for _, verb := range []string{"update", "patch"} {
+		paths = append(paths, path("sign a certificate for it", on(verb, group, "certificatesigningrequests/status", ""), signer("sign")))
+	}
+	return paths
 }
 
 // Questions returns all that the paths ask.

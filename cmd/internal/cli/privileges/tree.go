@@ -15,12 +15,22 @@ type node struct {
 	children     []node
 }
 
-// WriteTree shows a listing as a tree. wide adds what roles are aggregated from and who made a binding.
-func (l *Listing) WriteTree(s *output.Screen, wide bool) error {
+// Brief leaves out what roles are aggregated from and who made a binding.
+func (l *Listing) Brief() {
+	for i := range l.Roles {
+		l.Roles[i].AggregatedFrom = nil
+		for j := range l.Roles[i].Bindings {
+			l.Roles[i].Bindings[j].MadeHere = false
+		}
+	}
+}
+
+// WriteTree shows a listing as a tree.
+func (l *Listing) WriteTree(s *output.Screen) error {
 	top := node{text: l.Identity.title()}
 	top.add("", "groups: %s", strings.Join(l.Identity.Groups, ", "))
 	for i := range l.Roles {
-		top.children = append(top.children, l.Roles[i].node(wide))
+		top.children = append(top.children, l.Roles[i].node())
 	}
 	for i := range l.Grants {
 		top.children = append(top.children, l.Grants[i].node())
@@ -64,7 +74,7 @@ func (n *node) add(colour, format string, args ...any) {
 	n.children = append(n.children, node{text: fmt.Sprintf(format, args...), colour: colour})
 }
 
-func (h *Held) node(wide bool) node {
+func (h *Held) node() node {
 	name := h.Name
 	if h.Namespace != "" {
 		name = h.Namespace + "/" + name
@@ -86,12 +96,12 @@ func (h *Held) node(wide bool) node {
 			where = b.Namespace + "/" + where
 		}
 		text += fmt.Sprintf(", by %s %s to %s", b.Kind, where, b.Subject)
-		if wide && b.MadeHere {
+		if b.MadeHere {
 			text += ", made by kubectl tenant"
 		}
 		n.add(colour, "%s", text)
 	}
-	if wide && len(h.AggregatedFrom) > 0 {
+	if len(h.AggregatedFrom) > 0 {
 		n.add(output.Faint, "aggregated from %s", strings.Join(h.AggregatedFrom, ", "))
 	}
 	if len(h.Rules) > 0 {

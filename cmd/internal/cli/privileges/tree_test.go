@@ -13,6 +13,12 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 )
 
+func brief() *privileges.Listing {
+	l := listing()
+	l.Brief()
+	return l
+}
+
 func listing() *privileges.Listing {
 	return &privileges.Listing{Cluster: "c", Server: "https://example.com", Identity: &privileges.Identity{Kind: "User", Name: "alice", Tenant: "acme", Groups: []string{"dev", "system:authenticated"}},
 		Roles: []privileges.Held{{Kind: "ClusterRole", Name: "edit", Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
@@ -27,7 +33,7 @@ func TestNarrow(t *testing.T) {
 	want := ""
 	for _, width := range []int{1000, 200, 80, 40, 24, 20, 10, 1, 0, -5} {
 		var b bytes.Buffer
-		if err := listing().WriteTree(&output.Screen{Writer: &b, Width: width}, false); err != nil {
+		if err := brief().WriteTree(&output.Screen{Writer: &b, Width: width}); err != nil {
 			t.Fatal(err)
 		}
 		if want == "" {
@@ -48,11 +54,11 @@ func TestNarrow(t *testing.T) {
 // TestColours are only for those who want any.
 func TestColours(t *testing.T) {
 	var b bytes.Buffer
-	if err := listing().WriteTree(&output.Screen{Writer: &b, Width: 80, Terminal: true, Colour: true}, false); err != nil || !strings.Contains(b.String(), "\x1b[") {
+	if err := brief().WriteTree(&output.Screen{Writer: &b, Width: 80, Terminal: true, Colour: true}); err != nil || !strings.Contains(b.String(), "\x1b[") {
 		t.Errorf("no colours: %q, %v", b.String(), err)
 	}
 	b.Reset()
-	if err := listing().WriteTree(output.NewScreen(&b), false); err != nil || strings.Contains(b.String(), "\x1b") {
+	if err := brief().WriteTree(output.NewScreen(&b)); err != nil || strings.Contains(b.String(), "\x1b") {
 		t.Errorf("colours: %q, %v", b.String(), err)
 	}
 }
@@ -71,7 +77,7 @@ func TestOrder(t *testing.T) {
 		l := p.List(&privileges.Identity{User: "alice"}, time.Now())
 		var b bytes.Buffer
 		l.Identity.Kind = "User"
-		if err := l.WriteTree(output.NewScreen(&b), true); err != nil {
+		if err := l.WriteTree(output.NewScreen(&b)); err != nil {
 			t.Fatal(err)
 		}
 		if first == "" {

@@ -44,22 +44,31 @@ type Server struct {
 type announcement struct{ said, url, ready string }
 
 // Start runs binary with "local --dir dir" and args, and waits until it is ready. The error of a
-// server that does not start holds what it wrote to its standard error. With detach the server
-// outlives this process; else, on Linux, it ends with it, however that ends.
-func Start(ctx context.Context, binary, dir string, detach bool, args ...string) (*Server, error) {
+// server that does not start holds what it wrote to its standard error. On Linux the server ends with this
+// process, however that ends.
+func Start(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
+	s := newServer(binary, dir, args)
+	s.cmd.SysProcAttr = EndsWithParent()
+	return s.begin(ctx, s.startAttached)
+}
+
+// StartDetached is [Start] for a server that outlives this process.
+func StartDetached(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
+	s := newServer(binary, dir, args)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return s.begin(ctx, s.startDetached)
+}
+
+func newServer(binary, dir string, args []string) *Server {
 	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan error, 1), announced: make(chan announcement, 1)}
 	// #nosec G204 -- the caller names the binary it built
 	s.cmd = exec.Command(binary, append([]string{"local", "--dir", dir}, args...)...)
 	s.cmd.Stderr = s.stderr
-	var output io.ReadCloser
-	var err error
-	if detach {
-		s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		output, err = s.startDetached()
-	} else {
-		s.cmd.SysProcAttr = EndsWithParent()
-		output, err = s.startAttached()
-	}
+	return s
+}
+
+func (s *Server) begin(ctx context.Context, start func() (io.ReadCloser, error)) (*Server, error) {
+	output, err := start()
 	if err != nil {
 		return nil, err
 	}

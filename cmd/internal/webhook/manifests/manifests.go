@@ -210,6 +210,13 @@ func valuesOf(o *Options) (map[string]any, error) {
 		v["caBundle"] = string(ca)
 	}
 	v["certificates"] = map[string]any{"selfManaged": o.SelfManaged}
+	settingsValues(v, config)
+	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
+	return v, nil
+}
+
+// settingsValues puts into the values of the chart what the configuration says.
+func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 	v["grants"] = *config.Authorization.Grants.Enabled
 	v["quota"] = *config.Admission.Quota.Enabled
 	groups := sets.New[string]()
@@ -223,9 +230,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
 	}
 	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
-	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
 	v["exempt"] = exemptOf(&config.Authorization)
-	return v, nil
 }
 
 // exemptOf returns the identities that are not held up: those that the configuration takes for the system

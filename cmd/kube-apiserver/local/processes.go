@@ -1,0 +1,170 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+)
+
+// run starts a process whose output goes to a file, and its number into another beside it.
+func (s *shape) run(name, logFile string, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("%w (make build builds it)", err)
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	child := exec.Command(path, args...) // #nosec G204 -- beside our own
+	child.Stdout, child.Stderr, child.SysProcAttr = file, file, localserver.EndsWithParent()
+	if err := child.Start(); err != nil {
+		return err
+	}
+	s.children = append(s.children, child)
+	go func() {
+		err := child.Wait()
+		s.ended <- ended{child, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
+	}()
+	pid := filepath.Join(s.dir, strings.TrimSuffix(logFile, ".log")+".pid")
+	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
+}
+
+// lastLine returns what a process said last.
+func lastLine(path string) string {
+	data, err := os.ReadFile(path) // #nosec G304 -- in the operator's directory
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return lines[len(lines)-1]
+}
+
+// stop ends the processes: the service at once, which nobody needs then, and the server in its own time.
+func (s *shape) stop(within time.Duration) error {
+	for _, child := range slices.Backward(s.children) {
+		signal := syscall.SIGKILL
+		if isServer(child) {
+			signal = syscall.SIGTERM
+		}
+		_ = child.Process.Signal(signal) // it may have ended
+	}
+	patience := time.After(within)
+	var err error
+	for range len(s.children) {
+		select {
+		case <-s.ended:
+		case <-patience:
+			if within > 0 {
+				err = errors.New("a process did not stop in time and was killed")
+			}
+			for _, child := range s.children {
+				_ = child.Process.Kill() // it may have ended
+			}
+			<-s.ended
+		}
+	}
+	return err
+}
+
+// await asks until check says nothing more, or a process ends.
+func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true, func(ctx context.Context) (bool, error) {
+		select {
+		case e := <-s.ended:
+			s.forget(e)
+			return false, e.err
+		default:
+		}
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil && last != nil && wait.Interrupted(err) {
+		return fmt.Errorf("%s is not ready: %w", what, last)
+	}
+	return err
+}
+
+// apply applies the objects of a YAML file.
+func (s *shape) apply(ctx context.Context, data []byte) error {
+	client, err := kubernetes.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	objects, err := dynamic.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery()))
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if len(u.Object) == 0 {
+			continue
+		}
+		mapping, err := mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+		if err != nil {
+			return err
+		}
+		var resource dynamic.ResourceInterface = objects.Resource(mapping.Resource)
+		if u.GetNamespace() != "" {
+			resource = objects.Resource(mapping.Resource).Namespace(u.GetNamespace())
+		}
+		if _, err := resource.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
+			return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+}
+
+func (s *shape) kubeconfig(name string) string { return filepath.Join(s.dir, name+".kubeconfig") }
+
+// writeToken writes a kubeconfig for a service account.
+func (s *shape) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
+	seconds := int64(tokenLifetime / time.Second)
+	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("make a token of %s: %w", account, err)
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters["local"] = &clientcmdapi.Cluster{Server: s.server, CertificateAuthorityData: certPEM(s.ca.cert.Raw)}
+	c.AuthInfos[account] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
+	c.Contexts[account] = &clientcmdapi.Context{Cluster: "local", AuthInfo: account}
+	c.CurrentContext = account
+	return clientcmd.WriteToFile(*c, s.kubeconfig(account))
+}
