@@ -187,6 +187,19 @@ func TestNobody(t *testing.T) {
 	}
 }
 
+// TestRulesFor: a rule is listed as what it is, of resources or of paths.
+func TestRulesFor(t *testing.T) {
+	x := rbac.NewIndex()
+	reader := role("reader", "get")
+	reader.Rules = append(reader.Rules, rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz"}})
+	x.Set(reader)
+	x.Set(binding("alice", "reader", "alice"))
+	rules, paths, incomplete, err := rbac.New(x, rbac.Options{}).RulesFor(t.Context(), &user.DefaultInfo{Name: "alice"}, "ns")
+	if len(rules) != 1 || len(paths) != 1 || paths[0].GetNonResourceURLs()[0] != "/healthz" || incomplete || err != nil {
+		t.Error(rules, paths, incomplete, err)
+	}
+}
+
 // TestDenyLimited: where another evaluator is asked next, which does not know limits, what only a limited
 // binding would allow is denied, and nothing else is.
 func TestDenyLimited(t *testing.T) {

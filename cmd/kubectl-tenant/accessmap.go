@@ -63,13 +63,13 @@ nothing is fetched) or JSON. With --objects it reads a dump as of replay, and no
 }
 
 // policyFrom reads from a file or a cluster, and returns its name.
-func policyFrom(cmd *cobra.Command, flags *client.Flags, file string, progress *output.Progress) (string, *privileges.Policy, error) {
+func policyFrom(cmd *cobra.Command, flags *client.Flags, file string, progress *output.Progress) (string, *simulator.Snapshot, error) {
 	if file != "" {
 		o, err := simulator.Load(file)
 		if err != nil {
 			return "", nil, err
 		}
-		return file, privileges.FromObjects(o), nil
+		return file, o, nil
 	}
 	c, err := flags.Cluster()
 	if err != nil {

@@ -140,21 +140,21 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		q.User, q.Said = i.Info(), "your credential; the server says the source "+orNone(i.Source)
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
-	p, err := privileges.Read(ctx, c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
+	snapshot, err := privileges.Read(ctx, c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
 	progress.Done()
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	if len(p.Unread) > 0 && o.as == "" {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n", strings.Join(p.Unread, ", "))
+	if len(snapshot.Unread) > 0 && o.as == "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n", strings.Join(snapshot.Unread, ", "))
 		return answered(ctx, c, q)
 	}
-	if len(p.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(p.Unread, ", "))
+	if len(snapshot.Unread) > 0 {
+		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(snapshot.Unread, ", "))
 	}
-	q.Objects = p.Objects()
+	q.Snapshot = snapshot
 	if o.as != "" {
-		if q.User, err = o.identity(q.Objects); err != nil {
+		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
 		}
 		q.Said = "none: --as says who asks"
@@ -196,7 +196,7 @@ func orNone(source string) string {
 }
 
 // identity returns who --as, --as-group and --tenant name, with the groups that authentication adds.
-func (o *explainOptions) identity(objects *simulator.Objects) (user.Info, error) {
+func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, error) {
 	id := tenant.ID{}
 	for _, group := range o.groups {
 		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && o.tenant == "" {
@@ -212,10 +212,8 @@ func (o *explainOptions) identity(objects *simulator.Objects) (user.Info, error)
 	i := privileges.OfUser(o.as, o.groups, id)
 	if namespace, isAccount := tenant.ServiceAccountNamespace(o.as); isAccount {
 		_, name, _ := strings.Cut(strings.TrimPrefix(o.as, "system:serviceaccount:"), ":")
-		for _, ns := range objects.Namespaces {
-			if ns.Name == namespace && id.IsZero() {
-				id, _ = tenant.Parse(ns.Labels[tenant.Label]) // the boundary says what is wrong with it
-			}
+		if id.IsZero() {
+			id, _ = tenant.Parse(snapshot.Owners[namespace]) // the boundary says what is wrong with it
 		}
 		i = privileges.OfServiceAccount(namespace, name, id)
 	}
@@ -241,14 +239,14 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	if q.Config, err = settings(w.ConfigFile); err != nil {
 		return nil, err
 	}
-	if q.Objects, q.Behind, err = scenario.Objects(s); err != nil {
+	if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
 		return nil, err
 	}
 	if c == nil {
 		if o.as == "" {
 			return nil, errors.New("say who asks, with --as and --tenant, or name a case with --case")
 		}
-		if q.User, err = o.identity(q.Objects); err != nil {
+		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
 		}
 		q.Request = o.offlineRequest(args)

@@ -17,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -128,7 +129,7 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, p
 		return nil, err
 	}
 	progress.Done()
-	l := p.List(i, time.Now())
+	l := privileges.List(p, i, time.Now())
 	l.Cluster, l.Server = c.Name, c.Config.Host
 	if policy != nil && !i.ID().IsZero() {
 		l.Lines = policy.Of(i.ID(), i.Info())
@@ -154,7 +155,7 @@ const mostReviews = 10
 
 // ownNamespaces returns the namespaces to ask the server about: the tenant's own that may be seen, else the
 // kubeconfig's.
-func ownNamespaces(c *client.Cluster, p *privileges.Policy, i *privileges.Identity) []string {
+func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Identity) []string {
 	var own []string
 	for name, owner := range p.Owners {
 		if owner == i.Tenant {

@@ -15,6 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -48,11 +49,11 @@ of the default configuration, and the lines of the policy file that --config nam
 			if err != nil {
 				return c.Explain(err)
 			}
-			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *privileges.Policy, b *privileges.Boundary) []privileges.Answer {
+			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
 				if _, exists := p.Owners[q.Namespace]; !exists && q.Namespace != "" {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no namespace %s\n", q.Namespace)
 				}
-				return p.WhoCan(cmd.Context(), b, q)
+				return b.WhoCan(cmd.Context(), q)
 			})
 			if err != nil {
 				return c.Explain(err)
@@ -101,12 +102,12 @@ roles. Of a service account it is told which paths cross into its tenant.`,
 			}
 			paths := privileges.PathsTo(args[0])
 			namespace, _ := tenant.ServiceAccountNamespace(args[0])
-			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *privileges.Policy, b *privileges.Boundary) []privileges.Answer {
+			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
 				owner := tenant.ID{}
 				if namespace != "" {
 					owner = p.Owner(namespace)
 				}
-				return p.WhoCanBecome(cmd.Context(), b, paths, owner)
+				return b.WhoCanBecome(cmd.Context(), paths, owner)
 			})
 			if err != nil {
 				return c.Explain(err)
@@ -147,7 +148,7 @@ func settings(path string) (*v1alpha1.Settings, error) {
 
 // ask reads from the cluster and answers from that.
 func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
-	from func(*privileges.Policy, *privileges.Boundary) []privileges.Answer) ([]privileges.Answer, error) {
+	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer) ([]privileges.Answer, error) {
 	known, err := settings(config)
 	if err != nil {
 		return nil, err
@@ -167,7 +168,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	if len(p.Unread) > 0 {
 		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
 	}
-	b, err := p.Boundary(quiet(cmd.Context()), known, lines)
+	b, err := privileges.NewBoundary(quiet(cmd.Context()), p, known, lines)
 	if err != nil {
 		return nil, err
 	}

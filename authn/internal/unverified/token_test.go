@@ -43,6 +43,8 @@ func TestRead(t *testing.T) {
 		"a duplicate in an array":             {jwt(`{"iss":"i","x":[{"a":1,"a":1}]}`), true, "i", unverified.ErrDuplicate},
 		"an escaped duplicate":                {jwt(`{"iss":"i","\u0069ss":"j"}`), true, "j", unverified.ErrDuplicate},
 		"one name in two objects":             {jwt(`{"iss":"i","a":{"n":1},"b":{"n":1}}`), true, "i", nil},
+		"an issuer of an object below":        {jwt(`{"iss":"i","a":{"iss":"j"}}`), true, "i", nil},
+		"no issuer but of an object below":    {jwt(`{"a":{"iss":"j"}}`), true, "", nil},
 		"no JSON":                             {jwt(`{"iss":`), true, "", unverified.ErrMalformed},
 		"two documents":                       {jwt(`{"iss":"i"}{}`), true, "", unverified.ErrMalformed},
 		"an array":                            {jwt(`["iss"]`), true, "", unverified.ErrMalformed},

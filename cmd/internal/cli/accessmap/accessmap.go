@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -89,8 +87,8 @@ type Map struct {
 }
 
 // New decides the cells of a cluster under a configuration. decided is told how many identities are done.
-func New(ctx context.Context, p *privileges.Policy, config *v1alpha1.Settings, decided func(done, all int)) (*Map, error) {
-	stack, err := simulator.New(ctx, config, p.Objects(), nil, nil)
+func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, decided func(done, all int)) (*Map, error) {
+	stack, err := simulator.New(ctx, config, p, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +116,7 @@ func New(ctx context.Context, p *privileges.Policy, config *v1alpha1.Settings, d
 				if of == AnyTenant {
 					of = m.Namespaces[places[ns]].Owner
 				}
-				if access, why := decide(ctx, stack, userOf(row.subject, of), ns, names, &m.Groups[g]); access != "" {
+				if access, why := decide(ctx, stack, row.caller(of, ns), ns, names, &m.Groups[g]); access != "" {
 					m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why})
 				}
 			}
@@ -133,7 +131,7 @@ func New(ctx context.Context, p *privileges.Policy, config *v1alpha1.Settings, d
 // row is an identity with the namespaces in which it might do something.
 type row struct {
 	Identity
-	subject    rbacv1.Subject
+	subject    privileges.Subject
 	namespaces map[string]bool
 }
 
@@ -160,7 +158,7 @@ func (r *row) reaches(namespace, of string, own map[string][]string) {
 
 // rowsOf returns the identities that something is bound or granted to. A name that no tenant is known of stands
 // once for each tenant in whose namespaces it is bound.
-func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) []*row {
+func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
 	for name := range p.Owners {
 		if id := p.Owner(name); !id.IsZero() {
@@ -168,22 +166,18 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 		}
 	}
 	all := map[Identity]*row{}
-	at := func(s rbacv1.Subject, home, of string) *row {
-		i := Identity{s.Kind, s.Name, of}
-		if s.Kind == rbacv1.ServiceAccountKind {
-			s.Namespace = cmp.Or(s.Namespace, home)
-			i.Name = s.Namespace + "/" + s.Name
-		}
+	at := func(s privileges.Subject, of string) *row {
+		i := Identity{s.Kind, s.Title(), of}
 		if all[i] == nil {
 			all[i] = &row{Identity: i, subject: s, namespaces: map[string]bool{}}
 		}
 		return all[i]
 	}
 	for _, b := range p.Bindings {
-		for _, s := range b.Subjects {
-			s = privileges.AsAccount(s)
-			for _, of := range tenantsOf(ctx, stack, p, b, s) {
-				at(s, b.Namespace, of).reaches(b.Namespace, of, own)
+		for _, bound := range b.Subjects {
+			s := privileges.SubjectOf(bound, b.Namespace)
+			for _, of := range tenantsOf(ctx, stack, p, b.Namespace, s) {
+				at(s, of).reaches(b.Namespace, of, own)
 			}
 		}
 	}
@@ -192,8 +186,8 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 		if err != nil {
 			continue // counts for nothing
 		}
-		for _, s := range privileges.GrantSubjects(g) {
-			at(s, "", g.Spec.From.Tenant).namespaces[g.Namespace] = true
+		for _, s := range privileges.SubjectsOf(g) {
+			at(s, g.Spec.From.Tenant).namespaces[g.Namespace] = true
 		}
 	}
 	rows := make([]*row, 0, len(all))
@@ -206,57 +200,31 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy) 
 	return rows
 }
 
-// tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
-func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *privileges.Policy, b *privileges.Binding, s rbacv1.Subject) []string {
-	system := tenant.System().String()
-	switch {
-	case s.Kind == rbacv1.ServiceAccountKind:
-		return accountsTenant(ctx, stack, cmp.Or(s.Namespace, b.Namespace))
-	case privileges.AccountsOf(s) != "":
-		return accountsTenant(ctx, stack, privileges.AccountsOf(s))
-	case s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
-		return []string{strings.TrimPrefix(s.Name, tenant.GroupPrefix)}
-	case b.Namespace == "" && (!strings.HasPrefix(s.Name, "system:") || s.Kind == rbacv1.GroupKind && (s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup)):
-		return []string{system, AnyTenant}
-	case strings.HasPrefix(s.Name, "system:"):
-		return []string{system}
-	}
-	if owner := p.Owner(b.Namespace); !owner.IsZero() {
-		return []string{owner.String()}
-	}
-	return nil
-}
-
-// accountsTenant returns the tenant of the service accounts of a namespace; none where they are nobody's.
-func accountsTenant(ctx context.Context, stack *kubetenant.Stack, namespace string) []string {
-	id, err := stack.ServiceAccountTenant(ctx, namespace)
+// caller returns a caller of a tenant that is the identity, in a namespace; nil where there is no such tenant.
+func (r *row) caller(of, namespace string) user.Info {
+	id, err := tenant.Parse(of)
 	if err != nil {
 		return nil
 	}
-	return []string{id.String()}
+	return r.subject.Caller(id, namespace)
 }
 
-// userOf returns a caller that is the subject, of a tenant.
-func userOf(s rbacv1.Subject, of string) user.Info {
-	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + of}, Extra: map[string][]string{tenant.ExtraKey: {of}}}
-	switch s.Kind {
-	case rbacv1.GroupKind:
-		u.Name = "somebody"
-		if home := privileges.AccountsOf(s); home != "" {
-			u.Name, u.Groups = serviceaccount.MakeUsername(home, "any"), append(u.Groups, serviceaccount.AllServiceAccountsGroup)
-		}
-		if !slices.Contains(u.Groups, s.Name) {
-			u.Groups = append(u.Groups, s.Name)
-		}
-	case rbacv1.ServiceAccountKind:
-		u.Name, u.Groups = serviceaccount.MakeUsername(s.Namespace, s.Name), append(u.Groups, serviceaccount.MakeGroupNames(s.Namespace)...)
+// tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
+func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject) []string {
+	candidates, anybodys := s.Candidates(ctx, stack, p, namespace)
+	var all []string
+	for _, id := range candidates {
+		all = append(all, id.String())
 	}
-	return u
+	if namespace == "" && anybodys {
+		all = append(all, AnyTenant)
+	}
+	return all
 }
 
 // namesIn returns the names to which rules and grants that count in a namespace are limited, with "" for a
 // request that names no object.
-func namesIn(p *privileges.Policy, namespace string) []string {
+func namesIn(p *simulator.Snapshot, namespace string) []string {
 	names := map[string]bool{"": true}
 	for _, b := range p.Bindings {
 		role := p.Roles[b.RoleKey()]

@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/accessmap"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -32,7 +31,7 @@ func newMap(t *testing.T) *accessmap.Map {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := accessmap.New(ctx, privileges.FromObjects(o), config, nil)
+	m, err := accessmap.New(ctx, o, config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,12 +116,12 @@ func Questions(paths []Path) []Question {
 }
 
 // WhoCanBecome returns who may go one of the paths to an identity of a tenant; zero where it is not known.
-func (p *Policy) WhoCanBecome(ctx context.Context, b *Boundary, paths []Path, owner tenant.ID) []Answer {
+func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.ID) []Answer {
 	var all []Answer
 	for _, path := range paths {
-		answers := p.WhoCan(ctx, b, &path.All[0])
+		answers := b.WhoCan(ctx, &path.All[0])
 		for _, further := range path.All[1:] {
-			others := p.WhoCan(ctx, b, &further)
+			others := b.WhoCan(ctx, &further)
 			answers = slices.DeleteFunc(answers, func(a Answer) bool {
 				return !slices.ContainsFunc(others, func(o Answer) bool { return o.Kind == a.Kind && o.Name == a.Name })
 			})

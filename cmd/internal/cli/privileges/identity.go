@@ -7,6 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -78,7 +79,7 @@ func (i *Identity) Info() user.Info {
 }
 
 // reachedBy returns the subject of a binding that is the identity, as the tree shows it; "" for none.
-func (i *Identity) reachedBy(b *Binding) string {
+func (i *Identity) reachedBy(b *simulator.Binding) string {
 	for _, s := range b.Subjects {
 		switch s.Kind {
 		case rbacv1.UserKind:
@@ -90,13 +91,9 @@ func (i *Identity) reachedBy(b *Binding) string {
 				return "group " + s.Name
 			}
 		case rbacv1.ServiceAccountKind:
-			// As the server reads it: one without a namespace is in the binding's.
-			home := s.Namespace
-			if home == "" {
-				home = b.Namespace
-			}
-			if i.User != "" && i.User == serviceaccount.MakeUsername(home, s.Name) {
-				return "service account " + home + "/" + s.Name
+			account := SubjectOf(s, b.Namespace)
+			if i.User != "" && i.User == serviceaccount.MakeUsername(account.Namespace, account.Name) {
+				return "service account " + account.Title()
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -83,11 +84,12 @@ type Review struct {
 
 // ForIdentity returns the selection that a listing of an identity needs.
 func ForIdentity(i *Identity) Selection {
-	return Selection{Grants: true, Keep: func(_ *Policy, b *Binding) bool { return i.reachedBy(b) != "" }}
+	return Selection{Grants: true, Keep: func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.reachedBy(b) != "" }}
 }
 
-// List returns what reaches the identity, in a stable order.
-func (p *Policy) List(i *Identity, now time.Time) *Listing {
+// List returns what reaches an identity by a snapshot, in a stable order.
+func List(of *simulator.Snapshot, i *Identity, now time.Time) *Listing {
+	p := lister{of}
 	l := &Listing{Identity: i, Unread: p.Unread, Roles: []Held{}}
 	held := map[string]*Held{}
 	for _, b := range p.Bindings {
@@ -124,7 +126,10 @@ func (p *Policy) List(i *Identity, now time.Time) *Listing {
 	return l
 }
 
-func (p *Policy) held(kind string, key Key) *Held {
+// lister lists over a snapshot.
+type lister struct{ *simulator.Snapshot }
+
+func (p lister) held(kind string, key simulator.Key) *Held {
 	h := &Held{Kind: kind, Namespace: key.Namespace, Name: key.Name, Rules: []rbacv1.PolicyRule{}}
 	role := p.Roles[key]
 	switch {
@@ -140,7 +145,7 @@ func (p *Policy) held(kind string, key Key) *Held {
 }
 
 // aggregatedFrom returns the ClusterRoles whose rules the controller collects in the role.
-func (p *Policy) aggregatedFrom(name string, role *Role) []string {
+func (p lister) aggregatedFrom(name string, role *simulator.Role) []string {
 	var from []string
 	for i := range role.Aggregates {
 		selector, err := metav1.LabelSelectorAsSelector(&role.Aggregates[i])
@@ -157,7 +162,7 @@ func (p *Policy) aggregatedFrom(name string, role *Role) []string {
 	return slices.Compact(from)
 }
 
-func (p *Policy) heldBinding(b *Binding, subject string, id tenant.ID) HeldBinding {
+func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID) HeldBinding {
 	h := HeldBinding{Kind: b.Kind(), Namespace: b.Namespace, Name: b.Name, Subject: subject, MadeHere: b.Labels[MadeBy] != ""}
 	switch {
 	case b.Namespace != "":
@@ -177,7 +182,7 @@ func (p *Policy) heldBinding(b *Binding, subject string, id tenant.ID) HeldBindi
 	return h
 }
 
-func (p *Policy) heldGrant(u *unstructured.Unstructured, i *Identity, now time.Time) (HeldGrant, bool) {
+func (p lister) heldGrant(u *unstructured.Unstructured, i *Identity, now time.Time) (HeldGrant, bool) {
 	g, err := v1alpha1.AccessGrantOf(u)
 	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
 		return HeldGrant{}, false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 )
 
 func brief() *privileges.Listing {
@@ -65,16 +66,16 @@ func TestColours(t *testing.T) {
 
 // TestOrder: the same twice, whatever the order of a map.
 func TestOrder(t *testing.T) {
-	p := &privileges.Policy{Owners: map[string]string{}, Roles: map[privileges.Key]*privileges.Role{}}
+	snapshot := simulator.NewSnapshot()
 	for _, name := range []string{"d", "b", "a", "c"} {
 		for _, ns := range []string{"y", "x", ""} {
-			p.Bindings = append(p.Bindings, &privileges.Binding{Namespace: ns, Name: name, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
+			snapshot.Bindings = append(snapshot.Bindings, &simulator.Binding{Namespace: ns, Name: name, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
 				Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}}})
 		}
 	}
 	first := ""
 	for range 20 {
-		l := p.List(&privileges.Identity{User: "alice"}, time.Now())
+		l := privileges.List(snapshot, &privileges.Identity{User: "alice"}, time.Now())
 		var b bytes.Buffer
 		l.Identity.Kind = "User"
 		if err := l.WriteTree(output.NewScreen(&b)); err != nil {

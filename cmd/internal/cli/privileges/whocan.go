@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -57,25 +56,25 @@ const AnyTenant = "any (in its own namespaces)"
 // cluster's namespaces, with everything allowed behind it.
 type Boundary struct {
 	stack *kubetenant.Stack
-	p     *Policy
+	of    *simulator.Snapshot
 	homes map[string]string // a namespace of each tenant that has any
 	lines *abac.Policy      // nil for none
 	some  tenant.ID         // one of those tenants, zero if there is none
 }
 
-// Boundary returns the boundary of a configuration. Grants of the policy count in it; lines, which may be nil,
-// are its policy file's.
-func (p *Policy) Boundary(ctx context.Context, config *v1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
+// NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it. lines, which may
+// be nil, are its policy file's.
+func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *v1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
 	without := *config
 	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil
 	})
-	o := p.Objects()
-	o.Policy = nil // all is allowed behind it
-	stack, err := simulator.New(ctx, &without, o, all, nil)
-	b := &Boundary{stack: stack, p: p, lines: lines, homes: map[string]string{}}
-	for name, owner := range p.Owners {
+	bare := *of
+	bare.Roles, bare.Bindings = nil, nil // all is allowed behind it
+	stack, err := simulator.New(ctx, &without, &bare, all, nil)
+	b := &Boundary{stack: stack, of: of, lines: lines, homes: map[string]string{}}
+	for name, owner := range of.Owners {
 		if first, known := b.homes[owner]; owner != "" && (!known || name < first) {
 			b.homes[owner] = name
 		}
@@ -95,11 +94,11 @@ func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.Attribute
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
-// ForQuestions returns the selection that [Policy.WhoCan] needs for questions about one namespace, or with
+// ForQuestions returns the selection that [Boundary.WhoCan] needs for questions about one namespace, or with
 // an empty one about all.
 func ForQuestions(namespace string, all []Question) Selection {
-	verdicts := map[Key]bool{}
-	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *Policy, b *Binding) bool {
+	verdicts := map[simulator.Key]bool{}
+	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *simulator.Snapshot, b *simulator.Binding) bool {
 		key := b.RoleKey()
 		may, known := verdicts[key]
 		if role := p.Roles[key]; !known && role != nil {
@@ -111,10 +110,10 @@ func ForQuestions(namespace string, all []Question) Selection {
 }
 
 // WhoCan returns who may do what is asked, in a stable order.
-func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer {
+func (b *Boundary) WhoCan(ctx context.Context, q *Question) []Answer {
 	var answers []Answer
-	for _, binding := range p.Bindings {
-		role := p.Roles[binding.RoleKey()]
+	for _, binding := range b.of.Bindings {
+		role := b.of.Roles[binding.RoleKey()]
 		if role == nil {
 			continue
 		}
@@ -126,7 +125,7 @@ func (p *Policy) WhoCan(ctx context.Context, b *Boundary, q *Question) []Answer 
 			continue
 		}
 		for _, s := range binding.Subjects {
-			if a, ok := b.answer(ctx, binding, s, q); ok {
+			if a, ok := b.answer(ctx, binding, SubjectOf(s, binding.Namespace), q); ok {
 				a.Only = only
 				answers = append(answers, a)
 			}
@@ -167,9 +166,8 @@ func compareAnswers(a, b Answer) int {
 }
 
 // answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
-func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subject, q *Question) (Answer, bool) {
-	s = AsAccount(s)
-	a := Answer{Kind: s.Kind, Name: s.Name, By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
+func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Question) (Answer, bool) {
+	a := Answer{Kind: s.Kind, Name: s.Title(), By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
 	asked := q.AttributesRecord
 	if binding.Namespace != "" {
 		a.By = binding.Kind() + " " + binding.Namespace + "/" + binding.Name
@@ -178,35 +176,17 @@ func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subjec
 	} else if q.Namespace != "" {
 		a.Scope = "namespace " + q.Namespace
 	}
-	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated}}
-	switch s.Kind {
-	case rbacv1.ServiceAccountKind:
-		home := s.Namespace
-		if home == "" {
-			home = binding.Namespace
-		}
-		a.Name = home + "/" + s.Name
-		u.Name, u.Groups = serviceaccount.MakeUsername(home, s.Name), append(serviceaccount.MakeGroupNames(home), user.AllAuthenticated)
-	case rbacv1.GroupKind:
-		u.Name, u.Groups = "somebody", append(u.Groups, s.Name)
-		if home := AccountsOf(s); home != "" {
-			u.Name, u.Groups = serviceaccount.MakeUsername(home, "any"), append(serviceaccount.MakeGroupNames(home), user.AllAuthenticated)
-		} else if s.Name == serviceaccount.AllServiceAccountsGroup && asked.Namespace != "" {
-			u.Name, u.Groups = serviceaccount.MakeUsername(asked.Namespace, "any"), append(serviceaccount.MakeGroupNames(asked.Namespace), user.AllAuthenticated)
-		}
-	}
-	for _, id := range b.candidates(s, u, asked.Namespace) {
-		if b.letsTenant(ctx, u, id, asked, q) {
+	candidates, anybodys := s.Candidates(ctx, b.stack, b.of, asked.Namespace)
+	for _, id := range candidates {
+		if b.letsTenant(ctx, s, id, asked, q) {
 			a.Tenants = append(a.Tenants, id.String())
 		}
 	}
 	if binding.Scope != "" {
 		a.Scope += ", limited to " + binding.Scope
 	}
-	if q.Everywhere && binding.Namespace == "" && b.isAnybodys(s) {
-		if !b.some.IsZero() && b.letsTenant(ctx, u, b.some, asked, q) {
-			a.Tenants = append(a.Tenants, AnyTenant)
-		}
+	if q.Everywhere && binding.Namespace == "" && anybodys && !b.some.IsZero() && b.letsTenant(ctx, s, b.some, asked, q) {
+		a.Tenants = append(a.Tenants, AnyTenant)
 	}
 	if a.Scope == wholeCluster && !slices.Contains(a.Tenants, tenant.System().String()) {
 		a.Scope = "all namespaces of the tenant"
@@ -214,76 +194,19 @@ func (b *Boundary) answer(ctx context.Context, binding *Binding, s rbacv1.Subjec
 	return a, len(a.Tenants) > 0
 }
 
-// AsAccount returns the service account that a user's name is one of: such a subject is bound too.
-func AsAccount(s rbacv1.Subject) rbacv1.Subject {
-	if namespace, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
-		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
-	}
-	return s
-}
-
-// AccountsOf returns the namespace whose service accounts a group is; "" for another group.
-func AccountsOf(s rbacv1.Subject) string {
-	namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
-	if s.Kind != rbacv1.GroupKind || !is {
-		return ""
-	}
-	return namespace
-}
-
 // letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
-func (b *Boundary) letsTenant(ctx context.Context, u *user.DefaultInfo, id tenant.ID, asked authorizer.AttributesRecord, q *Question) bool {
+func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Question) bool {
 	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
 		asked.Namespace = b.homes[id.String()]
 	}
-	bound := *u
-	bound.Groups = append(slices.Clip(u.Groups), tenant.GroupPrefix+id.String())
-	bound.Extra = map[string][]string{tenant.ExtraKey: {id.String()}}
-	lets, _ := b.lets(ctx, &bound, asked)
+	lets, _ := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
 	return lets
-}
-
-// isAnybodys reports whether callers of every tenant may be called as the subject is.
-func (b *Boundary) isAnybodys(s rbacv1.Subject) bool {
-	switch s.Kind {
-	case rbacv1.ServiceAccountKind:
-		return false
-	case rbacv1.GroupKind:
-		return s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup ||
-			!strings.HasPrefix(s.Name, "system:") && !strings.HasPrefix(s.Name, tenant.GroupPrefix)
-	}
-	return !strings.HasPrefix(s.Name, "system:")
-}
-
-// candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in
-// the namespace: the subject's own, else the namespace's owner, and the system tenant.
-func (b *Boundary) candidates(s rbacv1.Subject, u user.Info, namespace string) []tenant.ID {
-	if s.Kind == rbacv1.ServiceAccountKind || AccountsOf(s) != "" {
-		home, _ := tenant.ServiceAccountNamespace(u.GetName())
-		id, err := b.stack.ServiceAccountTenant(context.Background(), home)
-		if err != nil {
-			return nil // nobody's
-		}
-		return []tenant.ID{id}
-	}
-	if of, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
-		id, err := tenant.Parse(of)
-		if err != nil {
-			return nil
-		}
-		return []tenant.ID{id}
-	}
-	out := []tenant.ID{tenant.System()}
-	if owner := b.p.Owner(namespace); namespace != "" && !owner.IsZero() && !owner.IsSystem() && b.isAnybodys(s) {
-		out = append([]tenant.ID{owner}, out...)
-	}
-	return out
 }
 
 // granted returns whom access grants let in: as the engine reads them.
 func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 	var answers []Answer
-	for _, u := range b.p.Grants {
+	for _, u := range b.of.Grants {
 		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
 			continue
 		}
@@ -297,25 +220,14 @@ func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 		}
 		asked := q.AttributesRecord
 		asked.Namespace = g.Namespace
-		for _, s := range GrantSubjects(g) {
-			who := &user.DefaultInfo{Name: "somebody", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
-				Extra: map[string][]string{tenant.ExtraKey: {id.String()}}}
-			a := Answer{Kind: s.Kind, Name: s.Name, Tenants: []string{id.String()}, Scope: "namespace " + g.Namespace, By: "AccessGrant " + g.Namespace + "/" + g.Name}
-			switch s.Kind {
-			case rbacv1.GroupKind:
-				who.Groups = append(who.Groups, s.Name)
-			case rbacv1.ServiceAccountKind:
-				a.Name = s.Namespace + "/" + s.Name
-				who.Name, who.Groups = serviceaccount.MakeUsername(s.Namespace, s.Name), append(who.Groups, serviceaccount.MakeGroupNames(s.Namespace)...)
-			default:
-				who.Name = s.Name
-			}
+		for _, s := range SubjectsOf(g) {
+			a := Answer{Kind: s.Kind, Name: s.Title(), Tenants: []string{id.String()}, Scope: "namespace " + g.Namespace, By: "AccessGrant " + g.Namespace + "/" + g.Name}
 			for _, rule := range g.Spec.To {
 				only, allows := q.allowedBy([]rbacv1.PolicyRule{{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}})
 				if asked.Name = q.Name; only != "" {
 					asked.Name = rule.ResourceNames[0]
 				}
-				if lets, reason := b.lets(ctx, who, asked); allows && lets && reason == string(authz.ReasonGrant) {
+				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == string(authz.ReasonGrant) {
 					a.Only = only
 					answers = append(answers, a)
 				}
@@ -330,14 +242,14 @@ func (b *Boundary) byPolicy(q *Question) []Answer {
 	if b.lines == nil {
 		return nil
 	}
-	spaces := map[string]authz.Space{q.Namespace: {ID: b.p.Owner(q.Namespace)}}
+	spaces := map[string]authz.Space{q.Namespace: {ID: b.of.Owner(q.Namespace)}}
 	if q.Namespace == "" {
 		spaces = map[string]authz.Space{"": {ID: tenant.System()}}
 	}
 	if q.Everywhere {
 		spaces = map[string]authz.Space{}
-		for ns := range b.p.Owners {
-			spaces[ns] = authz.Space{ID: b.p.Owner(ns)}
+		for ns := range b.of.Owners {
+			spaces[ns] = authz.Space{ID: b.of.Owner(ns)}
 		}
 	}
 	var answers []Answer
@@ -365,20 +277,4 @@ func (b *Boundary) byPolicy(q *Question) []Answer {
 		}
 	}
 	return answers
-}
-
-// GrantSubjects returns whom a grant names.
-func GrantSubjects(g *v1alpha1.AccessGrant) []rbacv1.Subject {
-	from := &g.Spec.From
-	var all []rbacv1.Subject
-	for _, name := range from.Users {
-		all = append(all, rbacv1.Subject{Kind: rbacv1.UserKind, Name: name})
-	}
-	for _, name := range from.Groups {
-		all = append(all, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name})
-	}
-	for _, account := range from.ServiceAccounts {
-		all = append(all, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace})
-	}
-	return all
 }

@@ -139,23 +139,16 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 // judge returns a function that says why an object would be refused to the tenant's callers once the namespace
 // is theirs; "" if it would not. It runs the server's own admission plugins.
 func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
-	owned := ns.DeepCopy()
-	if owned.Labels == nil {
-		owned.Labels = map[string]string{}
-	}
-	owned.Labels[tenant.Label] = a.Tenant.String()
 	all, err := a.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, refusal(err)
 	}
-	o := &simulator.Objects{Namespaces: []*corev1.Namespace{}}
+	snapshot := simulator.NewSnapshot()
 	for i := range all.Items {
-		if all.Items[i].Name != ns.Name {
-			o.Namespaces = append(o.Namespaces, &all.Items[i])
-		}
+		snapshot.Owners[all.Items[i].Name] = all.Items[i].Labels[tenant.Label]
 	}
-	o.Namespaces = append(o.Namespaces, owned)
-	stack, err := simulator.New(ctx, a.Config, o, nil, nil)
+	snapshot.Owners[ns.Name] = a.Tenant.String()
+	stack, err := simulator.New(ctx, a.Config, snapshot, nil, nil)
 	if err != nil {
 		return nil, err
 	}

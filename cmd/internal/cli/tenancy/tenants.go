@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -47,7 +48,7 @@ type Tenant struct {
 
 // List returns the tenants of a cluster: whoever owns a namespace or was made by [Create]. Without the right to
 // read quotas or bindings those are left out; unread names them.
-func List(ctx context.Context, p *privileges.Policy, d dynamic.Interface) (all []*Tenant, unread []string, err error) {
+func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all []*Tenant, unread []string, err error) {
 	tenants := map[string]*Tenant{}
 	of := func(name string) *Tenant {
 		if tenants[name] == nil {
@@ -339,7 +340,7 @@ func isEverywhere(r schema.GroupVersionResource, name string, has map[string]str
 }
 
 // IsOfTenants keeps the bindings that [List] looks at.
-func IsOfTenants(_ *privileges.Policy, b *privileges.Binding) bool {
+func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
 	return b.Labels[ofTenant] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
 }
 

@@ -29,11 +29,11 @@ type Question struct {
 	// Said is where the identity comes from, as the first step.
 	Said string
 	// Request is what is asked for; its user is not looked at.
-	Request authorizer.AttributesRecord
-	Config  *v1alpha1.Settings
-	Objects *simulator.Objects
-	// Behind stands behind RBAC. Nil for nothing.
-	Behind authorizer.Authorizer
+	Request  authorizer.AttributesRecord
+	Config   *v1alpha1.Settings
+	Snapshot *simulator.Snapshot
+	// Delegate is asked where RBAC has no opinion. Nil for nothing.
+	Delegate authorizer.Authorizer
 }
 
 // Step is what one part of the engine said.
@@ -63,13 +63,13 @@ type answer struct {
 	stack    *kubetenant.Stack
 }
 
-// ask asks the engine over objects.
-func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, objects *simulator.Objects) (*answer, error) {
+// ask asks the engine over a snapshot.
+func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &answer{}
 	var err error
-	a.stack, err = simulator.New(ctx, config, objects, q.Behind, func(_ context.Context, o authz.Outcome) { a.outcome = o })
+	a.stack, err = simulator.New(ctx, config, snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { a.outcome = o })
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, objects *
 
 // Explain asks the engine and says what each of its parts said.
 func Explain(ctx context.Context, q *Question) (*Explanation, error) {
-	a, err := q.ask(ctx, q.Config, q.Objects)
+	a, err := q.ask(ctx, q.Config, q.Snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (q *Question) rbacSaid(ctx context.Context, a *answer) string {
 	if owner.IsZero() && !a.outcome.Caller.IsZero() && record.Namespace == "" {
 		owner = tenant.System()
 	}
-	evaluator := rbac.New(simulator.Index(q.Objects.Policy), rbac.Options{
+	evaluator := rbac.New(q.Snapshot.Index(), rbac.Options{
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return a.outcome.Caller, nil },
 		Space:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return owner, nil },
 	})

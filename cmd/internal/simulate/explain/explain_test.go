@@ -56,7 +56,7 @@ func TestScenarios(t *testing.T) {
 				}
 				q := &explain.Question{Config: &config.Settings, Request: scenario.Attributes(nil, c.Request), Said: "a test",
 					User: &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}}
-				if q.Objects, q.Behind, err = scenario.Objects(s); err != nil {
+				if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
 					t.Fatal(err)
 				}
 				e, err := explain.Explain(ctx, q)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -64,9 +63,13 @@ func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	return remedy, err
 }
 
-// allowedWith reports whether the engine allows the request over changed objects and configuration.
-func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, o *simulator.Objects) (bool, error) {
-	a, err := q.ask(ctx, config, o)
+// allowedWith reports whether the engine allows the request under a configuration, with further objects.
+func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, more ...runtime.Object) (bool, error) {
+	changed, err := q.Snapshot.With(more...)
+	if err != nil {
+		return false, err
+	}
+	a, err := q.ask(ctx, config, changed)
 	return err == nil && a.decision == authorizer.DecisionAllow, err
 }
 
@@ -133,9 +136,7 @@ func (q *Question) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, e
 
 // tried returns a remedy if the engine allows the request with the role and the binding.
 func (q *Question) tried(ctx context.Context, text string, role, binding runtime.Object) (*Remedy, error) {
-	changed := *q.Objects
-	changed.Policy = append(slices.Clip(changed.Policy), role, binding)
-	allowed, err := q.allowedWith(ctx, q.Config, &changed)
+	allowed, err := q.allowedWith(ctx, q.Config, role, binding)
 	if err != nil || !allowed {
 		return nil, err
 	}
@@ -174,9 +175,7 @@ func (q *Question) tryGrant(ctx context.Context, caller, owner tenant.ID) (*Reme
 	if _, err := v1alpha1.AccessGrantOf(u); err != nil {
 		return nil, nil // which says what no grant may
 	}
-	changed := *q.Objects
-	changed.Grants = append(slices.Clip(changed.Grants), u)
-	allowed, err := q.allowedWith(ctx, q.Config, &changed)
+	allowed, err := q.allowedWith(ctx, q.Config, u)
 	if err != nil || !allowed {
 		return nil, err
 	}
@@ -219,7 +218,7 @@ func (q *Question) tryLine(ctx context.Context, caller, space tenant.ID) (*Remed
 	}
 	config := *q.Config
 	config.Authorization.ABAC = &v1alpha1.ABAC{Path: file.Name()}
-	allowed, err := q.allowedWith(ctx, &config, q.Objects)
+	allowed, err := q.allowedWith(ctx, &config)
 	if err != nil || !allowed {
 		return nil, err
 	}

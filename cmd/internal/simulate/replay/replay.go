@@ -103,9 +103,9 @@ type Report struct {
 // Replayer decides events.
 type Replayer struct{ stack *kubetenant.Stack }
 
-// New returns a player of a configuration over the objects of a cluster, until ctx ends.
-func New(ctx context.Context, config *v1alpha1.Settings, o *simulator.Objects) (*Replayer, error) {
-	stack, err := simulator.New(ctx, config, o, nil, nil)
+// New returns a player of a configuration over a snapshot, until ctx ends.
+func New(ctx context.Context, config *v1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {
+	stack, err := simulator.New(ctx, config, s, nil, nil)
 	return &Replayer{stack}, err
 }
 

@@ -10,29 +10,25 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/replay"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // cluster is one of tenants t0 to tN, each with a namespace in which its alice may edit.
-func cluster(n int) *simulator.Objects {
-	o := &simulator.Objects{}
+func cluster(n int) *simulator.Snapshot {
+	s := simulator.NewSnapshot()
 	for i := range n {
 		name := fmt.Sprintf("t%d", i)
-		o.Namespaces = append(o.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}}})
-		o.Policy = append(o.Policy, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: name + "--web", Name: "alice"},
+		s.Owners[name+"--web"] = name
+		s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: name + "--web", Name: "alice",
 			Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}})
 	}
-	o.Policy = append(o.Policy, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"},
-		Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}}})
-	return o
+	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}
+	return s
 }
 
 // metadataEvent is what kube-apiserver 1.37 writes at level Metadata, about 1.5 KB.

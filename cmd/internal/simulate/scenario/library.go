@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,13 +26,11 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes/scheme"
-	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -51,7 +48,11 @@ func (Library) Keys() *Keys { return nil }
 func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{world: w, cancel: cancel}
-	namespaces, scopes, err := clusterOf(w.Scenario)
+	snapshot, _, err := Snapshot(w.Scenario)
+	if err != nil {
+		return s, err
+	}
+	namespaces, err := snapshot.Namespaces()
 	if err != nil {
 		return s, err
 	}
@@ -72,11 +73,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
 		AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy-client"},
 	}
-	held, err := heldWhere(w.Scenario, isGrant)
-	if err != nil {
-		return s, err
-	}
-	grants := accessgrant.New(simulator.Grants(held), w.Now())
+	grants := accessgrant.New(snapshot.AccessGrants(), w.Now())
 	if err := grants.Sync(ctx); err != nil {
 		return s, err
 	}
@@ -88,7 +85,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		Authorization: kubetenant.Authorization{Authorizer: authorizer.AuthorizerFunc(s.delegate)},
 		Cluster: kubetenant.Cluster{
 			Owners:             authz.NewOwners(namespaces.Get, nil),
-			CustomScope:        func(r schema.GroupResource) authz.Scope { return scopes[r] },
+			CustomScope:        snapshot.CustomScope,
 			Labelled:           func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:             grants.Grants(),
 			ControllerMetadata: bindings.find, ControllerObjects: bindings.find, DefaultPriority: bindings.isDefaultPriority,
@@ -96,11 +93,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		Now: w.Now(),
 	}
 	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
-		policy, err := policyOf(w.Scenario)
-		if err != nil {
-			return s, err
-		}
-		server.Authorization.RBAC = &kubetenant.RBAC{Index: simulator.Index(policy)}
+		server.Authorization.RBAC = &kubetenant.RBAC{Index: snapshot.Index()}
 	}
 	if server.Cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
 		return s, err
@@ -252,41 +245,6 @@ func decisionName(d authorizer.Decision) string {
 		return "no-opinion"
 	}
 	return "deny"
-}
-
-// clusterOf returns the namespaces and the custom resources among a scenario's objects.
-func clusterOf(s *v1alpha1.Scenario) (corelisters.NamespaceLister, map[schema.GroupResource]authz.Scope, error) {
-	var namespaces []*corev1.Namespace
-	custom := map[schema.GroupResource]authz.Scope{}
-	held, err := Held(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, raw := range held {
-		var object struct {
-			metav1.TypeMeta   `json:",inline"`
-			metav1.ObjectMeta `json:"metadata"`
-			Spec              struct {
-				Group, Scope string
-				Names        struct{ Plural string }
-			}
-		}
-		if err := json.Unmarshal(raw.Raw, &object); err != nil {
-			return nil, nil, fmt.Errorf("object %d: %w", i, err)
-		}
-		switch object.Kind {
-		case "Namespace":
-			namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: object.ObjectMeta})
-		case "CustomResourceDefinition":
-			scope := authz.ScopeCluster
-			if object.Spec.Scope == "Namespaced" {
-				scope = authz.ScopeNamespaced
-			}
-			custom[schema.GroupResource{Group: object.Spec.Group, Resource: object.Spec.Names.Plural}] = scope
-		}
-	}
-	lister, err := simulator.Namespaces(namespaces)
-	return lister, custom, err
 }
 
 // decode returns the typed object of a built-in kind, else an unstructured one.

@@ -6,14 +6,10 @@ import (
 	_ "embed" // what every cluster holds
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -37,77 +33,38 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// policyOf returns the roles and bindings of a scenario, and those that every cluster holds.
-func policyOf(s *v1alpha1.Scenario) ([]runtime.Object, error) {
-	policy, err := Bootstrap()
+// Snapshot returns what decisions of a scenario hang on, with the roles and bindings that every cluster holds,
+// and what is asked where its RBAC has no opinion. A scenario whose delegate is not RBAC has no roles.
+func Snapshot(s *v1alpha1.Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
+	snapshot := simulator.NewSnapshot()
+	all, err := Bootstrap()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	held, err := heldWhere(s, simulator.IsPolicy)
-	return append(policy, held...), err
-}
-
-// isGrant reports whether an object is an AccessGrant.
-func isGrant(obj runtime.Object) bool {
-	u, ok := obj.(*unstructured.Unstructured)
-	return ok && u.GroupVersionKind() == accessGrantKind
-}
-
-// heldWhere returns the objects of a scenario that is is true of.
-func heldWhere(s *v1alpha1.Scenario, is func(runtime.Object) bool) ([]runtime.Object, error) {
 	held, err := Held(s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []runtime.Object
 	for i := range held {
 		obj, err := decode(&held[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, fmt.Errorf("object %d: %w", i, err)
 		}
-		if is(obj) {
-			all = append(all, obj)
-		}
+		all = append(all, obj)
 	}
-	return all, nil
-}
-
-var accessGrantKind = schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: v1alpha1.KindAccessGrant}
-
-// Objects returns what decisions of a scenario hang on, and what stands behind its RBAC.
-func Objects(s *v1alpha1.Scenario) (*simulator.Objects, authorizer.Authorizer, error) {
-	namespaces, scopes, err := clusterOf(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	o := &simulator.Objects{Scopes: scopes}
-	if o.Namespaces, err = namespaces.List(labels.Everything()); err != nil {
-		return nil, nil, err
-	}
-	if o.Grants, err = heldWhere(s, isGrant); err != nil {
-		return nil, nil, err
-	}
-	quotas, err := heldWhere(s, func(obj runtime.Object) bool {
-		u, ok := obj.(*unstructured.Unstructured)
-		return ok && u.GetKind() == v1alpha1.KindTenantQuota
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	o.Quotas = map[string]tenant.ID{}
-	for _, obj := range quotas {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			o.Quotas[u.GetName()] = simulator.QuotaTenant(u)
+	for _, obj := range all {
+		if err := snapshot.Add(obj); err != nil {
+			return nil, nil, err
 		}
 	}
 	switch s.Delegate {
 	case v1alpha1.DelegateAllow:
-		return o, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		snapshot.Roles, snapshot.Bindings = map[simulator.Key]*simulator.Role{}, nil
+		return snapshot, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
 		}), nil
 	case v1alpha1.DelegateNoOpinion:
-		return o, nil, nil
+		snapshot.Roles, snapshot.Bindings = map[simulator.Key]*simulator.Role{}, nil
 	}
-	o.Policy, err = policyOf(s)
-	return o, nil, err
+	return snapshot, nil, nil
 }

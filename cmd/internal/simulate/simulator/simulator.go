@@ -1,4 +1,4 @@
-// Package simulator runs the server's own code over objects that were read from a cluster or a file, so that
+// Package simulator runs the server's own code over a snapshot of a cluster or a file, so that
 // commands answer what the server would. Nothing in it decides.
 package simulator
 
@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -26,84 +27,90 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Objects are what decisions hang on.
-type Objects struct {
-	Namespaces []*corev1.Namespace
-	// Policy are roles and bindings.
-	Policy []runtime.Object
-	// Grants are AccessGrants.
-	Grants []runtime.Object
-	// Scopes are those of custom resources.
-	Scopes map[schema.GroupResource]authz.Scope
-	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
-	Quotas map[string]tenant.ID
-}
-
 // systemNamespaces are what every cluster holds.
 var systemNamespaces = [...]string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// Namespaces returns a cache of namespaces, with those that every cluster holds.
-func Namespaces(all []*corev1.Namespace) (corelisters.NamespaceLister, error) {
+// Namespaces returns a cache of the namespaces, with those that every cluster holds.
+func (s *Snapshot) Namespaces() (corelisters.NamespaceLister, error) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	add := func(name, owner string) error {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if owner != "" {
+			ns.Labels = map[string]string{tenant.Label: owner}
+		}
+		return indexer.Add(ns)
+	}
 	for _, name := range systemNamespaces {
-		ns := &corev1.Namespace{}
-		ns.Name = name
-		if err := indexer.Add(ns); err != nil {
+		if err := add(name, ""); err != nil {
 			return nil, err
 		}
 	}
-	for _, ns := range all {
-		if err := indexer.Add(ns); err != nil {
+	for name, owner := range s.Owners {
+		if err := add(name, owner); err != nil {
 			return nil, err
 		}
 	}
 	return corelisters.NewNamespaceLister(indexer), nil
 }
 
-// Index returns an index of roles and bindings.
-func Index(policy []runtime.Object) *rbac.Index {
+// Index returns an index of the roles and bindings.
+func (s *Snapshot) Index() *rbac.Index {
 	index := rbac.NewIndex()
-	for _, obj := range policy {
-		index.Set(obj)
+	for key, role := range s.Roles {
+		meta := metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+		if key.Namespace == "" {
+			index.Set(&rbacv1.ClusterRole{ObjectMeta: meta, Rules: role.Rules})
+		} else {
+			index.Set(&rbacv1.Role{ObjectMeta: meta, Rules: role.Rules})
+		}
+	}
+	for _, b := range s.Bindings {
+		meta := metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name}
+		if b.Scope != "" {
+			meta.Annotations = map[string]string{tenant.ScopeAnnotation: b.Scope}
+		}
+		if b.Namespace == "" {
+			index.Set(&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		} else {
+			index.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		}
 	}
 	return index
 }
 
-// Grants returns a client that knows AccessGrants.
-func Grants(all []runtime.Object) dynamic.Interface {
+// AccessGrants returns a client that knows the grants.
+func (s *Snapshot) AccessGrants() dynamic.Interface {
+	all := make([]runtime.Object, len(s.Grants))
+	for i, g := range s.Grants {
+		all[i] = g
+	}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}: v1alpha1.KindAccessGrant + "List"}, all...)
 }
 
-// IsPolicy reports whether obj is a role or a binding.
-func IsPolicy(obj runtime.Object) bool {
-	switch obj.(type) {
-	case *rbacv1.Role, *rbacv1.RoleBinding, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
-		return true
-	}
-	return false
-}
+// CustomScope returns the scope of a custom resource.
+func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
 
-// New returns the stack of a configuration over the objects, until ctx ends. behind is asked where RBAC has
+// New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
 // no opinion; nil has none.
-func New(ctx context.Context, config *v1alpha1.Settings, o *Objects, behind authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*kubetenant.Stack, error) {
-	namespaces, err := Namespaces(o.Namespaces)
+func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*kubetenant.Stack, error) {
+	namespaces, err := s.Namespaces()
 	if err != nil {
 		return nil, err
 	}
-	grants := accessgrant.New(Grants(o.Grants), nil)
+	grants := accessgrant.New(s.AccessGrants(), nil)
 	if err := grants.Sync(ctx); err != nil {
 		return nil, err
 	}
 	return kubetenant.New(ctx, config, kubetenant.Server{
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-		Authorization:  kubetenant.Authorization{Authorizer: server(behind), RBAC: &kubetenant.RBAC{Index: Index(o.Policy)}},
+		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Index()}},
 		Cluster: kubetenant.Cluster{
 			Owners:      authz.NewOwners(namespaces.Get, nil),
-			CustomScope: func(r schema.GroupResource) authz.Scope { return o.Scopes[r] },
+			CustomScope: s.CustomScope,
 			Labelled:    func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:      grants.Grants(),
-			Quotas:      quotaTenants(o.Quotas),
+			Quotas:      quotaTenants(s.Quotas),
 		},
 		Observe: observe,
 	})
@@ -111,16 +118,16 @@ func New(ctx context.Context, config *v1alpha1.Settings, o *Objects, behind auth
 
 // server is what every kube-apiserver has of its own: system:masters may do everything
 // (k8s.io/apiserver pkg/authorization/authorizerfactory, NewPrivilegedGroups).
-func server(behind authorizer.Authorizer) authorizer.Authorizer {
+func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if decision, _, err := masters.Authorize(ctx, a); decision == authorizer.DecisionAllow && err == nil {
 			return decision, user.SystemPrivilegedGroup + " may do everything", nil
 		}
-		if behind == nil {
+		if delegate == nil {
 			return authorizer.DecisionNoOpinion, "", nil
 		}
-		return behind.Authorize(ctx, a)
+		return delegate.Authorize(ctx, a)
 	})
 }
 

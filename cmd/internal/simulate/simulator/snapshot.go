@@ -1,0 +1,210 @@
+package simulator
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add and read by
+// many at once afterwards. Create one with NewSnapshot or Load.
+type Snapshot struct {
+	// Owners are the values of the tenant label by namespace, "" where there is none.
+	Owners map[string]string
+	// Roles are Roles, and with an empty namespace ClusterRoles.
+	Roles map[Key]*Role
+	// Bindings are those that were kept.
+	Bindings []*Binding
+	Grants   []*unstructured.Unstructured
+	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
+	Quotas map[string]tenant.ID
+	// Scopes are those of custom resources.
+	Scopes map[schema.GroupResource]authz.Scope
+	// Unread are the kinds that the caller may not list.
+	Unread []string
+}
+
+// Key names an object of a namespace; of the cluster with an empty one.
+type Key struct{ Namespace, Name string }
+
+// Role is a Role or ClusterRole.
+type Role struct {
+	Rules      []rbacv1.PolicyRule
+	Labels     map[string]string
+	Aggregates []metav1.LabelSelector
+}
+
+// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding.
+type Binding struct {
+	Namespace, Name string
+	Labels          map[string]string
+	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants.
+	Scope    string
+	RoleRef  rbacv1.RoleRef
+	Subjects []rbacv1.Subject
+}
+
+// Kind returns the binding's kind.
+func (b *Binding) Kind() string {
+	if b.Namespace == "" {
+		return "ClusterRoleBinding"
+	}
+	return "RoleBinding"
+}
+
+// RoleKey returns the role that the binding refers to.
+func (b *Binding) RoleKey() Key {
+	if b.RoleRef.Kind == "ClusterRole" {
+		return Key{Name: b.RoleRef.Name}
+	}
+	return Key{b.Namespace, b.RoleRef.Name}
+}
+
+// BindingOf returns the binding that obj is; nil where it is none.
+func BindingOf(obj runtime.Object) *Binding {
+	switch b := obj.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return &Binding{Name: b.Name, Labels: b.Labels, Scope: b.Annotations[tenant.ScopeAnnotation], RoleRef: b.RoleRef, Subjects: b.Subjects}
+	case *rbacv1.RoleBinding:
+		return &Binding{Namespace: b.Namespace, Name: b.Name, Labels: b.Labels, RoleRef: b.RoleRef, Subjects: b.Subjects}
+	}
+	return nil
+}
+
+// NewSnapshot returns a snapshot of nothing.
+func NewSnapshot() *Snapshot {
+	return &Snapshot{Owners: map[string]string{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}}
+}
+
+// Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
+func Load(path string) (*Snapshot, error) {
+	f, err := os.Open(path) // #nosec G304 -- the caller names it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	s := NewSnapshot()
+	decoder := utilyaml.NewYAMLOrJSONDecoder(f, 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		err := decoder.Decode(u)
+		switch {
+		case errors.Is(err, io.EOF):
+			return s, nil
+		case err == nil && u.Object == nil:
+			continue
+		case err == nil && u.IsList():
+			err = u.EachListItem(s.Add)
+		case err == nil:
+			err = s.Add(u)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+}
+
+// Add takes an object in. Kinds on which no decision hangs are passed over.
+func (s *Snapshot) Add(obj runtime.Object) error {
+	switch o := obj.(type) {
+	case *unstructured.Unstructured:
+		return s.addUnstructured(o)
+	case *corev1.Namespace:
+		s.Owners[o.Name] = o.Labels[tenant.Label]
+	case *rbacv1.ClusterRole:
+		role := &Role{Rules: o.Rules, Labels: o.Labels}
+		if o.AggregationRule != nil {
+			role.Aggregates = o.AggregationRule.ClusterRoleSelectors
+		}
+		s.Roles[Key{Name: o.Name}] = role
+	case *rbacv1.Role:
+		s.Roles[Key{o.Namespace, o.Name}] = &Role{Rules: o.Rules, Labels: o.Labels}
+	default:
+		if b := BindingOf(obj); b != nil {
+			s.Bindings = append(s.Bindings, b)
+		}
+	}
+	return nil
+}
+
+func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
+	gvk := u.GroupVersionKind()
+	switch gvk.GroupKind() {
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant}:
+		s.Grants = append(s.Grants, u)
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantQuota}:
+		text, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
+		id, err := tenant.Parse(text)
+		if err != nil {
+			id = tenant.ID{} // nobody's
+		}
+		s.Quotas[u.GetName()] = id
+		return nil
+	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+		plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+		scope := authz.ScopeCluster
+		if text, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); text == "Namespaced" {
+			scope = authz.ScopeNamespaced
+		}
+		s.Scopes[schema.GroupResource{Group: group, Resource: plural}] = scope
+		return nil
+	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: gvk.Kind}:
+	default:
+		return nil
+	}
+	typed, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+		return fmt.Errorf("%s %s/%s: %w", gvk.Kind, u.GetNamespace(), u.GetName(), err)
+	}
+	return s.Add(typed)
+}
+
+// With returns a copy that holds further objects.
+func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
+	changed := *s
+	changed.Owners, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Owners), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
+	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
+	for _, obj := range more {
+		if err := changed.Add(obj); err != nil {
+			return nil, err
+		}
+	}
+	return &changed, nil
+}
+
+// Owner returns the tenant that owns a namespace; the zero ID where it is nobody's or not known.
+func (s *Snapshot) Owner(namespace string) tenant.ID {
+	label, known := s.Owners[namespace]
+	switch {
+	case !known:
+		return tenant.ID{}
+	case label == "":
+		return tenant.System()
+	}
+	id, err := tenant.Parse(label)
+	if err != nil {
+		return tenant.ID{}
+	}
+	return id
+}
