@@ -192,6 +192,7 @@ func TestCheck(t *testing.T) {
 		"probes wait":                                              {"control-plane/authorization.yaml", `"/livez",`, "", "hold up probes of /livez"},
 		"too many pass":                                            {"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters","system:nodes","system:authenticated"`, "let alice"},
 		"service accounts pass":                                    {"control-plane/authorization.yaml", `"system:serviceaccount:kube-system:","`, `"system:serviceaccount:","`, "let system:serviceaccount:acme--web:default"},
+		"resources pass":                                           {"control-plane/authorization.yaml", "    matchConditions:\n", "    matchConditions:\n    - expression: \"!has(request.resourceAttributes)\"\n", "let alice"},
 		"no such authorizer":                                       {"control-plane/authorization.yaml", "  name: kubetenant\n", "  name: other\n", "no webhook authorizer named kubetenant"},
 		// flags
 		"tokens are remembered": {"control-plane/flags.txt", "cache-ttl=1s", "cache-ttl=2m", "must be at most 1s"},
