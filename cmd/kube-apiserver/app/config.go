@@ -197,10 +197,10 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 	// Until they are known once, tenants' writes are refused, which nobody tries again. A cluster that does not
 	// take the definitions is ready all the same: what stands in their way may wait for that.
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
-		if !kinds.refused.Load() && !(known.Quotas.HasSynced() && known.Grants.HasSynced()) {
-			return errKindsNotSynced
+		if kinds.refused.Load() || known.Quotas.HasSynced() && known.Grants.HasSynced() {
+			return nil
 		}
-		return nil
+		return errKindsNotSynced
 	}))
 	return nil
 }
@@ -245,18 +245,23 @@ type kindsInstalled struct{ refused atomic.Bool }
 
 // install defines our kinds, now or, where the server does not take them yet, until it does.
 func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) {
-	try := func(ctx context.Context) (bool, error) {
+	install := func(ctx context.Context) bool {
 		err := cluster.InstallCRDs(ctx, client)
 		if err != nil {
 			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
 		}
-		return err == nil, nil
+		return err == nil
 	}
-	if done, _ := try(ctx); done {
+	if install(ctx) {
 		return
 	}
 	k.refused.Store(true)
-	go func() { _ = wait.PollUntilContextCancel(ctx, time.Second, false, try) }() // it ends with the server
+	ctx, done := context.WithCancel(ctx)
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if install(ctx) {
+			done()
+		}
+	}, time.Second)
 }
 
 // tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator

@@ -166,18 +166,26 @@ func (r *running) config(certificate *tls.Certificate) *tls.Config {
 
 // get returns the common name of the server, or why it does not answer.
 func (r *running) get(ctx context.Context, c *tls.Config) (string, error) {
+	resp, err := r.answer(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return resp.TLS.PeerCertificates[0].Subject.CommonName, nil
+}
+
+// answer returns an answer without its body.
+func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, error) {
 	transport := &http.Transport{TLSClientConfig: c}
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.address+"/livez", nil)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }()
-	return resp.TLS.PeerCertificates[0].Subject.CommonName, nil
+	return resp, resp.Body.Close()
 }
 
 // TestDex_CVE_2024_23656: what is demanded of a connection is the same before and after a certificate is
@@ -295,12 +303,13 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeTheEnd: readiness fails as soon as the end begins, while requests are still answered.
+// TestNotReadyBeforeTheEnd: readiness fails as soon as the end begins, while requests are still answered; and a
+// connection is kept before, and closed after.
 func TestNotReadyBeforeTheEnd(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
-	if _, err := r.get(t.Context(), r.config(&good)); err != nil || r.server.Draining().Check(nil) != nil {
-		t.Fatalf("before: %v", err)
+	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || resp.Close || r.server.Draining().Check(nil) != nil {
+		t.Fatalf("before: %+v, %v", resp, err)
 	}
 	r.stop()
 	waittest.Until(t, func() error {
@@ -309,8 +318,8 @@ func TestNotReadyBeforeTheEnd(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := r.get(t.Context(), r.config(&good)); err != nil {
-		t.Errorf("while it drains: %v", err)
+	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || !resp.Close {
+		t.Errorf("while it drains: %+v, %v", resp, err)
 	}
 }
 
