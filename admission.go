@@ -67,21 +67,22 @@ type reloadablePlugin struct {
 
 // in returns the plugin of the generation that the request goes on with.
 func (f reloadablePlugin) in(ctx context.Context) admission.Interface {
-	g, kept := ctx.Value(generationKey{}).(*generation)
+	plugins, kept := ctx.Value(pluginsKey{}).([]Plugin)
 	if !kept {
-		g = f.stack.current.Load()
+		plugins = f.stack.current.Load().plugins
 	}
-	return g.plugins[f.at].Interface
+	return plugins[f.at].Interface
 }
 
-// generationKey is where a write keeps its generation, so that it is validated by the one that admitted it.
-type generationKey struct{}
+// pluginsKey is where a write keeps the plugins of its generation, so that it is validated by those that admitted
+// it. Nothing else of a generation is kept: a write may last for hours, as exec does.
+type pluginsKey struct{}
 
-// withGeneration keeps the generation for writes. What may last long, as a watch does, keeps none in memory.
-func (s *Stack) withGeneration(next http.Handler) http.Handler {
+// withPlugins keeps the plugins of the current generation for writes.
+func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			r = r.WithContext(context.WithValue(r.Context(), generationKey{}, s.current.Load()))
+			r = r.WithContext(context.WithValue(r.Context(), pluginsKey{}, s.current.Load().plugins))
 		}
 		next.ServeHTTP(w, r)
 	})

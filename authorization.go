@@ -79,32 +79,32 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 	if p.cluster.Grants != nil && *config.Grants.Enabled {
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows})
 	}
-	behind := &delegates{}
+	chain := &delegates{}
 	if config.ABAC != nil {
-		lines, err := p.openPolicyFile(ctx, config.ABAC.Path, behind)
+		lines, err := p.openPolicyFile(ctx, config.ABAC.Path, chain)
 		if err != nil {
 			return nil, fmt.Errorf("authorization.abac: %w", err)
 		}
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: lines.except})
-		behind.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
+		chain.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
 	}
 	switch r := p.RBAC; {
 	case r == nil:
 	case config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil:
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
-		behind.add("rbac", r.Upstream, r.UpstreamRules)
+		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
-		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: behind.space,
+		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: chain.space,
 			DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
-		behind.add("rbac", evaluator, evaluator)
+		chain.add("rbac", evaluator, evaluator)
 	}
-	behind.add("server", p.Authorizer, p.RuleResolver)
-	delegate, err := behind.delegate()
+	chain.add("server", p.Authorizer, p.RuleResolver)
+	delegate, err := chain.delegate()
 	if err != nil {
 		return nil, err
 	}
-	behind.boundary = authz.New(o, delegate, union.NewRuleResolvers(behind.rules...))
-	return behind.boundary, nil
+	chain.boundary = authz.New(o, delegate, union.NewRuleResolvers(chain.rules...))
+	return chain.boundary, nil
 }
 
 // delegates are what a boundary delegates to, and ask it where requests belong.
@@ -160,7 +160,7 @@ func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, of
 }
 
 // policyFile is the file of policies. What a line allows a tenant's caller across the line between
-// tenants excepts from the boundary; the rest stands behind it.
+// tenants excepts from the boundary; the rest comes after it.
 type policyFile struct {
 	file      *reload.File[*abac.Policy]
 	delegates *delegates

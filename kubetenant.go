@@ -271,7 +271,7 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 
 // WithTenant is the innermost filter, see [authz.WithTenant].
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
-	return authz.WithTenant(s.withGeneration(next), s.shared.sessions)
+	return authz.WithTenant(s.withPlugins(next), s.shared.sessions)
 }
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have

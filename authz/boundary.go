@@ -31,7 +31,7 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared are the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
-	// About returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
+	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
 	// ID where that is not known: its tenant may get it. Nil knows of none.
 	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
 	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
@@ -169,7 +169,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		}
 	}
 	out := Outcome{Caller: c.tenant, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Rule: v.rule}
-	b.tell(ctx, &attrs, &v, out)
+	b.tell(ctx, &attrs, &v, &out)
 	// Only the request's own attributes are annotated: the event has one place for each key.
 	if state != nil && !attrs.isImpersonation() {
 		annotate(ctx, state.path, out)
@@ -197,7 +197,7 @@ func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 }
 
 // tell logs what went wrong or would be denied, and tells whoever observes.
-func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdict, out Outcome) {
+func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdict, out *Outcome) {
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
 		if b.Shadow {
@@ -207,7 +207,7 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
 	if b.Observe != nil {
-		b.Observe(ctx, out)
+		b.Observe(ctx, *out)
 	}
 }
 

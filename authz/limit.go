@@ -23,7 +23,7 @@ var errSelectorTwice = errors.New("label selector given twice or in another case
 // just the tenant label with just the one value.
 func selects(selector labels.Requirements, id tenant.ID) bool {
 	for i := range selector {
-		if value, pins := tenantValue(&selector[i]); pins && value == id.String() {
+		if value, limits := tenantValue(&selector[i]); limits && value == id.String() {
 			return true
 		}
 	}
@@ -35,8 +35,8 @@ func selects(selector labels.Requirements, id tenant.ID) bool {
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
-		switch value, pins := tenantValue(&selector[i]); {
-		case !pins:
+		switch value, limits := tenantValue(&selector[i]); {
+		case !limits:
 		case found != "" && found != value:
 			return tenant.ID{}, false
 		default:

@@ -91,15 +91,27 @@ type found struct {
 // owner returns whose the namespace is.
 func (f found) owner() (tenant.ID, error) {
 	switch {
-	case errors.Is(f.err, errThrottled):
+	case f.err != nil && errors.Is(f.err, errThrottled):
 		return tenant.ID{}, nil
 	case f.err != nil || !f.exists:
 		return tenant.ID{}, f.err
-	case !f.labelled:
-		return tenant.System(), nil
 	}
-	id, _ := tenant.Parse(f.label) // a bad label: owned by nobody
-	return id, nil
+	return ownerBy(f.label, f.labelled), nil
+}
+
+// OwnerOf returns the tenant that owns a Namespace, by its label: without one the system tenant, and with one that
+// is no valid tenant, an empty one too, nobody.
+func OwnerOf(ns *corev1.Namespace) tenant.ID {
+	label, labelled := ns.Labels[tenant.Label]
+	return ownerBy(label, labelled)
+}
+
+func ownerBy(label string, labelled bool) tenant.ID {
+	if !labelled {
+		return tenant.System()
+	}
+	id, _ := tenant.Parse(label)
+	return id
 }
 
 // find looks a namespace up.

@@ -28,13 +28,16 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 		return caller{denied: ReasonNoTenant}
 	}
 	id, u, err := b.identify(ctx, state, attrs)
-	switch {
-	case errors.Is(err, errImpersonation):
-		return caller{denied: ReasonImpersonation}
-	case errors.Is(err, tenant.ErrUnbound):
-		return caller{user: u}
-	case err != nil:
+	if err != nil {
+		switch {
+		case errors.Is(err, errImpersonation):
+			return caller{denied: ReasonImpersonation}
+		case errors.Is(err, tenant.ErrUnbound):
+			return caller{user: u}
+		}
 		return caller{denied: ReasonBadTenant, err: err}
+	}
+	switch {
 	case b.Revoked != nil && b.Revoked(id, u):
 		return caller{tenant: id, denied: ReasonRevoked}
 	case !id.IsSystem() && inForeignSystemGroup(u):

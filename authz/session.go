@@ -129,7 +129,7 @@ func (s *Sessions) Follow() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
 			if ns, ok := obj.(*corev1.Namespace); ok && !initial {
-				s.endOthers(ns.Name, ownerOf(ns))
+				s.endOthers(ns.Name, OwnerOf(ns))
 			}
 		},
 		UpdateFunc: func(was, is any) {
@@ -139,8 +139,8 @@ func (s *Sessions) Follow() cache.ResourceEventHandler {
 			case !ok || before == nil:
 			case before.UID != now.UID:
 				s.endOthers(now.Name, tenant.ID{}) // made anew: the deletion was not seen
-			case ownerOf(before) != ownerOf(now):
-				s.endOthers(now.Name, ownerOf(now))
+			case OwnerOf(before) != OwnerOf(now):
+				s.endOthers(now.Name, OwnerOf(now))
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -149,14 +149,4 @@ func (s *Sessions) Follow() cache.ResourceEventHandler {
 			}
 		},
 	}
-}
-
-// ownerOf returns the tenant that a Namespace names, as [Owners.Of] does.
-func ownerOf(ns *corev1.Namespace) tenant.ID {
-	label, labelled := ns.Labels[tenant.Label]
-	if !labelled {
-		return tenant.System()
-	}
-	id, _ := tenant.Parse(label)
-	return id
 }

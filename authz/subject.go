@@ -54,10 +54,10 @@ type SubjectRule string
 
 // The rules of [Subjects.Of], in their order.
 const (
-	RuleExtra          SubjectRule = "the extra " + tenant.ExtraKey
-	RuleServiceAccount SubjectRule = "the owner of the service account's namespace"
-	RuleGroup          SubjectRule = "the one group " + tenant.GroupPrefix + "<id> of a certificate"
-	RuleSystemName     SubjectRule = "a name of the system tenant"
+	SubjectRuleExtra          SubjectRule = "the extra " + tenant.ExtraKey
+	SubjectRuleServiceAccount SubjectRule = "the owner of the service account's namespace"
+	SubjectRuleGroup          SubjectRule = "the one group " + tenant.GroupPrefix + "<id> of a certificate"
+	SubjectRuleSystemName     SubjectRule = "a name of the system tenant"
 )
 
 // ByRule is [Subjects.Of], and says which rule applied; none where the tenant is not known.
@@ -65,9 +65,9 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 	id, err := s.stated(ctx, u)
 	switch {
 	case err == nil && tenant.IsServiceAccountName(u.GetName()):
-		return id, RuleServiceAccount, nil
+		return id, SubjectRuleServiceAccount, nil
 	case err == nil:
-		return id, RuleExtra, nil
+		return id, SubjectRuleExtra, nil
 	case !errors.Is(err, tenant.ErrUnbound) || u == nil:
 		return id, "", err
 	}
@@ -77,7 +77,7 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 			return tenant.ID{}, "", fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
 		}
 		if err == nil {
-			return id, RuleGroup, nil
+			return id, SubjectRuleGroup, nil
 		}
 		if !errors.Is(err, tenant.ErrUnbound) {
 			return id, "", err
@@ -89,7 +89,7 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 	if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) && !id.IsSystem() {
 		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a tenant's group", ErrDisagree)
 	}
-	return tenant.System(), RuleSystemName, nil
+	return tenant.System(), SubjectRuleSystemName, nil
 }
 
 // hasReservedName reports whether u, of a tenant, has a name or group that is reserved. Groups that begin

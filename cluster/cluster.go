@@ -100,6 +100,9 @@ func (c *Cluster) Run(ctx context.Context) {
 	c.CRDs.Run(ctx)
 }
 
+// NamespacesSynced reports whether all namespaces are known.
+func (c *Cluster) NamespacesSynced() bool { return c.namespaces.HasSynced() }
+
 // FollowNamespaces lets a handler be told of each Namespace.
 func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	_, err := c.namespaces.AddEventHandler(handler)
@@ -115,7 +118,7 @@ func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList
 // CountQuotas counts what the objects of tenants use until ctx ends. One process at a time may: of several, one
 // that is behind would take what another saw for gone. The quotas must be followed.
 func (c *Cluster) CountQuotas(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), c.namespaces.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
 	}
 	tenantquota.NewCounter(c.Quotas, c.mapper, c.Namespaces).Run(ctx)
@@ -131,7 +134,7 @@ func (c *Cluster) RunSweep(ctx context.Context) error {
 	if err := c.CRDs.OnChange(c.Sweep.Wake); err != nil {
 		return err
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), c.namespaces.HasSynced, c.CRDs.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced, c.CRDs.HasSynced) {
 		return errNamespaces
 	}
 	c.Sweep.Run(ctx)

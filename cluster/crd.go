@@ -51,7 +51,7 @@ func (c *CRDScopes) Of(resource schema.GroupResource) authz.Scope {
 	if err != nil || !found {
 		return authz.ScopeUnknown
 	}
-	return scopeOf(obj)
+	return ScopeOf(obj)
 }
 
 // scopeOnly drops what is not needed of a definition: its schemas are large.
@@ -69,7 +69,8 @@ func scopeOnly(obj any) (any, error) {
 	return slim, unstructured.SetNestedField(slim.Object, scope, "spec", "scope")
 }
 
-func scopeOf(obj any) authz.Scope {
+// ScopeOf returns the scope of a CustomResourceDefinition that was read without a type; unknown of anything else.
+func ScopeOf(obj any) authz.Scope {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return authz.ScopeUnknown

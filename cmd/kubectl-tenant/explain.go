@@ -40,7 +40,7 @@ func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [--as U --tenant T] (--config FILE | -f SCENARIO)",
 		Short: "Say why somebody may do something, or may not",
-		Long: `Goes the whole way of a request through the engine, with the code that the server
+		Long: `Goes the whole way of a request through the parts, with the code that the server
 decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC, the
 admission plugins that would look at it, and the decision. Where it is denied, the
 smallest grant, binding or line of the policy file that would allow it is printed, after
@@ -212,8 +212,8 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 	i := privileges.OfUser(o.as, o.groups, id)
 	if namespace, isAccount := tenant.ServiceAccountNamespace(o.as); isAccount {
 		_, name, _ := strings.Cut(strings.TrimPrefix(o.as, "system:serviceaccount:"), ":")
-		if id.IsZero() {
-			id, _ = tenant.Parse(snapshot.Owners[namespace]) // the boundary says what is wrong with it
+		if ns := snapshot.Namespaces[namespace]; ns != nil && id.IsZero() {
+			id, _ = tenant.Parse(ns.Labels[tenant.Label]) // the boundary says what is wrong with it
 		}
 		i = privileges.OfServiceAccount(namespace, name, id)
 	}

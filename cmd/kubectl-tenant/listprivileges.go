@@ -157,8 +157,9 @@ const mostReviews = 10
 // kubeconfig's.
 func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Identity) []string {
 	var own []string
-	for name, owner := range p.Owners {
-		if owner == i.Tenant {
+	for name := range p.Namespaces {
+		owner := p.Owner(name)
+		if owner == i.ID() && !owner.IsZero() && !owner.IsSystem() {
 			own = append(own, name)
 		}
 	}

@@ -76,7 +76,7 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 	if err != nil {
 		return nil, err
 	}
-	if len(o.Owners) == 0 {
+	if len(o.Namespaces) == 0 {
 		return nil, fmt.Errorf("%s holds no namespaces: dump those, roles and bindings as this command's help says", objects)
 	}
 	ctx := quiet(cmd.Context())

@@ -50,7 +50,7 @@ of the default configuration, and the lines of the policy file that --config nam
 				return c.Explain(err)
 			}
 			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-				if _, exists := p.Owners[q.Namespace]; !exists && q.Namespace != "" {
+				if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no namespace %s\n", q.Namespace)
 				}
 				return b.WhoCan(cmd.Context(), q)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -172,11 +173,17 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 	kinds := &kindsInstalled{}
 	run := func(ctx context.Context) {
 		// These act on what the informers say: that must be all.
-		if rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), rbacSynced) {
+		if !cache.WaitForCacheSync(ctx.Done(), known.NamespacesSynced) || rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), rbacSynced) {
 			return
 		}
-		go func() { _ = known.RunSweep(ctx) }() // it fails at the end only
-		kinds.install(ctx, known.Dynamic)
+		go func() {
+			if err := known.RunSweep(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Older objects are not labelled")
+			}
+		}()
+		if !kinds.install(ctx, known.Dynamic) {
+			return
+		}
 		go known.RunQuotas(ctx, stack.DefaultQuota)
 		go countQuotas(ctx, generic.LoopbackClientConfig, known)
 		known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
@@ -243,25 +250,20 @@ func countQuotas(ctx context.Context, config *rest.Config, known *cluster.Cluste
 // kindsInstalled says what became of our definitions.
 type kindsInstalled struct{ refused atomic.Bool }
 
-// install defines our kinds, now or, where the server does not take them yet, until it does.
-func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) {
-	install := func(ctx context.Context) bool {
+// refusedAfter is how long the definitions are tried before the server is ready without them.
+const refusedAfter = 10 * time.Second
+
+// install defines our kinds, trying until the server takes them, and reports false if that was not before the end.
+func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) bool {
+	begun := time.Now()
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		err := cluster.InstallCRDs(ctx, client)
 		if err != nil {
 			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
 		}
-		return err == nil
-	}
-	if install(ctx) {
-		return
-	}
-	k.refused.Store(true)
-	ctx, done := context.WithCancel(ctx)
-	go wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if install(ctx) {
-			done()
-		}
-	}, time.Second)
+		k.refused.Store(err != nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > refusedAfter))
+		return err == nil, nil
+	}) == nil
 }
 
 // tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator

@@ -93,7 +93,7 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 		return nil, err
 	}
 	m := &Map{Groups: groups(), Cells: []Cell{}, Identities: []Identity{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
-	for name := range p.Owners {
+	for name := range p.Namespaces {
 		if id := p.Owner(name); !id.IsZero() {
 			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
 		}
@@ -160,7 +160,7 @@ func (r *row) reaches(namespace, of string, own map[string][]string) {
 // once for each tenant in whose namespaces it is bound.
 func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
-	for name := range p.Owners {
+	for name := range p.Namespaces {
 		if id := p.Owner(name); !id.IsZero() {
 			own[id.String()] = append(own[id.String()], name)
 		}
@@ -205,6 +205,9 @@ func (r *row) caller(of, namespace string) user.Info {
 	id, err := tenant.Parse(of)
 	if err != nil {
 		return nil
+	}
+	if namespace == AllNamespaces {
+		namespace = ""
 	}
 	return r.subject.Caller(id, namespace)
 }

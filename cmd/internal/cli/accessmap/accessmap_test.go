@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +13,14 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/accessmap"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -39,7 +44,35 @@ func newMap(t *testing.T) *accessmap.Map {
 	return m
 }
 
-// TestCells: the cells are what the engine says, and no more.
+// TestAllServiceAccounts: what all service accounts are bound to in the whole cluster is shown, of each tenant's.
+func TestAllServiceAccounts(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	snapshot, err := simulator.NewSnapshot().With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot.Roles[simulator.Key{Name: "all"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
+	snapshot.Bindings = []*simulator.Binding{{Name: "all", RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}}}}
+	config, err := (&v1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := accessmap.New(klog.NewContext(t.Context(), logr.Discard()), snapshot, config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := map[string]int{}
+	for _, c := range m.Cells {
+		cells[m.Identities[c.Identity].Tenant+" in "+m.Namespaces[c.Namespace].Name]++
+	}
+	if want := map[string]int{"system in *": len(m.Groups), "* in acme--web": len(m.Groups)}; !maps.Equal(cells, want) {
+		t.Errorf("cells %v, want %v", cells, want)
+	}
+}
+
+// TestCells: the cells are what the stack says, and no more.
 func TestCells(t *testing.T) {
 	m := newMap(t)
 	var got []string

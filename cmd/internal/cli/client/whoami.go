@@ -97,7 +97,7 @@ func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Ide
 	case err == nil:
 		i.Tenant, i.Because = id.String(), string(rule)
 	case apierrors.IsForbidden(err) && len(i.Extra[tenant.ExtraKey]) == 1:
-		i.Tenant, i.Because = i.Extra[tenant.ExtraKey][0], string(authz.RuleExtra) // the server has looked
+		i.Tenant, i.Because = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // the server has looked
 	case apierrors.IsForbidden(err):
 		i.Because = "not known: the namespace of the service account may not be read"
 	default:

@@ -170,9 +170,9 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID) 
 		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
 			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
 		}
-	case b.Scope != "" && (id.IsZero() || id.IsSystem()):
+	case b.Limited && (id.IsZero() || id.IsSystem()):
 		h.Scope = "limited to " + b.Scope
-	case b.Scope != "" && !slices.Contains(strings.FieldsFunc(b.Scope, func(r rune) bool { return r == ',' || r == ' ' }), id.String()):
+	case b.Limited && !slices.Contains(strings.FieldsFunc(b.Scope, func(r rune) bool { return r == ',' || r == ' ' }), id.String()):
 		h.Scope, h.HeldBack = "limited to "+b.Scope, "that is not tenant "+id.String()
 	case !id.IsZero() && !id.IsSystem():
 		h.Scope = "all namespaces of tenant " + id.String()
@@ -187,7 +187,7 @@ func (p lister) heldGrant(u *unstructured.Unstructured, i *Identity, now time.Ti
 	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
 		return HeldGrant{}, false
 	}
-	h := HeldGrant{Namespace: g.Namespace, Name: g.Name, Owner: p.Owners[g.Namespace], Expires: g.Spec.Expires, To: g.Spec.To}
+	h := HeldGrant{Namespace: g.Namespace, Name: g.Name, Owner: p.Owner(g.Namespace).String(), Expires: g.Spec.Expires, To: g.Spec.To}
 	switch {
 	case g.Spec.Expires != nil && !g.Spec.Expires.After(now):
 		h.HeldBack = "it has expired"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -60,16 +61,16 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 		}},
 		{"RoleBindings", false, func(o metav1.ListOptions) (runtime.Object, error) { return bindings.List(ctx, o) }},
 	}
-	custom := func(kind, group, version, resource, namespace string) {
-		client := d.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(namespace)
-		lists = append(lists, kindList{kind, group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }})
+	custom := func(kind string, of schema.GroupVersionResource, namespace string) {
+		client := d.Resource(of).Namespace(namespace)
+		lists = append(lists, kindList{kind, of.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }})
 	}
 	if s.Scopes {
-		custom("CustomResourceDefinitions", "apiextensions.k8s.io", "v1", "customresourcedefinitions", "")
-		custom("TenantQuotas", tenant.Domain, "v1alpha1", "tenantquotas", "")
+		custom("CustomResourceDefinitions", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
+		custom("TenantQuotas", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "")
 	}
 	if s.Grants {
-		custom("AccessGrants", tenant.Domain, "v1alpha1", "accessgrants", s.Namespace)
+		custom("AccessGrants", v1alpha1.Resource(v1alpha1.ResourceAccessGrants), s.Namespace)
 	}
 	for _, list := range lists {
 		if err := r.list(ctx, list); err != nil {

@@ -74,9 +74,10 @@ func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *v1alpha1.S
 	bare.Roles, bare.Bindings = nil, nil // all is allowed behind it
 	stack, err := simulator.New(ctx, &without, &bare, all, nil)
 	b := &Boundary{stack: stack, of: of, lines: lines, homes: map[string]string{}}
-	for name, owner := range of.Owners {
-		if first, known := b.homes[owner]; owner != "" && (!known || name < first) {
-			b.homes[owner] = name
+	for name := range of.Namespaces {
+		owner := of.Owner(name)
+		if first, known := b.homes[owner.String()]; !owner.IsZero() && !owner.IsSystem() && (!known || name < first) {
+			b.homes[owner.String()] = name
 		}
 	}
 	for _, owner := range slices.Sorted(maps.Keys(b.homes)) {
@@ -182,7 +183,7 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 			a.Tenants = append(a.Tenants, id.String())
 		}
 	}
-	if binding.Scope != "" {
+	if binding.Limited {
 		a.Scope += ", limited to " + binding.Scope
 	}
 	if q.Everywhere && binding.Namespace == "" && anybodys && !b.some.IsZero() && b.letsTenant(ctx, s, b.some, asked, q) {
@@ -203,7 +204,7 @@ func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, aske
 	return lets
 }
 
-// granted returns whom access grants let in: as the engine reads them.
+// granted returns whom access grants let in: as the stack reads them.
 func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 	var answers []Answer
 	for _, u := range b.of.Grants {
@@ -248,7 +249,7 @@ func (b *Boundary) byPolicy(q *Question) []Answer {
 	}
 	if q.Everywhere {
 		spaces = map[string]authz.Space{}
-		for ns := range b.of.Owners {
+		for ns := range b.of.Namespaces {
 			spaces[ns] = authz.Space{ID: b.of.Owner(ns)}
 		}
 	}

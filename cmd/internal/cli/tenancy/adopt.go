@@ -144,10 +144,12 @@ func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema
 		return nil, refusal(err)
 	}
 	snapshot := simulator.NewSnapshot()
+	owned := ns.DeepCopy()
+	owned.Labels = map[string]string{tenant.Label: a.Tenant.String()}
 	for i := range all.Items {
-		snapshot.Owners[all.Items[i].Name] = all.Items[i].Labels[tenant.Label]
+		snapshot.Namespaces[all.Items[i].Name] = &all.Items[i]
 	}
-	snapshot.Owners[ns.Name] = a.Tenant.String()
+	snapshot.Namespaces[ns.Name] = owned
 	stack, err := simulator.New(ctx, a.Config, snapshot, nil, nil)
 	if err != nil {
 		return nil, err

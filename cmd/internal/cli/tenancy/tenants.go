@@ -32,7 +32,7 @@ const (
 	adminRole = "admin"
 )
 
-var quotas = schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenantquotas"}
+var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 
 // Tenant is what there is of a tenant.
 type Tenant struct {
@@ -56,9 +56,10 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 		}
 		return tenants[name]
 	}
-	for ns, owner := range p.Owners {
-		if owner != "" {
-			of(owner).Namespaces = append(of(owner).Namespaces, ns)
+	for ns := range p.Namespaces {
+		owner := p.Owner(ns)
+		if !owner.IsZero() && !owner.IsSystem() {
+			of(owner.String()).Namespaces = append(of(owner.String()).Namespaces, ns)
 		}
 	}
 	unread = p.Unread
@@ -71,11 +72,11 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 		}
 		for _, s := range b.Subjects {
 			group, isTenant := strings.CutPrefix(s.Name, tenant.GroupPrefix)
-			switch owner := p.Owners[b.Namespace]; {
+			switch owner := p.Owner(b.Namespace); {
 			case b.Namespace == "" && s.Kind == rbacv1.GroupKind && isTenant:
 				of(group).Admins = append(of(group).Admins, "group "+s.Name)
-			case owner != "":
-				of(owner).Admins = append(of(owner).Admins, subjectName(s, b.Namespace))
+			case !owner.IsZero() && !owner.IsSystem():
+				of(owner.String()).Admins = append(of(owner.String()).Admins, subjectName(s, b.Namespace))
 			}
 		}
 	}
@@ -151,7 +152,7 @@ func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err
 	}()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: memberRole, Labels: map[string]string{privileges.MadeBy: maker}}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{tenant.Domain}, Resources: []string{"tenantquotas"}, Verbs: []string{"get"}}}}
+		{APIGroups: []string{tenant.Domain}, Resources: []string{quotas.Resource}, Verbs: []string{"get"}}}}
 	if _, err := k.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{DryRun: dryRun}); err == nil {
 		tell("made ClusterRole %s", memberRole)
 	} else if !apierrors.IsAlreadyExists(err) {

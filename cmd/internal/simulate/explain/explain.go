@@ -36,7 +36,7 @@ type Question struct {
 	Delegate authorizer.Authorizer
 }
 
-// Step is what one part of the engine said.
+// Step is what one part of the stack said.
 type Step struct {
 	Name string `json:"step"`
 	Said string `json:"said"`
@@ -54,7 +54,7 @@ type Explanation struct {
 // Allowed reports whether the server would allow it.
 func (e *Explanation) Allowed() bool { return e.Decision == "allow" }
 
-// answer is what the engine says to one question.
+// answer is what the stack says to one question.
 type answer struct {
 	outcome  authz.Outcome
 	decision authorizer.Decision
@@ -63,7 +63,7 @@ type answer struct {
 	stack    *kubetenant.Stack
 }
 
-// ask asks the engine over a snapshot.
+// ask asks the stack over a snapshot.
 func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,7 +79,7 @@ func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, snapshot 
 	return a, nil
 }
 
-// Explain asks the engine and says what each of its parts said.
+// Explain asks the stack and says what each of its parts said.
 func Explain(ctx context.Context, q *Question) (*Explanation, error) {
 	a, err := q.ask(ctx, q.Config, q.Snapshot)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Remedy is the smallest change that would allow a request. It was tried: the engine allows with it.
+// Remedy is the smallest change that would allow a request. It was tried: the stack allows with it.
 type Remedy struct {
 	// Text says what it is and who may do it, or why there is none.
 	Text string `json:"text"`
@@ -63,7 +63,7 @@ func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	return remedy, err
 }
 
-// allowedWith reports whether the engine allows the request under a configuration, with further objects.
+// allowedWith reports whether the stack allows the request under a configuration, with further objects.
 func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, more ...runtime.Object) (bool, error) {
 	changed, err := q.Snapshot.With(more...)
 	if err != nil {
@@ -134,7 +134,7 @@ func (q *Question) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, e
 	return q.tried(ctx, who+"; users of that name of every tenant are bound by it, the system tenant's included", role, binding)
 }
 
-// tried returns a remedy if the engine allows the request with the role and the binding.
+// tried returns a remedy if the stack allows the request with the role and the binding.
 func (q *Question) tried(ctx context.Context, text string, role, binding runtime.Object) (*Remedy, error) {
 	allowed, err := q.allowedWith(ctx, q.Config, role, binding)
 	if err != nil || !allowed {

@@ -313,7 +313,7 @@ func (e *event) request() string {
 	return text
 }
 
-// ask asks the engine as the server's filters do: with the request's own path and query, and with who really
+// ask asks the stack as the server's filters do: with the request's own path and query, and with who really
 // called, whom the impersonated user may be.
 func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI

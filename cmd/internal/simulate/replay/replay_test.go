@@ -10,11 +10,14 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/replay"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -23,7 +26,7 @@ func cluster(n int) *simulator.Snapshot {
 	s := simulator.NewSnapshot()
 	for i := range n {
 		name := fmt.Sprintf("t%d", i)
-		s.Owners[name+"--web"] = name
+		s.Namespaces[name+"--web"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}}}
 		s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: name + "--web", Name: "alice",
 			Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}})
 	}

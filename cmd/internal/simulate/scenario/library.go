@@ -52,7 +52,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	if err != nil {
 		return s, err
 	}
-	namespaces, err := snapshot.Namespaces()
+	namespaces, err := snapshot.NamespaceLister()
 	if err != nil {
 		return s, err
 	}

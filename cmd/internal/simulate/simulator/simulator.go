@@ -30,23 +30,16 @@ import (
 // systemNamespaces are what every cluster holds.
 var systemNamespaces = [...]string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// Namespaces returns a cache of the namespaces, with those that every cluster holds.
-func (s *Snapshot) Namespaces() (corelisters.NamespaceLister, error) {
+// NamespaceLister returns a cache of the namespaces, with those that every cluster holds.
+func (s *Snapshot) NamespaceLister() (corelisters.NamespaceLister, error) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	add := func(name, owner string) error {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if owner != "" {
-			ns.Labels = map[string]string{tenant.Label: owner}
-		}
-		return indexer.Add(ns)
-	}
 	for _, name := range systemNamespaces {
-		if err := add(name, ""); err != nil {
+		if err := indexer.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return nil, err
 		}
 	}
-	for name, owner := range s.Owners {
-		if err := add(name, owner); err != nil {
+	for _, ns := range s.Namespaces {
+		if err := indexer.Add(ns); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +59,7 @@ func (s *Snapshot) Index() *rbac.Index {
 	}
 	for _, b := range s.Bindings {
 		meta := metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name}
-		if b.Scope != "" {
+		if b.Limited {
 			meta.Annotations = map[string]string{tenant.ScopeAnnotation: b.Scope}
 		}
 		if b.Namespace == "" {
@@ -85,7 +78,7 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 		all[i] = g
 	}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}: v1alpha1.KindAccessGrant + "List"}, all...)
+		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List"}, all...)
 }
 
 // CustomScope returns the scope of a custom resource.
@@ -94,7 +87,7 @@ func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Sc
 // New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
 // no opinion; nil has none.
 func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*kubetenant.Stack, error) {
-	namespaces, err := s.Namespaces()
+	namespaces, err := s.NamespaceLister()
 	if err != nil {
 		return nil, err
 	}

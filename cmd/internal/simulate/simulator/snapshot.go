@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -25,8 +26,8 @@ import (
 // Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add and read by
 // many at once afterwards. Create one with NewSnapshot or Load.
 type Snapshot struct {
-	// Owners are the values of the tenant label by namespace, "" where there is none.
-	Owners map[string]string
+	// Namespaces are those of the cluster by their names, with nothing but the tenant label.
+	Namespaces map[string]*corev1.Namespace
 	// Roles are Roles, and with an empty namespace ClusterRoles.
 	Roles map[Key]*Role
 	// Bindings are those that were kept.
@@ -54,8 +55,10 @@ type Role struct {
 type Binding struct {
 	Namespace, Name string
 	Labels          map[string]string
-	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants.
+	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants, where it is
+	// Limited; with an empty one to no space.
 	Scope    string
+	Limited  bool
 	RoleRef  rbacv1.RoleRef
 	Subjects []rbacv1.Subject
 }
@@ -80,7 +83,8 @@ func (b *Binding) RoleKey() Key {
 func BindingOf(obj runtime.Object) *Binding {
 	switch b := obj.(type) {
 	case *rbacv1.ClusterRoleBinding:
-		return &Binding{Name: b.Name, Labels: b.Labels, Scope: b.Annotations[tenant.ScopeAnnotation], RoleRef: b.RoleRef, Subjects: b.Subjects}
+		scope, limited := b.Annotations[tenant.ScopeAnnotation]
+		return &Binding{Name: b.Name, Labels: b.Labels, Scope: scope, Limited: limited, RoleRef: b.RoleRef, Subjects: b.Subjects}
 	case *rbacv1.RoleBinding:
 		return &Binding{Namespace: b.Namespace, Name: b.Name, Labels: b.Labels, RoleRef: b.RoleRef, Subjects: b.Subjects}
 	}
@@ -89,7 +93,7 @@ func BindingOf(obj runtime.Object) *Binding {
 
 // NewSnapshot returns a snapshot of nothing.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Owners: map[string]string{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}}
+	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}}
 }
 
 // Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
@@ -126,7 +130,7 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 	case *unstructured.Unstructured:
 		return s.addUnstructured(o)
 	case *corev1.Namespace:
-		s.Owners[o.Name] = o.Labels[tenant.Label]
+		s.addNamespace(o)
 	case *rbacv1.ClusterRole:
 		role := &Role{Rules: o.Rules, Labels: o.Labels}
 		if o.AggregationRule != nil {
@@ -160,11 +164,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
 		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 		plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
-		scope := authz.ScopeCluster
-		if text, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); text == "Namespaced" {
-			scope = authz.ScopeNamespaced
-		}
-		s.Scopes[schema.GroupResource{Group: group, Resource: plural}] = scope
+		s.Scopes[schema.GroupResource{Group: group, Resource: plural}] = cluster.ScopeOf(u)
 		return nil
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: gvk.Kind}:
 	default:
@@ -180,10 +180,27 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 	return s.Add(typed)
 }
 
+func (s *Snapshot) addNamespace(ns *corev1.Namespace) {
+	slim := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+	if label, labelled := ns.Labels[tenant.Label]; labelled {
+		slim.Labels = map[string]string{tenant.Label: label}
+	}
+	s.Namespaces[ns.Name] = slim
+}
+
+// Owner returns the tenant that owns a namespace; the zero ID where it is nobody's or not known.
+func (s *Snapshot) Owner(namespace string) tenant.ID {
+	ns := s.Namespaces[namespace]
+	if ns == nil {
+		return tenant.ID{}
+	}
+	return authz.OwnerOf(ns)
+}
+
 // With returns a copy that holds further objects.
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
-	changed.Owners, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Owners), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
+	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
 		if err := changed.Add(obj); err != nil {
@@ -191,20 +208,4 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 		}
 	}
 	return &changed, nil
-}
-
-// Owner returns the tenant that owns a namespace; the zero ID where it is nobody's or not known.
-func (s *Snapshot) Owner(namespace string) tenant.ID {
-	label, known := s.Owners[namespace]
-	switch {
-	case !known:
-		return tenant.ID{}
-	case label == "":
-		return tenant.System()
-	}
-	id, err := tenant.Parse(label)
-	if err != nil {
-		return tenant.ID{}
-	}
-	return id
 }

@@ -4,11 +4,11 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
@@ -67,9 +67,10 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 	}); err != nil {
 		return nil // ended before they came
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- known.RunSweep(ctx) }()
-	return errors.Join(publish(ctx, known.Typed, namespace, known.Sweep), <-ended)
+	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
+	both.Go(func() error { return known.RunSweep(ctx) })
+	both.Go(func() error { return publish(ctx, known.Typed, namespace, known.Sweep) })
+	return both.Wait()
 }
 
 // publish tells what is swept until ctx ends. At first nothing is: what an earlier leader said may not be
