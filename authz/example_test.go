@@ -1,0 +1,70 @@
+package authz_test
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// exampleOwners are whose two namespaces are; a server gives the Get of its Namespace lister.
+func exampleOwners() *authz.Owners {
+	labels := map[string]map[string]string{"acme--web": {tenant.Label: "acme"}, "globex--shop": {tenant.Label: "globex"}, "kube-system": nil}
+	return authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		of, exists := labels[name]
+		if !exists {
+			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: of}}, nil
+	}, nil)
+}
+
+// The boundary denies what would cross from one tenant's namespaces into another's, and asks its delegate about the rest.
+func ExampleBoundary() {
+	owners := exampleOwners()
+	boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Owners: owners}, Owners: owners},
+		authorizerfactory.NewAlwaysAllowAuthorizer(), nil)
+	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
+	for _, namespace := range []string{"acme--web", "globex--shop", "kube-system"} {
+		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{User: alice, Verb: "get",
+			APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: "db", ResourceRequest: true})
+		fmt.Printf("%s %t %q\n", namespace, decision == authorizer.DecisionAllow, reason)
+	}
+	// Output:
+	// acme--web true ""
+	// globex--shop false "tenant boundary: not in a namespace of the caller's tenant"
+	// kube-system false "tenant boundary: not in a namespace of the caller's tenant"
+}
+
+// A namespace without the label is the system tenant's; one that does not exist is nobody's.
+func ExampleOwners_Of() {
+	for _, namespace := range []string{"acme--web", "kube-system", "missing"} {
+		id, err := exampleOwners().Of(context.Background(), namespace)
+		fmt.Printf("%s %q %v\n", namespace, id, err)
+	}
+	// Output:
+	// acme--web "acme" <nil>
+	// kube-system "system" <nil>
+	// missing "" <nil>
+}
+
+// A service account is the tenant's that owns its namespace, whatever else it says.
+func ExampleSubjects_Of() {
+	subjects := &authz.Subjects{Owners: exampleOwners()}
+	id, err := subjects.Of(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"})
+	fmt.Println(id, err)
+	_, err = subjects.Of(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot",
+		Extra: map[string][]string{tenant.ExtraKey: {"globex"}}})
+	fmt.Println(err)
+	// Output:
+	// acme <nil>
+	// tenants disagree: service account and its namespace
+}

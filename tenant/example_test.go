@@ -1,0 +1,45 @@
+package tenant_test
+
+import (
+	"fmt"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Bind is what an authenticator does with an identity whose tenant it knows.
+func ExampleBind() {
+	acme, _ := tenant.Parse("acme")
+	bound := tenant.Bind(&user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, acme)
+	fmt.Println(bound.Name, bound.Groups, bound.Extra)
+	// Output:
+	// alice [dev] map[kubetenant.dev/tenant:[acme]]
+}
+
+func ExampleServiceAccountNamespace() {
+	namespace, is := tenant.ServiceAccountNamespace("system:serviceaccount:acme--web:robot")
+	fmt.Println(namespace, is)
+	_, is = tenant.ServiceAccountNamespace("alice")
+	fmt.Println(is)
+	// Output:
+	// acme--web true
+	// false
+}
+
+// ParseIdentity reads whom an object's annotation says that a controller acts for.
+func ExampleParseIdentity() {
+	identity, err := tenant.ParseIdentity(`{"user":"alice","tenant":"acme","groups":["dev"]}`)
+	fmt.Println(identity.User, identity.Tenant, identity.Groups, err)
+	// Output:
+	// alice acme [dev] <nil>
+}
+
+func ExampleParseSet() {
+	set, err := tenant.ParseSet([]string{"acme", "globex"})
+	acme, _ := tenant.Parse("acme")
+	initech, _ := tenant.Parse("initech")
+	fmt.Println(set.Has(acme), set.Has(initech), err)
+	// Output:
+	// true false <nil>
+}
