@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"runtime"
+
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
-	"runtime"
 )
 
 // server is a Keystone that knows the tokens gAAAAuser-N, of user N.

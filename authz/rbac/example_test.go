@@ -23,7 +23,9 @@ func ExampleEvaluator() {
 	owners := map[string]string{"acme--web": "acme", "globex--shop": "globex"}
 	evaluator := rbac.New(index, rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Space:   func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) { return tenant.Parse(owners[a.GetNamespace()]) },
+		Space: func(_ context.Context, a authorizer.Attributes) (tenant.ID, error) {
+			return tenant.Parse(owners[a.GetNamespace()])
+		},
 	})
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
