@@ -90,7 +90,10 @@ func (s *Screen) Table(header []string, rows [][]string) error {
 
 // Safe returns text with its control characters written out: names are others' to choose, and must neither
 // steer a terminal nor look like another line or cell.
+//
+// What is no UTF-8 is replaced: some terminals take single bytes for control characters.
 func Safe(text string) string {
+	text = strings.ToValidUTF8(text, "\ufffd")
 	if !strings.ContainsFunc(text, unsafe) {
 		return text
 	}
