@@ -36,7 +36,8 @@ type Server struct {
 
 	cmd       *exec.Cmd
 	stderr    *lockedBuffer
-	exited    chan error
+	exited    chan struct{} // closed when exit is known
+	exit      error
 	announced chan announcement
 }
 
@@ -60,7 +61,7 @@ func StartDetached(ctx context.Context, binary, dir string, args ...string) (*Se
 }
 
 func newServer(binary, dir string, args []string) *Server {
-	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan error, 1), announced: make(chan announcement, 1)}
+	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan struct{}), announced: make(chan announcement, 1)}
 	// #nosec G204 -- the caller names the binary it built
 	s.cmd = exec.Command(binary, append([]string{"local", "--dir", dir}, args...)...)
 	s.cmd.Stderr = s.stderr
@@ -74,7 +75,10 @@ func (s *Server) begin(ctx context.Context, start func() (io.ReadCloser, error))
 	}
 	s.PID = s.cmd.Process.Pid
 	go s.read(output)
-	go func() { s.exited <- s.cmd.Wait() }()
+	go func() {
+		s.exit = s.cmd.Wait()
+		close(s.exited)
+	}()
 	if err := s.await(ctx); err != nil {
 		return nil, err
 	}
@@ -96,9 +100,8 @@ func (s *Server) await(ctx context.Context) error {
 	case a := <-s.announced:
 		s.Said, s.URL, s.Ready = a.said, a.url, a.ready
 		return nil
-	case err := <-s.exited:
-		s.exited <- nil // Stop has nothing to say then
-		return s.ended(err)
+	case <-s.exited:
+		return s.ended()
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-time.After(startWithin):
@@ -107,12 +110,12 @@ func (s *Server) await(ctx context.Context) error {
 	return errors.Join(err, s.Stop())
 }
 
-// ended returns the error of a server that ended by itself, or nil where that was told before.
-func (s *Server) ended(err error) error {
-	if err == nil {
+// ended returns the error of a server that has ended, nil where it ended well.
+func (s *Server) ended() error {
+	if s.exit == nil {
 		return nil
 	}
-	return fmt.Errorf("the server ended: %w: %s", err, strings.TrimSpace(s.stderr.String()))
+	return fmt.Errorf("the server ended: %w: %s", s.exit, strings.TrimSpace(s.stderr.String()))
 }
 
 func (s *Server) startAttached() (io.ReadCloser, error) {
@@ -167,11 +170,12 @@ func (s *Server) read(output io.ReadCloser) {
 // to its standard error.
 func (s *Server) Stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return s.ended(<-s.exited)
+		<-s.exited
+		return s.ended()
 	}
 	select {
-	case err := <-s.exited:
-		return err
+	case <-s.exited:
+		return s.exit
 	case <-time.After(stopWithin):
 		return errors.Join(errors.New("the server did not stop in time"), s.Kill())
 	}
@@ -182,7 +186,7 @@ func (s *Server) Kill() error {
 	if err := s.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	if err := <-s.exited; err == nil {
+	if <-s.exited; s.exit == nil {
 		return errors.New("the server ended by itself")
 	}
 	return nil
