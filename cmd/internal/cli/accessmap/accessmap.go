@@ -219,8 +219,11 @@ func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapsh
 	for _, id := range candidates {
 		all = append(all, id.String())
 	}
-	if namespace == "" && anybodys {
+	switch {
+	case namespace == "" && anybodys:
 		all = append(all, AnyTenant)
+	case len(all) > 1: // that the system tenant's of that name may too, who-can says
+		all = all[:1]
 	}
 	return all
 }
