@@ -55,22 +55,21 @@ func (s Subject) Title() string {
 	return s.Name
 }
 
-// accounts returns the namespace whose service accounts are meant: one of them or all; "" for somebody else.
-func (s Subject) accounts() string {
+// accounts returns the namespace whose service accounts are meant, one of them or all; false for somebody else. A
+// subject that names no namespace means nobody's.
+func (s Subject) accounts() (namespace string, are bool) {
 	if s.Kind == rbacv1.ServiceAccountKind {
-		return s.Namespace
+		return s.Namespace, true
 	}
 	namespace, all := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
-	if s.Kind != rbacv1.GroupKind || !all {
-		return ""
-	}
-	return namespace
+	return namespace, all && s.Kind == rbacv1.GroupKind
 }
 
 // isAnybodys reports whether callers of every tenant may be called as the subject is.
 func (s Subject) isAnybodys() bool {
+	_, areAccounts := s.accounts()
 	switch {
-	case s.accounts() != "" || s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
+	case areAccounts || s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
 		return false
 	case s.Kind == rbacv1.GroupKind && (s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup):
 		return true
@@ -83,9 +82,10 @@ func (s Subject) isAnybodys() bool {
 // every tenant may be called so.
 func (s Subject) Candidates(ctx context.Context, stack *kubetenant.Stack, of *simulator.Snapshot, namespace string) (all []tenant.ID, anybodys bool) {
 	group, isTenants := strings.CutPrefix(s.Name, tenant.GroupPrefix)
+	home, areAccounts := s.accounts()
 	switch {
-	case s.accounts() != "":
-		id, err := stack.ServiceAccountTenant(ctx, s.accounts())
+	case areAccounts:
+		id, err := stack.ServiceAccountTenant(ctx, home)
 		if err != nil {
 			return nil, false // nobody's
 		}
@@ -111,11 +111,12 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	account := func(namespace, name string) {
 		u.Name, u.Groups = serviceaccount.MakeUsername(namespace, name), append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)
 	}
+	home, areAccounts := s.accounts()
 	switch {
 	case s.Kind == rbacv1.ServiceAccountKind:
 		account(s.Namespace, s.Name)
-	case s.accounts() != "":
-		account(s.accounts(), "any")
+	case areAccounts:
+		account(home, "any")
 	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && namespace != "":
 		account(namespace, "any")
 	case s.Kind == rbacv1.GroupKind:

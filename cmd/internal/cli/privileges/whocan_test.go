@@ -44,6 +44,7 @@ func shop(t *testing.T) *simulator.Snapshot {
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "other"}, RoleRef: ref("secrets"), Subjects: subject(rbacv1.UserKind, "carol")},
 		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")), bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
 		bound("accounts", "view", subject(rbacv1.GroupKind, "system:serviceaccounts:nobodys")),
+		bound("homeless", "view", subject(rbacv1.ServiceAccountKind, "robot")), // a server refuses such a subject; a file may hold it
 		bound("lost", "missing", subject(rbacv1.UserKind, "dave")))
 	if err != nil {
 		t.Fatal(err)

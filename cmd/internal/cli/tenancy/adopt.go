@@ -146,10 +146,11 @@ func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema
 	snapshot := simulator.NewSnapshot()
 	owned := ns.DeepCopy()
 	owned.Labels = map[string]string{tenant.Label: a.Tenant.String()}
-	for i := range all.Items {
-		snapshot.Namespaces[all.Items[i].Name] = &all.Items[i]
+	for _, each := range append(all.Items, *owned) { // the last of a name counts
+		if err := snapshot.Add(&each); err != nil {
+			return nil, err
+		}
 	}
-	snapshot.Namespaces[ns.Name] = owned
 	stack, err := simulator.New(ctx, a.Config, snapshot, nil, nil)
 	if err != nil {
 		return nil, err

@@ -101,7 +101,7 @@ func (s *Server) await(ctx context.Context) error {
 		s.Said, s.URL, s.Ready = a.said, a.url, a.ready
 		return nil
 	case <-s.exited:
-		return s.ended()
+		return errors.Join(errors.New("the server was not ready before its end"), s.ended())
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-time.After(startWithin):

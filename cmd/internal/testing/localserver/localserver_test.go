@@ -43,7 +43,9 @@ func TestEndedByItself(t *testing.T) {
 			t.Error("no error")
 		}
 	}
-	if s, err := localserver.Start(t.Context(), "/bin/false", t.TempDir()); err == nil {
-		t.Errorf("started %+v", s)
+	for _, program := range []string{"/bin/false", "/bin/true"} { // however it ends
+		if s, err := localserver.Start(t.Context(), program, t.TempDir()); err == nil {
+			t.Errorf("started %+v", s)
+		}
 	}
 }
