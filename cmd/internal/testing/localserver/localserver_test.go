@@ -8,11 +8,11 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 )
 
-// fake returns a program that ends well when it is told to, says that it is ready, and does what is said after.
-func fake(t *testing.T, after string) string {
+// fake returns a program that says that it is ready, and does what is said before and after.
+func fake(t *testing.T, before, after string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server")
-	script := "#!/bin/sh\ntrap 'exit 0' TERM\necho ready after 1s\necho server https://127.0.0.1:1\necho Stop it with Ctrl-C\n" + after + "\n"
+	script := "#!/bin/sh\n" + before + "\necho ready after 1s\necho server https://127.0.0.1:1\necho Stop it with Ctrl-C\n" + after + "\n"
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil { // #nosec G306 -- it is run
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func fake(t *testing.T, after string) string {
 
 // TestStopTwice: a server that was stopped is stopped, however often that is said.
 func TestStopTwice(t *testing.T) {
-	s, err := localserver.Start(t.Context(), fake(t, "while :; do sleep 0.05; done"), t.TempDir())
+	s, err := localserver.Start(t.Context(), fake(t, "trap 'exit 0' TERM", "while :; do sleep 0.05; done"), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestStopTwice(t *testing.T) {
 
 // TestEndedByItself is told as often as it is stopped.
 func TestEndedByItself(t *testing.T) {
-	s, err := localserver.Start(t.Context(), fake(t, "trap - TERM; exit 3"), t.TempDir())
+	s, err := localserver.Start(t.Context(), fake(t, "", "exit 3"), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
