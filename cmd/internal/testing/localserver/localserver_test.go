@@ -34,8 +34,12 @@ func TestStopTwice(t *testing.T) {
 
 // TestEndedByItself is told as often as it is stopped.
 func TestEndedByItself(t *testing.T) {
-	s, err := localserver.Start(t.Context(), fake(t, "", "exit 3"), t.TempDir())
+	dir := t.TempDir() // the server's third argument
+	s, err := localserver.Start(t.Context(), fake(t, "", `while ! [ -e "$3/end" ]; do sleep 0.01; done; exit 3`), dir)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
