@@ -94,3 +94,25 @@ func TestWhoCan(t *testing.T) {
 		}
 	}
 }
+
+// TestNobodysAccounts: a service account without a namespace, and those of a namespace that is nobody's or unknown, are of
+// no tenant, and not of any either.
+func TestNobodysAccounts(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	config, err := (&v1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := shop(t)
+	stack, err := simulator.New(ctx, config, snapshot, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, {Kind: rbacv1.ServiceAccountKind, Namespace: "nobodys", Name: "robot"},
+		{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:"}, {Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:missing"}} {
+		if all, anybodys := privileges.SubjectOf(s, "").Candidates(ctx, stack, snapshot, ""); len(all) > 0 || anybodys {
+			t.Errorf("%+v: %v, %t", s, all, anybodys)
+		}
+	}
+}
