@@ -14,7 +14,6 @@ import (
 
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/basicauth"
@@ -32,10 +31,13 @@ import (
 // sourceParts are what sources are opened with.
 type sourceParts struct {
 	Authentication
-	names     *tenant.SystemNames
-	qualified bool // names are qualified by the tenant
-	report    reload.Report
-	now       func() time.Time
+	settings *v1alpha1.Authentication
+	names    *tenant.SystemNames
+	report   reload.Report
+	revoked  func() *authn.Revocations // nil where nothing is
+	now      func() time.Time
+	// certificates verifies for all x509 sources.
+	certificates *authnx509.Verifier
 	// compiler is of CEL, claims of CEL over claims, of which issuers share programs and clients.
 	compiler, claims func() authenticationcel.Compiler
 	issuers          *oidc.Clients
@@ -102,19 +104,23 @@ func openSource(ctx context.Context, p *sourceParts, config *v1alpha1.Source, ki
 	}
 	s := authn.Source{Hygiene: authn.Hygiene{
 		Source: config.Name, Tenants: tenants, UsernamePrefix: config.UsernamePrefix, GroupsPrefix: config.GroupsPrefix,
-		Reserved: p.names, QualifyNames: p.qualified,
+		Reserved: p.names, QualifyNames: p.settings.QualifyNames, Limits: tenant.Limits(p.settings.Limits),
 	}}
 	err = kind.open(ctx, p, config, &s)
 	return s, err
 }
 
 func openX509(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
-	file, err := reload.Open(config.X509.ClientCAFile, func(data []byte) (dynamiccertificates.CAContentProvider, error) {
-		content, err := dynamiccertificates.NewStaticCAContent("client CA", data)
+	type bundle struct {
+		pem         []byte
+		authorities *authnx509.Authorities
+	}
+	file, err := reload.Open(config.X509.ClientCAFile, func(data []byte) (bundle, error) {
+		authorities, err := authnx509.ParseAuthorities(data)
 		if err != nil {
-			return nil, err
+			return bundle{}, err
 		}
-		return content, frontproxy.CheckAuthorities(p.RequestHeader, data)
+		return bundle{data, authorities}, frontproxy.CheckAuthorities(p.RequestHeader, data)
 	}, func(path string, err error) {
 		p.report(path, err)
 		p.changed()
@@ -123,19 +129,17 @@ func openX509(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *a
 		return err
 	}
 	go file.Run(ctx)
-	p.clientCAs = append(p.clientCAs, func() []byte { return (*file.Load()).CurrentCABundleContent() })
-	verify := func() (x509.VerifyOptions, bool) {
-		options, ok := (*file.Load()).VerifyOptions()
-		if p.now != nil {
-			options.CurrentTime = p.now()
+	p.clientCAs = append(p.clientCAs, func() []byte { return file.Load().pem })
+	o := authnx509.Options{SystemOrganizations: config.X509.SystemOrganizations, DenyOldFormat: config.X509.OldFormat == v1alpha1.OldFormatDeny}
+	if p.revoked != nil {
+		o.Revoked = func(c *x509.Certificate) error {
+			if p.revoked().HasCertificate(c) {
+				return authn.ErrRevoked
+			}
+			return nil
 		}
-		return options, ok
 	}
-	s.Request = authnx509.New(verify, authnx509.Options{
-		SystemOrganizations: config.X509.SystemOrganizations,
-		DenyOldFormat:       config.X509.OldFormat == v1alpha1.OldFormatDeny,
-		Now:                 p.now,
-	})
+	s.Request = authnx509.New(p.certificates, func() *authnx509.Authorities { return file.Load().authorities }, o)
 	return nil
 }
 

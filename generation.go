@@ -17,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authn/oidc"
+	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -115,11 +116,12 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
 	}
-	sources := &sourceParts{Authentication: of.Authentication, names: names, qualified: config.Authentication.QualifyNames, report: report, now: of.Now,
-		compiler: of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
+	sources := &sourceParts{Authentication: of.Authentication, names: names, settings: &config.Authentication, report: report, revoked: revoked, now: of.Now,
+		certificates: authnx509.NewVerifier(of.Now),
+		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
 		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
 	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: revoked,
-		Subject: g.boundary.Subjects.Of, Metrics: of.counters, Now: of.Now}
+		Subject: g.boundary.Subjects.Of, Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
 	if err = addSources(ctx, sources, config.Authentication.Sources, &chain); err != nil {
 		return nil, err
 	}

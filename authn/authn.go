@@ -50,6 +50,8 @@ type Chain struct {
 	// BuiltIn is what the server had of its own, asked last; nil for none.
 	BuiltIn authenticator.Request
 
+	// Limits bound what BuiltIn answers; zero for tenant.DefaultLimits.
+	Limits tenant.Limits
 	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each
 	// request, remembered answers included.
 	Revoked func() *Revocations
@@ -88,7 +90,7 @@ func New(c Chain) authenticator.Request {
 	if c.BuiltIn != nil {
 		chain = append(chain, c.cleanBuiltIn(c.BuiltIn))
 	}
-	return c.audited(c.unrevoked(union.NewFailOnError(chain...)))
+	return c.audited(presentable(c.unrevoked(union.NewFailOnError(chain...))))
 }
 
 // request wraps a request source in audiences and hygiene.
@@ -108,7 +110,7 @@ func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 		if r != nil {
 			audit.AddAuditAnnotations(req.Context(),
 				"authentication.kubetenant.dev/source", r.source,
-				"authentication.kubetenant.dev/refused", r.err.Error())
+				"authentication.kubetenant.dev/refused", shortened(r.err.Error()))
 			if r.credential != "" {
 				audit.AddAuditAnnotation(req.Context(), "authentication.kubetenant.dev/credential-id", r.credential)
 			}

@@ -38,8 +38,11 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)
-		if err != nil || !ok {
-			return resp, ok, err
+		if err != nil {
+			return nil, false, &short{err}
+		}
+		if !ok {
+			return nil, false, nil
 		}
 		for _, group := range resp.User.GetGroups() {
 			if strings.HasPrefix(group, tenant.GroupPrefix) {
@@ -50,6 +53,9 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 			if isOwnKey(key) {
 				return nil, false, &refusal{source: builtInSource, err: ErrReservedExtra}
 			}
+		}
+		if err := c.Limits.OrDefault().Check(resp.User); err != nil {
+			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		return resp, ok, nil
 	})

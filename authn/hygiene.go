@@ -15,7 +15,7 @@ import (
 )
 
 // Why hygiene refuses an identity; to be tested with [errors.Is]. Beside these it returns the
-// errors of [tenant.Of].
+// errors of [tenant.Of] and of [tenant.Limits.Check].
 var (
 	ErrNotMinted     = errors.New("tenant that the source may not mint")
 	ErrReservedUser  = errors.New("reserved user name")
@@ -35,6 +35,8 @@ type Hygiene struct {
 	UsernamePrefix, GroupsPrefix string
 	// Reserved are the names that only the system tenant's callers may bear.
 	Reserved *tenant.SystemNames
+	// Limits bound the identities as they leave the chain; zero for tenant.DefaultLimits.
+	Limits tenant.Limits
 	// QualifyNames makes alice of tenant a "a:alice" and her groups "a:<group>".
 	QualifyNames bool
 	// Remote says that somebody else than the cluster's admin names the identities: names are then
@@ -56,6 +58,8 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 		return ErrNotMinted
 	case name == "":
 		return ErrNameless
+	case !tenant.IsWellFormed(name), slices.ContainsFunc(groups, func(group string) bool { return !tenant.IsWellFormed(group) }):
+		return tenant.ErrForm
 	}
 	if h.ServiceAccounts {
 		return checkServiceAccount(name, groups)
@@ -105,8 +109,24 @@ type refusal struct {
 	credential string
 }
 
-func (r *refusal) Error() string { return fmt.Sprintf("source %q: %v", r.source, r.err) }
+func (r *refusal) Error() string { return shortened(fmt.Sprintf("source %q: %v", r.source, r.err)) }
 func (r *refusal) Unwrap() error { return r.err }
+
+// maxErrorBytes bounds what is logged of a refusal: errors about certificates repeat names that they hold.
+const maxErrorBytes = 512
+
+// short is an error of somebody else that is shortened.
+type short struct{ error }
+
+func (s *short) Error() string { return shortened(s.error.Error()) }
+func (s *short) Unwrap() error { return s.error }
+
+func shortened(text string) string {
+	if len(text) <= maxErrorBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorBytes], "") + "..."
+}
 
 func refusalIn(err error) *refusal {
 	var r *refusal
@@ -153,12 +173,12 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	for _, group := range u.GetGroups() {
 		groups = append(groups, qualifier+h.GroupsPrefix+group)
 	}
-	return &user.DefaultInfo{
-		Name:   qualifier + h.UsernamePrefix + u.GetName(),
-		UID:    u.GetUID(),
-		Groups: append(groups, id.Group(), user.AllAuthenticated),
-		Extra:  extra,
-	}, nil
+	clean := &user.DefaultInfo{Name: qualifier + h.UsernamePrefix + u.GetName(), UID: u.GetUID(), Groups: groups, Extra: extra}
+	if err := h.Limits.OrDefault().Check(clean); err != nil {
+		return nil, err
+	}
+	clean.Groups = append(groups, id.Group(), user.AllAuthenticated)
+	return clean, nil
 }
 
 // isOwnKey reports whether an extra key is of our domain, in any spelling of case.

@@ -1,9 +1,7 @@
 package authn
 
 import (
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"slices"
@@ -74,18 +72,26 @@ func (r *Revocations) hasToken(t *unverified.Token) bool {
 	return slices.ContainsFunc(r.Tokens[t.Issuer], func(rule TokenRule) bool { return rule.fits(t) })
 }
 
-// hasCertificate reports whether one of the certificates that came with a request is revoked. It
+// hasPresented reports whether one of the certificates that came with a request is revoked. It
 // need not be the request's credential: nobody speaks over a revoked certificate's connection.
-func (r *Revocations) hasCertificate(req *http.Request) bool {
+func (r *Revocations) hasPresented(req *http.Request) bool {
 	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(req.TLS.PeerCertificates, func(c *x509.Certificate) bool {
-		if issuers := r.Serials[c.SerialNumber.Text(16)]; len(issuers) > 0 && slices.Contains(issuers, distinguishedName(c.RawIssuer)) {
-			return true
-		}
-		sum := sha256.Sum256(c.Raw)
-		_, revoked := r.Fingerprints[hex.EncodeToString(sum[:])]
+	return slices.ContainsFunc(req.TLS.PeerCertificates, r.HasCertificate)
+}
+
+// HasCertificate reports whether a certificate is revoked, by its serial number and issuer or by its fingerprint.
+// A fingerprint revokes both forms in which a certificate signed by ECDSA can be written.
+func (r *Revocations) HasCertificate(c *x509.Certificate) bool {
+	if r == nil {
+		return false
+	}
+	if issuers := r.Serials[c.SerialNumber.Text(16)]; len(issuers) > 0 && slices.Contains(issuers, distinguishedName(c.RawIssuer)) {
+		return true
+	}
+	return len(r.Fingerprints) > 0 && slices.ContainsFunc(fingerprints(c.Raw), func(sum string) bool {
+		_, revoked := r.Fingerprints[sum]
 		return revoked
 	})
 }
@@ -133,7 +139,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		return next
 	}
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		certificate := c.Revoked().hasCertificate(req)
+		certificate := c.Revoked().hasPresented(req)
 		resp, ok, err := next.AuthenticateRequest(req)
 		if err != nil || !ok {
 			return resp, ok, err

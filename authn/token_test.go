@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"strings"
 	"testing"
@@ -250,7 +249,7 @@ func TestLivingIdentitiesAreAskedEachTime(t *testing.T) {
 
 // TestRevocation: whatever the source said, and whether or not it is remembered.
 func TestRevocation(t *testing.T) {
-	certificate := &x509.Certificate{Raw: []byte("der"), SerialNumber: big.NewInt(1)}
+	_, certificate := issue(t, signers(t)["Ed25519"])
 	fingerprint := sha256.Sum256(certificate.Raw)
 	token := jwt("i", map[string]any{"jti": "id", "sub": "s"})
 	a := tenanttest.ID(t, "a")

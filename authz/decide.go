@@ -17,6 +17,8 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	switch {
+	case attrs.isImpersonation() && !impersonatesWellFormed(attrs):
+		return verdict{reason: ReasonImpersonation}
 	case id.IsZero():
 		return b.decideUnbound(attrs)
 	case state != nil && state.path != (tenantPath{}) && !attrs.isImpersonation():
@@ -25,6 +27,15 @@ func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, a
 		return verdict{delegate: true, rule: RuleSystem}
 	}
 	return b.decideTenant(ctx, state, id, attrs)
+}
+
+// impersonatesWellFormed reports whether who is to be impersonated has a name in one form only, whoever asks: an
+// aggregated server reads headers without the white space at their ends (RFC 9110, section 5.5).
+func impersonatesWellFormed(attrs *requestAttributes) bool {
+	if attrs.resource.Resource == "userextras" {
+		return tenant.IsWellFormedValue(attrs.name) && tenant.IsWellFormed(attrs.subresource)
+	}
+	return tenant.IsWellFormed(attrs.name)
 }
 
 func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {

@@ -3,9 +3,11 @@ package authz
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -31,16 +33,24 @@ type requestState struct {
 
 type requestStateKey struct{}
 
+// errMethod is the 400 answer to a method that is no token: it repeats nothing of it.
+var errMethod = errors.New("malformed method")
+
 func requestStateFrom(ctx context.Context) *requestState {
 	state, _ := ctx.Value(requestStateKey{}).(*requestState)
 	return state
 }
 
 // WithRequestState is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., and off one
-// in the older form where that is read, refuses a malformed one with 400, and puts into the context
-// what the boundary notes.
+// in the older form where that is read, refuses a malformed one with 400, as it does a method that is no token
+// (RFC 9110, section 9.1), which HTTP/2 lets through and might read as a verb of impersonation, and puts into
+// the context what the boundary notes.
 func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !httpguts.ValidHeaderFieldName(r.Method) { // which is a token too
+			answerBadRequest(w, errMethod)
+			return
+		}
 		path, stripped, err := cutTenantPath(r.URL, older)
 		if err != nil {
 			answerBadRequest(w, err)

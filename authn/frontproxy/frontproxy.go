@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
@@ -41,6 +42,10 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 		config.ExtraHeaderPrefixes,
 	)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		// Upstream verifies the certificate first, which may take long.
+		if !slices.ContainsFunc(config.UsernameHeaders.Value(), func(name string) bool { return req.Header.Get(name) != "" }) {
+			return nil, false, nil
+		}
 		resp, ok, err := upstream.AuthenticateRequest(req)
 		if err != nil {
 			// Upstream's only errors are about the certificate: not the proxy's, expired, another

@@ -43,12 +43,6 @@ type subject struct {
 	denyOldFormat       bool
 }
 
-// verified is the user.Info of a verified chain, with the time when its first certificate expires.
-type verified struct {
-	*user.DefaultInfo
-	notAfter time.Time
-}
-
 // User implements [x509request.UserConversion]. The identity is upstream's, with the groups and
 // the tenant replaced by what the format says.
 func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
@@ -66,7 +60,7 @@ func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool,
 	}
 	bound := tenant.Bind(resp.User, id)
 	bound.Groups = groups
-	resp.User = &verified{bound, earliest(chain)}
+	resp.User = bound
 	return resp, true, nil
 }
 
@@ -117,7 +111,7 @@ func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID
 	return id, nil
 }
 
-// earliest is when the first certificate of the chain expires.
+// earliest is when the first certificate expires.
 func earliest(chain []*x509.Certificate) time.Time {
 	first := chain[0].NotAfter
 	for _, c := range chain[1:] {

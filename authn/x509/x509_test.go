@@ -7,8 +7,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"math/big"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -66,6 +69,26 @@ func pool(roots ...*signer) x509.VerifyOptions {
 	return x509.VerifyOptions{Roots: p, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 }
 
+func authorities(t testing.TB, roots ...*signer) *ours.Authorities {
+	t.Helper()
+	var data []byte
+	for _, r := range roots {
+		data = append(data, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.cert.Raw})...)
+	}
+	a, err := ours.ParseAuthorities(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// source returns a source of the authorities alone.
+func source(t testing.TB, roots ...*signer) authenticator.Request {
+	t.Helper()
+	a := authorities(t, roots...)
+	return ours.New(ours.NewVerifier(nil), func() *ours.Authorities { return a }, ours.Options{})
+}
+
 func request(chain ...*signer) *http.Request {
 	r := &http.Request{TLS: &tls.ConnectionState{}}
 	for _, c := range chain {
@@ -85,7 +108,7 @@ func TestTheIdentityIsUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := ours.New(upstream.StaticVerifierFn(pool(ca)), ours.Options{})
+	a := source(t, ca)
 	for _, when := range []string{"verified", "remembered"} {
 		got, ok, err := a.AuthenticateRequest(request(leaf))
 		if err != nil || !ok {
@@ -109,12 +132,8 @@ func TestRememberedChains(t *testing.T) {
 	direct := sign(t, root, tenantA, false, inAYear())
 
 	now := time.Now()
-	options := pool(root)
-	a := ours.New(func() (x509.VerifyOptions, bool) {
-		options := options
-		options.CurrentTime = now
-		return options, true
-	}, ours.Options{Now: func() time.Time { return now }})
+	current := authorities(t, root)
+	a := ours.New(ours.NewVerifier(func() time.Time { return now }), func() *ours.Authorities { return current }, ours.Options{})
 	accepted := func(chain ...*signer) bool {
 		t.Helper()
 		_, ok, _ := a.AuthenticateRequest(request(chain...))
@@ -135,30 +154,121 @@ func TestRememberedChains(t *testing.T) {
 	if !accepted(direct) {
 		t.Error("a chain that is still valid is refused")
 	}
-	options = pool(sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear()))
+	current = authorities(t, sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear()))
 	if accepted(direct) {
 		t.Error("a chain is accepted after its authority was removed")
 	}
-	options = pool(root)
+	current = authorities(t, root)
 	if !accepted(direct) {
 		t.Error("a chain is refused after its authority came back")
 	}
 }
 
-func TestNotReady(t *testing.T) {
-	ca := sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
-	leaf := sign(t, ca, tenantA, false, inAYear())
-	a := ours.New(func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, false }, ours.Options{})
-	for name, r := range map[string]*http.Request{"no authorities yet": request(leaf), "no certificate": request(), "no TLS": {}} {
+func TestAbstains(t *testing.T) {
+	a := source(t, sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear()))
+	other := sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
+	for name, r := range map[string]*http.Request{"no certificate": request(), "no TLS": {}, "another authority": request(sign(t, other, tenantA, false, inAYear())),
+		"another authority, expired": request(sign(t, other, tenantA, false, time.Now().Add(-time.Minute)))} {
 		if resp, ok, err := a.AuthenticateRequest(r); resp != nil || ok || err != nil {
 			t.Errorf("%s: %v, %v, %v; want an abstention", name, resp, ok, err)
 		}
 	}
 }
 
+// TestSharedVerification: sources that share a verifier answer as each would alone.
+func TestSharedVerification(t *testing.T) {
+	past := time.Now().Add(-time.Minute)
+	one, two := sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), sign(t, nil, pkix.Name{CommonName: "two"}, true, inAYear())
+	middle := sign(t, one, pkix.Name{CommonName: "middle"}, true, inAYear())
+	worn := sign(t, one, pkix.Name{CommonName: "worn"}, true, past)
+	unfit := tenantA
+	unfit.Organization = []string{"tenant:a", "tenant:b"}
+	presented := map[string]*http.Request{
+		"of one":                request(sign(t, one, tenantA, false, inAYear())),
+		"of two":                request(sign(t, two, tenantA, false, inAYear())),
+		"of one, expired":       request(sign(t, one, tenantA, false, past)),
+		"of two, expired":       request(sign(t, two, tenantA, false, past)),
+		"of one, ambiguous":     request(sign(t, one, unfit, false, inAYear())),
+		"over an intermediate":  request(sign(t, middle, tenantA, false, inAYear()), middle),
+		"over an expired one":   request(sign(t, worn, tenantA, false, inAYear()), worn),
+		"without its issuer":    request(sign(t, middle, tenantA, false, inAYear())),
+		"an authority itself":   request(one),
+		"of a second authority": request(sign(t, sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), tenantA, false, inAYear())),
+	}
+	lists := [][]*signer{{one}, {two}, {one, two}, {middle}}
+	verifier := ours.NewVerifier(nil)
+	var shared []authenticator.Request
+	for _, roots := range lists {
+		a := authorities(t, roots...)
+		shared = append(shared, ours.New(verifier, func() *ours.Authorities { return a }, ours.Options{}))
+	}
+	for name, r := range presented {
+		for i, roots := range lists {
+			want, wantOK, wantErr := source(t, roots...).AuthenticateRequest(r)
+			for range 2 { // verified, then remembered
+				got, ok, err := shared[i].AuthenticateRequest(r)
+				if ok != wantOK || (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
+					t.Errorf("%s, list %d: %v, %t, %v; alone %v, %t, %v", name, i, got, ok, err, want, wantOK, wantErr)
+				}
+			}
+			theirs, upstreamOK, _ := upstream.New(pool(roots...), upstream.CommonNameUserConversion).AuthenticateRequest(r)
+			if wantOK && (!upstreamOK || theirs.User.GetName() != want.User.GetName()) {
+				t.Errorf("%s, list %d: accepted, and not by upstream", name, i)
+			}
+		}
+	}
+}
+
+// TestRevokedAuthority: an authority counts no longer although nobody presents it, and a chain around it does.
+func TestRevokedAuthority(t *testing.T) {
+	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()), sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
+	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, inAYear())
+	crossed := cross(t, other, middle)
+	leaf := sign(t, middle, tenantA, false, inAYear())
+	errRevoked := errors.New("revoked")
+	for name, c := range map[string]struct {
+		revoked   []*signer
+		presented *http.Request
+		err       error
+	}{
+		"nothing":                    {nil, request(leaf, middle), nil},
+		"the root":                   {[]*signer{root}, request(leaf, middle), errRevoked},
+		"the intermediate":           {[]*signer{middle}, request(leaf, middle), errRevoked},
+		"another":                    {[]*signer{other}, request(leaf, middle), nil},
+		"one of two ways":            {[]*signer{root}, request(leaf, middle, crossed), nil},
+		"both ways":                  {[]*signer{root, other}, request(leaf, middle, crossed), errRevoked},
+		"the leaf is others' matter": {[]*signer{leaf}, request(leaf, middle), nil},
+	} {
+		all := authorities(t, root, other)
+		a := ours.New(ours.NewVerifier(nil), func() *ours.Authorities { return all }, ours.Options{Revoked: func(cert *x509.Certificate) error {
+			if slices.ContainsFunc(c.revoked, func(s *signer) bool { return s.cert.Equal(cert) }) {
+				return errRevoked
+			}
+			return nil
+		}})
+		if _, ok, err := a.AuthenticateRequest(c.presented); !errors.Is(err, c.err) || ok != (c.err == nil) {
+			t.Errorf("%s: %t, %v; want %v", name, ok, err, c.err)
+		}
+	}
+}
+
+// cross returns the authority of's certificate as another would have signed it.
+func cross(t *testing.T, by, of *signer) *signer {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, of.cert, by.cert, of.cert.PublicKey, by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &signer{cert, of.key}
+}
+
 func TestConcurrentChains(t *testing.T) {
 	ca := sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
-	a := ours.New(upstream.StaticVerifierFn(pool(ca)), ours.Options{})
+	a := source(t, ca)
 	names := []string{"a", "b", "c", "d"}
 	var leaves []*signer
 	for _, name := range names {
@@ -187,7 +297,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	verify := upstream.StaticVerifierFn(pool(ca))
 	for name, a := range map[string]authenticator.Request{
 		"upstream":   upstream.NewDynamic(verify, upstream.CommonNameUserConversion),
-		"kubetenant": ours.New(verify, ours.Options{}),
+		"kubetenant": source(b, ca),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

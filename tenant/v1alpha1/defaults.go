@@ -6,11 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // Default fills in what s leaves out, as the fields say. A list that is given, if only as [], is
 // left as it is.
 func Default(s *Settings) {
+	limits := tenant.DefaultLimits()
+	defaultNumber(&s.Authentication.Limits.Bytes, limits.Bytes)
+	defaultNumber(&s.Authentication.Limits.Groups, limits.Groups)
 	for i := range s.Authentication.Sources {
 		src := &s.Authentication.Sources[i]
 		src.kinds(func(_ string, config sourceConfig) { config.setDefaults(src) })
@@ -93,6 +98,12 @@ func defaultDuration(d **metav1.Duration, value time.Duration) {
 func defaultValue[T any](at **T, value T) {
 	if *at == nil {
 		*at = &value
+	}
+}
+
+func defaultNumber(number *int, value int) {
+	if *number == 0 {
+		*number = value
 	}
 }
 

@@ -71,6 +71,8 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	if strings.HasPrefix(s.GroupsPrefix, "system:") || strings.HasPrefix(s.GroupsPrefix, tenant.GroupPrefix) {
 		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix, "makes every group a reserved one"))
 	}
+	errs = append(errs, validateForm(s.UsernamePrefix, path.Child("usernamePrefix"))...)
+	errs = append(errs, validateForm(s.GroupsPrefix, path.Child("groupsPrefix"))...)
 	first := ""
 	names := s.kinds(func(kind string, config sourceConfig) {
 		own := path.Child(kind)

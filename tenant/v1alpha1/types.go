@@ -37,6 +37,10 @@ type Authentication struct {
 	// accounts are never changed. Default: false.
 	// +optional
 	QualifyNames bool `json:"qualifyNames,omitempty"`
+	// limits bound the identities that sources and the server's own chain may answer with: who is larger is
+	// refused.
+	// +optional
+	Limits IdentityLimits `json:"limits,omitempty"`
 	// revocation names the file of what no longer counts, whatever the source.
 	// +optional
 	Revocation *RevocationFile `json:"revocation,omitempty"`
@@ -44,6 +48,16 @@ type Authentication struct {
 	// claims a credential and refuses it ends the request.
 	// +optional
 	Sources []Source `json:"sources"`
+}
+
+// IdentityLimits bound one identity.
+type IdentityLimits struct {
+	// bytes of its name, UID, groups, extra keys and values together. Default: 131072 (128 KiB).
+	// +optional
+	Bytes int `json:"bytes,omitempty"`
+	// groups, without those that the server adds. Default: 2000.
+	// +optional
+	Groups int `json:"groups,omitempty"`
 }
 
 // Source is one source of identities. Exactly one kind must be set.

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,12 +21,27 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	return append(errs, validateService(&s.Service, path.Child("service"))...)
 }
 
+// The most that authentication.limits may be set to: what kube-apiserver takes of headers, in which identities
+// travel between servers, is 1 MiB (net/http).
+const (
+	maxIdentityBytes  = 1 << 20
+	maxIdentityGroups = 20_000
+)
+
 func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.New[string]()
 	claimed := &claimed{issuers: map[string]string{}, prefixes: map[string]string{}}
 	if a.Revocation != nil && a.Revocation.Path == "" {
 		errs = append(errs, field.Required(path.Child("revocation", "path"), ""))
+	}
+	for _, f := range []struct {
+		name        string
+		value, most int
+	}{{"bytes", a.Limits.Bytes, maxIdentityBytes}, {"groups", a.Limits.Groups, maxIdentityGroups}} {
+		if f.value < 1 || f.value > f.most {
+			errs = append(errs, field.Invalid(path.Child("limits", f.name), f.value, fmt.Sprintf("must be between 1 and %d", f.most)))
+		}
 	}
 	for i := range a.Sources {
 		src, p := &a.Sources[i], path.Child("sources").Index(i)
@@ -134,12 +150,21 @@ func validateResources(list []GroupResource, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// validateForm refuses a name, or the beginning of one, that no identity may have.
+func validateForm(name string, path *field.Path) field.ErrorList {
+	if !tenant.IsWellFormed(name) {
+		return field.ErrorList{field.Invalid(path, name, tenant.ErrForm.Error())}
+	}
+	return nil
+}
+
 func validateNames(names []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range names {
 		if name == "" {
 			errs = append(errs, field.Required(path.Index(i), "an empty name would match too much"))
 		}
+		errs = append(errs, validateForm(name, path.Index(i))...)
 	}
 	return errs
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -70,11 +71,14 @@ func AboutUser(err error) error { return aboutUser{err} }
 
 type aboutUser struct{ error }
 
+// byteOrderMark begins what some editors write; it is no part of the first secret.
+const byteOrderMark = "\ufeff"
+
 // Read calls each with the records of data in their order. The first record that breaks a rule
 // ends it with an [*Error], as does an error of each: one made by [AboutUser] is about the user, any
 // other about the secret.
 func Read(data []byte, rules Rules, each func(Record) error) error {
-	r := csv.NewReader(bytes.NewReader(data))
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte(byteOrderMark))))
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
 	kins := kinship{}
@@ -124,6 +128,9 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 		if fields[i] == "" {
 			return Record{}, i, errors.New("empty")
 		}
+		if !tenant.IsWellFormed(fields[i]) {
+			return Record{}, i, tenant.ErrForm
+		}
 	}
 	tenantText := ""
 	if n >= 5 && fields[n-2] == "" {
@@ -148,6 +155,9 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 		}
 		groupsText, tenantText = strings.Clone(groupsText), strings.Clone(tenantText)
 		kin = &Kin{Groups: splitGroups(groupsText), Tenant: id}
+		if slices.ContainsFunc(kin.Groups, func(group string) bool { return !tenant.IsWellFormed(group) }) {
+			return Record{}, fieldGroups, tenant.ErrForm
+		}
 		k[[2]string{groupsText, tenantText}] = kin
 	}
 	if err := rules.Check(fields[fieldUser], kin.Groups, kin.Tenant); err != nil {

@@ -1,0 +1,217 @@
+package authn_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"errors"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// issue returns a certificate authority of the key and a certificate that it signed.
+func issue(tb testing.TB, key crypto.Signer) (ca, leaf *x509.Certificate) {
+	tb.Helper()
+	sign := func(template, parent *x509.Certificate) *x509.Certificate {
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return c
+	}
+	until := time.Now().Add(time.Hour)
+	ca = sign(&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: until, IsCA: true, BasicConstraintsValid: true},
+		&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
+	leaf = sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "alice"}, NotAfter: until,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca)
+	return ca, leaf
+}
+
+// certificateParts is a certificate without what its signer signed.
+type certificateParts struct {
+	Signed, Algorithm asn1.RawValue
+	Signature         asn1.BitString
+}
+
+type ecdsaSignature struct{ R, S *big.Int }
+
+func remake(tb testing.TB, c *x509.Certificate, change func(*certificateParts) []byte) *x509.Certificate {
+	tb.Helper()
+	var parts certificateParts
+	if _, err := asn1.Unmarshal(c.Raw, &parts); err != nil {
+		tb.Fatal(err)
+	}
+	after := change(&parts)
+	der, err := asn1.Marshal(parts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if after != nil {
+		var outer asn1.RawValue
+		if _, err := asn1.Unmarshal(der, &outer); err != nil {
+			tb.Fatal(err)
+		}
+		if der, err = asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: append(outer.Bytes, after...)}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	again, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil // Go itself refuses it
+	}
+	return again
+}
+
+func presenting(certificates ...*x509.Certificate) func(*authn.Chain) error {
+	return func(c *authn.Chain) error {
+		c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
+		req := bearing(context.Background(), "")
+		req.TLS = &tls.ConnectionState{PeerCertificates: certificates}
+		_, ok, err := authn.New(*c).AuthenticateRequest(req)
+		if !ok && err == nil {
+			return errors.New("not authenticated")
+		}
+		return err
+	}
+}
+
+func signers(tb testing.TB) map[string]crypto.Signer {
+	tb.Helper()
+	keys := map[string]crypto.Signer{}
+	for _, curve := range []elliptic.Curve{elliptic.P224(), elliptic.P256(), elliptic.P384(), elliptic.P521()} {
+		key, err := ecdsa.GenerateKey(curve, rand.Reader)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		keys[curve.Params().Name] = key
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	keys["RSA"], keys["Ed25519"] = rsaKey, edKey
+	return keys
+}
+
+// TestOneEncoding: what anybody can write in another way without the signer is refused, or is revoked with it.
+func TestOneEncoding(t *testing.T) {
+	for name, key := range signers(t) {
+		ca, leaf := issue(t, key)
+		sum := sha256.Sum256(leaf.Raw)
+		revoked := &authn.Revocations{Fingerprints: map[string]struct{}{hex.EncodeToString(sum[:]): {}}}
+		chain := func(list *authn.Revocations) *authn.Chain {
+			return &authn.Chain{Revoked: func() *authn.Revocations { return list }, Subject: func(context.Context, user.Info) (tenant.ID, error) {
+				return tenant.ID{}, tenant.ErrUnbound
+			}}
+		}
+		if err := presenting(leaf)(chain(nil)); err != nil {
+			t.Errorf("%s: the certificate itself: %v", name, err)
+		}
+		if err := presenting(leaf)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
+			t.Errorf("%s: the revoked certificate: %v", name, err)
+		}
+		for form, change := range map[string]func(*certificateParts) []byte{
+			"null after the signature": func(*certificateParts) []byte { return []byte{5, 0} },
+			"an integer":               func(*certificateParts) []byte { return []byte{2, 1, 0} },
+			"an octet string":          func(*certificateParts) []byte { return []byte{4, 2, 1, 2} },
+			"one byte":                 func(*certificateParts) []byte { return []byte{0} },
+			"an unused bit":            func(p *certificateParts) []byte { p.Signature.BitLength--; return nil },
+			"a byte of the signature more": func(p *certificateParts) []byte {
+				p.Signature.Bytes = append(slices.Clone(p.Signature.Bytes), 0)
+				p.Signature.BitLength += 8
+				return nil
+			},
+		} {
+			other := remake(t, leaf, change)
+			if other == nil {
+				continue
+			}
+			for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "behind another": {leaf, other}} {
+				err := presenting(presented...)(chain(nil))
+				if isGenuine := ca.CheckSignature(other.SignatureAlgorithm, other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
+					t.Errorf("%s: %s, %s: %v", name, form, where, err)
+				}
+			}
+		}
+		if ec, is := key.(*ecdsa.PrivateKey); is {
+			twin := remake(t, leaf, func(p *certificateParts) []byte {
+				var signature ecdsaSignature
+				if _, err := asn1.Unmarshal(p.Signature.Bytes, &signature); err != nil {
+					t.Fatal(err)
+				}
+				signature.S.Sub(ec.Params().N, signature.S)
+				p.Signature.Bytes, _ = asn1.Marshal(signature)
+				p.Signature.BitLength = 8 * len(p.Signature.Bytes)
+				return nil
+			})
+			if err := twin.CheckSignatureFrom(ca); err != nil || twin.Equal(leaf) {
+				t.Fatalf("%s: the twin is no attack: %v", name, err)
+			}
+			if err := presenting(twin)(chain(nil)); err != nil {
+				t.Errorf("%s: the twin of nobody's: %v", name, err)
+			}
+			if err := presenting(twin)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
+				t.Errorf("%s: the twin of the revoked certificate: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestLongChains are refused before anybody looks at them, the server's own authenticators too.
+func TestLongChains(t *testing.T) {
+	_, leaf := issue(t, signers(t)["P-256"])
+	large := &x509.Certificate{Raw: slices.Repeat([]byte{0}, 32<<10)}
+	for name, c := range map[string]struct {
+		presented []*x509.Certificate
+		err       error
+	}{
+		"none":        {nil, nil},
+		"eight":       {slices.Repeat([]*x509.Certificate{leaf}, 8), nil},
+		"nine":        {slices.Repeat([]*x509.Certificate{leaf}, 9), authn.ErrChain},
+		"ninety-nine": {slices.Repeat([]*x509.Certificate{leaf}, 99), authn.ErrChain},
+		"large":       {[]*x509.Certificate{leaf, large}, authn.ErrChain},
+		"unreadable":  {[]*x509.Certificate{large}, authn.ErrEncoding},
+	} {
+		if err := presenting(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) || err != nil && c.err == nil {
+			t.Errorf("%s: %v, want %v", name, err, c.err)
+		}
+	}
+}
+
+// TestErrorsAreShort: what is logged of a refusal does not grow with what a caller sends.
+func TestErrorsAreShort(t *testing.T) {
+	long := errors.New(strings.Repeat("é", 10_000))
+	c := authn.Chain{BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, long })}
+	_, _, err := authn.New(c).AuthenticateRequest(bearing(t.Context(), ""))
+	if !errors.Is(err, long) || len(err.Error()) > 520 || !strings.HasSuffix(err.Error(), "é...") {
+		t.Errorf("%d bytes: %.20q", len(err.Error()), err)
+	}
+}
