@@ -270,7 +270,7 @@ func openWebhook(ctx context.Context, p *sourceParts, source *v1alpha1.Source, s
 	if p.issues(config.Match.Issuer) {
 		return errOwnIssuer
 	}
-	o := webhook.Options{Audiences: p.APIAudiences}
+	o := webhook.Options{Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
 	switch t := config.Tenant; {
 	case t.Value != "":
 		id, err := tenant.Parse(t.Value)

@@ -22,6 +22,8 @@ const (
 	tokenTTL = 10 * time.Second
 	// tokenEntries bounds the cache: 5,000 nodes and 10,000 namespaces, twice, as upstream's.
 	tokenEntries = 32 << 10
+	// tokenBytes bounds it too: 1 KiB for each of so many, and no more than 64 MiB if identities are large.
+	tokenBytes = 64 << 20
 )
 
 // errUnclaimed passes "no source knows this token" through upstream's adapters, which turn an
@@ -83,7 +85,7 @@ type Living interface {
 }
 
 func newTokens(c *Chain) *tokens {
-	d := &tokens{byIssuer: map[string]*tokenSource{}, cache: tokencache.New[verified](tokenEntries, c.now()),
+	d := &tokens{byIssuer: map[string]*tokenSource{}, cache: tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
 		now: c.now(), revoked: c.Revoked, metrics: c.Metrics}
 	for _, s := range c.Sources {
 		if s.Token == nil {
@@ -206,7 +208,7 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 		if exp := seen.Expires; !exp.IsZero() && exp.Before(until) {
 			until = exp
 		}
-		d.cache.Set(key, v, until)
+		d.cache.Set(key, v, tokencache.SizeOf(v.resp.User), until)
 	}
 	return d.unrevoked(&v)
 }

@@ -1,9 +1,11 @@
 package keystone
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -107,7 +109,7 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{t.User.Domain.Name}
 		extra[legacyRoles] = roles
 	}
-	return &user.DefaultInfo{Name: t.User.Name, UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}, nil
+	return &user.DefaultInfo{Name: wellFormed(t.User.Name), UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}, nil
 }
 
 // tenant returns the tenant that a domain is. A domain that bears the name of a tenant to which
@@ -132,7 +134,28 @@ func (a *Authenticator) tenant(domain named) (tenant.ID, error) {
 	return id, nil
 }
 
-// escape keeps names apart in groups: ":" separates there.
+// escape keeps names apart in groups, where ":" separates, and gives each one form.
 func escape(name string) string {
-	return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name)
+	return strings.ReplaceAll(wellFormed(name), ":", "%3A")
 }
+
+// wellFormed returns a name as percent-escapes (RFC 3986, section 2.1) make it well-formed. Keystone's names may
+// hold anything; since "%" is escaped too, no two become one.
+func wellFormed(name string) string {
+	name = strings.ReplaceAll(name, "%", "%25")
+	if len(name) > maxNameBytes {
+		return name // hygiene decides
+	}
+	for at := tenant.Malformation(name); at >= 0; at = tenant.Malformation(name) {
+		_, width := utf8.DecodeRuneInString(name[at:])
+		var escaped strings.Builder
+		for _, b := range []byte(name[at : at+width]) {
+			_, _ = fmt.Fprintf(&escaped, "%%%02X", b)
+		}
+		name = name[:at] + escaped.String() + name[at+width:]
+	}
+	return name
+}
+
+// maxNameBytes is far above Keystone's own limit of 255 characters (Identity API v3, schemas).
+const maxNameBytes = 4 << 10

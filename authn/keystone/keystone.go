@@ -27,11 +27,16 @@ const (
 	// timeout bounds one validation, its wait for a place included, and beside it one login of the service
 	// user, where that is due: twice as much in all.
 	timeout = 5 * time.Second
+	// maxTokenBytes bounds a token: Fernet tokens have up to 255 bytes, signed ones (JWS) of Keystone up to 2 KiB,
+	// and a web server's limit for a header is 8 KiB.
+	maxTokenBytes = 4 << 10
 	// atOnce bounds the validations under way; a Keystone that hangs holds no more than these.
 	atOnce = 256
 	// entries bounds the tokens remembered, the good and the bad each: bad ones, which anybody can
 	// send, never push out a good one.
 	entries = 32 << 10
+	// tokenBytes bounds what is remembered of them, each.
+	tokenBytes = 32 << 20
 )
 
 // Why a token is refused; to be tested with [errors.Is]. None holds anything of the token or of
@@ -99,13 +104,16 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Authenticator{o: o, service: s, good: tokencache.New[good](entries, o.Now),
-		bad: tokencache.New[error](entries, o.Now), known: make(outbound.Gate, atOnce), unknown: make(outbound.Gate, atOnce)}
+	return &Authenticator{o: o, service: s, good: tokencache.New[good](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
+		bad: tokencache.New[error](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now), known: make(outbound.Gate, atOnce), unknown: make(outbound.Gate, atOnce)}
 }
 
 // AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it tokens
 // that are Keystone's.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) > maxTokenBytes {
+		return nil, false, ErrUnknown
+	}
 	key := a.good.Key(token, nil)
 	known, found := a.good.Get(key)
 	if found && a.o.Now().Before(known.fresh) {
@@ -121,7 +129,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	if found {
 		gate = a.known
 	}
-	u, err := a.ask(ctx, gate, key, token)
+	u, err := a.ask(ctx, gate, found, key, token)
 	switch {
 	case err == nil:
 		return &authenticator.Response{User: u}, true, nil
@@ -131,8 +139,9 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, err
 }
 
-// ask asks Keystone about the token, once for all who ask at the same time.
-func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, key tokencache.Key, token string) (user.Info, error) {
+// ask asks Keystone about the token, once for all who ask at the same time. What comes of a token that was never
+// good tells nothing of Keystone: anybody may have made it up.
+func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string) (user.Info, error) {
 	flight := a.flights.DoChan(string(key[:]), outbound.Recover(ErrAnswer, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
@@ -145,19 +154,20 @@ func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, key tokenca
 		if err == nil {
 			u, err = a.identity(answer)
 		}
-		if errors.Is(err, ErrUnavailable) {
-			a.down.Store(a.o.Now().Add(pause).UnixNano())
-		} else {
+		switch {
+		case !errors.Is(err, ErrUnavailable):
 			a.down.Store(0)
+		case found:
+			a.down.Store(a.o.Now().Add(pause).UnixNano())
 		}
 		switch now := a.o.Now(); {
 		case err == nil:
 			fresh := earlier(now.Add(a.o.TTL), answer.Expires)
-			a.good.Set(key, good{u, fresh}, earlier(now.Add(a.o.TTL+a.o.Stale), answer.Expires))
+			a.good.Set(key, good{u, fresh}, tokencache.SizeOf(u), earlier(now.Add(a.o.TTL+a.o.Stale), answer.Expires))
 			return u, nil
 		case !errors.Is(err, ErrUnavailable):
 			a.good.Remove(key)
-			a.bad.Set(key, err, now.Add(a.o.NegativeTTL))
+			a.bad.Set(key, err, 0, now.Add(a.o.NegativeTTL))
 		}
 		return nil, err
 	}))

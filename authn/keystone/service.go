@@ -3,9 +3,11 @@ package keystone
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
@@ -25,7 +28,13 @@ import (
 // user out by sending tokens, and between two lines of the log about one outage.
 const pause = 5 * time.Second
 
-var errRecent = errors.New("the service user's login failed just now")
+// loginBurst is how many logins may follow each other; then there is one each pause.
+const loginBurst = 3
+
+var errRecent = errors.New("the service user logged in, or failed to, just now")
+
+// subjectToken is the header that holds the token in question, of the request and of the answer (Identity API v3).
+const subjectToken = "X-Subject-Token"
 
 // renewBefore is how long before its end the service's own token is replaced.
 const renewBefore = time.Minute
@@ -49,6 +58,10 @@ type service struct {
 	// server closes a kept connection at that moment.
 	fresh http.Client
 	login gophercloud.AuthOptions
+
+	reads outbound.Gate
+	// logins bounds those that succeed too: a Keystone that answers 401 to everything must not cost one for each token.
+	logins flowcontrol.RateLimiter
 
 	mu     sync.Mutex
 	failed time.Time // when the last login did
@@ -83,6 +96,8 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 		client: &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)},
 		fresh:  httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}),
 		login:  options,
+		reads:  make(outbound.Gate, outbound.AtOnce),
+		logins: flowcontrol.NewTokenBucketRateLimiter(float32(time.Second)/float32(pause), loginBurst),
 	}
 	provider.ReauthFunc = s.logIn
 	return s, nil
@@ -103,7 +118,7 @@ func (s *service) logIn(ctx context.Context) error {
 	s.mu.Lock()
 	recent := time.Since(s.failed) < pause
 	s.mu.Unlock()
-	if recent {
+	if recent || !s.logins.TryAccept() {
 		return errRecent
 	}
 	// Its own time: whoever needs it may have little left, and others wait for it too.
@@ -154,12 +169,16 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	}
 	// With the header Keystone shows the access rules of an application credential, for us to refuse
 	// them by name (Identity API v3.13).
-	_, err := s.client.Get(ctx, s.client.ServiceURL("auth", "tokens"), &body, &gophercloud.RequestOpts{ //nolint:bodyclose // read and closed by the library
-		MoreHeaders: map[string]string{"X-Subject-Token": token, "OpenStack-Identity-Access-Rules": "1.0"},
-		OkCodes:     []int{http.StatusOK, http.StatusNonAuthoritativeInfo},
+	resp, err := s.client.Get(ctx, s.client.ServiceURL("auth", "tokens")+"?nocatalog", nil, &gophercloud.RequestOpts{
+		MoreHeaders:      map[string]string{subjectToken: token, "OpenStack-Identity-Access-Rules": "1.0"},
+		OkCodes:          []int{http.StatusOK, http.StatusNonAuthoritativeInfo},
+		KeepResponseBody: true,
 	})
+	if err == nil {
+		err = s.read(ctx, resp, token, &body)
+	}
 	switch {
-	case gophercloud.ResponseCodeIs(err, http.StatusNotFound):
+	case slices.ContainsFunc(refusals(), func(code int) bool { return gophercloud.ResponseCodeIs(err, code) }):
 		return nil, ErrUnknown
 	case err == nil && body.Token == nil:
 		err = ErrAnswer
@@ -168,6 +187,23 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 		return nil, s.unavailable(ctx, "validate a token", err)
 	}
 	return body.Token, nil
+}
+
+// refusals are the answers about the token that was asked about; others, 401 and 403 too, are about Keystone or
+// the service user. Keystone says 404; the web server before it refuses what it does not like by the rest.
+func refusals() []int {
+	return []int{http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
+		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge}
+}
+
+// read reads an answer, which must be about the token that was asked about: a cache before Keystone might not
+// know the header that names it.
+func (s *service) read(ctx context.Context, resp *http.Response, token string, into any) error {
+	defer func() { _ = resp.Body.Close() }()
+	if named := resp.Header.Get(subjectToken); named != "" && subtle.ConstantTimeCompare([]byte(named), []byte(token)) != 1 {
+		return ErrAnswer
+	}
+	return outbound.Decode(ctx, s.reads, resp.Body, into)
 }
 
 // unavailable logs what ails Keystone, now and then, and without bodies: the transport drops them.

@@ -36,7 +36,7 @@ const (
 	atOnce = 256
 )
 
-// Why a token is refused; to be tested with [errors.Is]. None holds anything that the service said.
+// Why a token is refused, beside the errors of [tenant.Limits.Check]; to be tested with [errors.Is]. None holds anything that the service said.
 var (
 	ErrNotAuthenticated = errors.New("not authenticated by the service")
 	ErrUnavailable      = error(outbound.Unavailable("the service cannot be asked"))
@@ -48,6 +48,8 @@ var (
 type Options struct {
 	// Audiences of the server, for answers that name none.
 	Audiences authenticator.Audiences
+	// Limits of an identity; zero for tenant.DefaultLimits.
+	Limits tenant.Limits
 	// Tenant says whose the identity is; made by [Extra], [Value] or [Compile]. Required.
 	Tenant Tenant
 }
@@ -76,7 +78,7 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 		config.Timeout = timeout
 		config.QPS = -1 // the gate bounds
 		config.WarningHandler = rest.NoWarnings{}
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reading(outbound.Discreet(next)) })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reading(outbound.Discreet(next), o.Limits) })
 		return webhook.New(config, "v1", o.Audiences, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 2})
 	}, report)
 	if err != nil {
@@ -129,12 +131,13 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 }
 
 func (a *Authenticator) review(ctx context.Context, token string) (*authenticator.Response, error) {
-	answered := false
-	ctx = context.WithValue(ctx, answeredKey{}, &answered)
-	resp, ok, err := (*a.file.Load()).AuthenticateToken(ctx, token)
+	note := &answer{}
+	resp, ok, err := (*a.file.Load()).AuthenticateToken(context.WithValue(ctx, answerKey{}, note), token)
 	switch {
-	case err != nil && !answered:
+	case err != nil && !note.came:
 		return nil, ErrUnavailable
+	case note.err != nil:
+		return nil, note.err
 	case err != nil || !ok:
 		return nil, ErrNotAuthenticated
 	}
@@ -159,25 +162,37 @@ func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error
 	return tenant.Bind(u, id), nil
 }
 
-// answeredKey is the key of a context's *bool that becomes true when the service answers.
-type answeredKey struct{}
+// answerKey is the key of a context's *answer.
+type answerKey struct{}
+
+// answer is what is known of a service's answer beside what upstream's client makes of it.
+type answer struct {
+	came bool  // the service answered
+	err  error // why what it said counts for nothing
+}
 
 // reading reads an answer and hands on no more than its status: upstream's client logs what it cannot
-// decode, which may be the token. It also tells a service that says no from one that cannot be asked,
-// which upstream's errors do not.
-func reading(next http.RoundTripper) http.RoundTripper {
+// decode, which may be the token, and reads names in any case. It also tells a service that says no from one that
+// cannot be asked, which upstream's errors do not, and drops an identity beyond the limits before it is copied.
+func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
+	gate := make(outbound.Gate, outbound.AtOnce)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil || resp.StatusCode >= 300 {
 			return resp, err
 		}
 		defer func() { _ = resp.Body.Close() }()
-		if answered, is := req.Context().Value(answeredKey{}).(*bool); is {
-			*answered = true
+		note, is := req.Context().Value(answerKey{}).(*answer)
+		if !is {
+			note = &answer{}
 		}
+		note.came = true
 		said := authenticationv1.TokenReview{}
-		if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
+		if err := outbound.Decode(req.Context(), gate, resp.Body, &said); err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
 			said.Status = authenticationv1.TokenReviewStatus{} // not authenticated
+		}
+		if note.err = checkUser(&said.Status.User, limits); note.err != nil {
+			said.Status = authenticationv1.TokenReviewStatus{}
 		}
 		body, err := json.Marshal(authenticationv1.TokenReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: said.Status})
@@ -188,6 +203,14 @@ func reading(next http.RoundTripper) http.RoundTripper {
 		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		return resp, nil
 	})
+}
+
+func checkUser(u *authenticationv1.UserInfo, limits tenant.Limits) error {
+	extra := make(map[string][]string, len(u.Extra))
+	for key, values := range u.Extra {
+		extra[key] = values
+	}
+	return limits.OrDefault().Check(&user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extra})
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/json"
 )
 
 // MaxBytes bounds the body of an answer: a hundred times the largest seen (a key set of a public
@@ -21,9 +22,10 @@ const MaxHeaderBytes = 64 << 10
 
 // Errors of the transports and the gate; to be tested with [errors.Is].
 var (
-	ErrTooLarge = errors.New("answer too large")
-	ErrRedirect = errors.New("answer redirects")
-	ErrBusy     = errors.New("too many requests at once")
+	ErrMalformed = errors.New("malformed answer")
+	ErrTooLarge  = errors.New("answer too large")
+	ErrRedirect  = errors.New("answer redirects")
+	ErrBusy      = errors.New("too many requests at once")
 )
 
 // Unavailable is the error of a provider that cannot be asked: nothing was learned of the credential.
@@ -31,6 +33,30 @@ type Unavailable string
 
 // Error implements error.
 func (u Unavailable) Error() string { return string(u) }
+
+// AtOnce is how many answers a source reads at a time: a large one takes many times its size.
+const AtOnce = 8
+
+// Decode reads an answer, JSON (RFC 8259), in one way only: names count in their own case, and it is refused if
+// one stands twice or anything follows. The gate bounds how many are read at a time.
+func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
+	if err := gate.Enter(ctx); err != nil {
+		return err
+	}
+	defer gate.Leave()
+	data, err := io.ReadAll(io.LimitReader(body, MaxBytes+1))
+	switch {
+	case err != nil:
+		return err
+	case len(data) > MaxBytes:
+		return ErrTooLarge
+	}
+	strict, err := json.UnmarshalStrict(data, into, json.DisallowDuplicateFields)
+	if err != nil || len(strict) > 0 {
+		return ErrMalformed // not what stands there
+	}
+	return nil
+}
 
 // Capped returns a transport whose answers end in [ErrTooLarge] beyond [MaxBytes].
 func Capped(next http.RoundTripper) http.RoundTripper {

@@ -2,15 +2,20 @@ package tokencache_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
 )
 
+func limits(entries int) tokencache.Limits {
+	return tokencache.Limits{Entries: entries, Bytes: 1 << 20}
+}
+
 // TestKeysAreApart: no token and audiences share a key with another's, however they are cut.
 func TestKeysAreApart(t *testing.T) {
-	c := tokencache.New[int](1, time.Now)
+	c := tokencache.New[int](limits(1), time.Now)
 	seen := map[tokencache.Key]string{}
 	for _, q := range []struct {
 		token     string
@@ -28,16 +33,16 @@ func TestKeysAreApart(t *testing.T) {
 			t.Errorf("%q has two keys", q)
 		}
 	}
-	if other := tokencache.New[int](1, time.Now); other.Key("ab", nil) == c.Key("ab", nil) {
+	if other := tokencache.New[int](limits(1), time.Now); other.Key("ab", nil) == c.Key("ab", nil) {
 		t.Error("two caches hash alike: the hash has no secret")
 	}
 }
 
 func TestNothingOutlivesItsTime(t *testing.T) {
 	now := time.Unix(1000, 0)
-	c := tokencache.New[string](10, func() time.Time { return now })
+	c := tokencache.New[string](limits(10), func() time.Time { return now })
 	key := c.Key("t", nil)
-	c.Set(key, "v", now.Add(time.Second))
+	c.Set(key, "v", 1, now.Add(time.Second))
 	if v, found := c.Get(key); !found || v != "v" {
 		t.Errorf("Get() = %q, %v", v, found)
 	}
@@ -45,11 +50,11 @@ func TestNothingOutlivesItsTime(t *testing.T) {
 	if v, found := c.Get(key); found {
 		t.Errorf("at its end Get() = %q", v)
 	}
-	c.Set(key, "v", now)
+	c.Set(key, "v", 1, now)
 	if v, found := c.Get(key); found {
 		t.Errorf("Set with no time left, Get() = %q", v)
 	}
-	c.Set(key, "v", now.Add(time.Hour))
+	c.Set(key, "v", 1, now.Add(time.Hour))
 	c.Remove(key)
 	if v, found := c.Get(key); found {
 		t.Errorf("removed, Get() = %q", v)
@@ -57,9 +62,9 @@ func TestNothingOutlivesItsTime(t *testing.T) {
 }
 
 func TestSizeIsBounded(t *testing.T) {
-	c := tokencache.New[int](100, time.Now)
+	c := tokencache.New[int](limits(100), time.Now)
 	for i := range 1000 {
-		c.Set(c.Key(fmt.Sprint(i), nil), i, time.Now().Add(time.Hour))
+		c.Set(c.Key(fmt.Sprint(i), nil), i, 8, time.Now().Add(time.Hour))
 	}
 	held := 0
 	for i := range 1000 {
@@ -72,5 +77,44 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 	if held != 100 {
 		t.Errorf("%d entries held, want 100", held)
+	}
+}
+
+// TestBytesAreBounded: large values push out others, what is over goes first, and what is used stays.
+func TestBytesAreBounded(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c := tokencache.New[int](tokencache.Limits{Entries: 1000, Bytes: 10_000}, func() time.Time { return now })
+	key := func(i int) tokencache.Key { return c.Key(fmt.Sprint(i), nil) }
+	held := func() (all []int) {
+		for i := range 100 {
+			if _, found := c.Get(key(i)); found {
+				all = append(all, i)
+			}
+		}
+		return all
+	}
+	c.Set(key(0), 0, 1000, now.Add(time.Hour))
+	for i := 1; i < 50; i++ {
+		c.Get(key(0))
+		c.Set(key(i), i, 3000, now.Add(time.Minute))
+	}
+	if got := held(); !slices.Equal(got, []int{0, 48, 49}) {
+		t.Errorf("held %v, want the one that is used and the last two", got)
+	}
+	c.Set(key(50), 50, 20_000, now.Add(time.Hour))
+	if got := held(); !slices.Equal(got, []int{0, 48, 49}) {
+		t.Errorf("after one that has no room at all: %v", got)
+	}
+	now = now.Add(time.Minute)
+	c.Set(key(51), 51, 8000, now.Add(time.Hour)) // the two that are over make room, not the other
+	if got := held(); !slices.Equal(got, []int{0, 51}) {
+		t.Errorf("after some are over: %v", got)
+	}
+	for i := range 100 {
+		c.Remove(key(i))
+	}
+	c.Set(key(1), 1, 9000, now.Add(time.Hour))
+	if got := held(); !slices.Equal(got, []int{1}) {
+		t.Errorf("after all were removed: %v", got)
 	}
 }

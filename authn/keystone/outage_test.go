@@ -1,0 +1,129 @@
+package keystone_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+)
+
+// TestWhatIsAnOutage enumerates the answers: those about the token refuse it, though stale answers would count in
+// an outage.
+func TestWhatIsAnOutage(t *testing.T) {
+	refusals := map[int]bool{400: true, 404: true, 413: true, 414: true, 431: true}
+	for code := 400; code < 600; code++ {
+		if http.StatusText(code) == "" {
+			continue
+		}
+		s := newServer(t)
+		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+			t.Fatal(err)
+		}
+		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) } })
+		clock.Advance(10 * time.Minute)
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok == refusals[code] || refusals[code] != errors.Is(err, keystone.ErrUnknown) {
+			t.Errorf("%d: %t, %v", code, ok, err)
+		}
+		s.Close()
+	}
+}
+
+// TestUnknownTokensBeginNoOutage: who has no token of Keystone's cannot make one that was revoked count again.
+func TestUnknownTokensBeginNoOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		token string
+		fault http.HandlerFunc
+	}{
+		"a long token that nobody asks about": {"gAAAA" + strings.Repeat("x", 9000), nil},
+		"a token that Keystone cannot bear":   {"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }},
+		"one over which it closes":            {"gAAAAx", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"one with a senseless answer":         {"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }},
+	} {
+		s := newServer(t)
+		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+			t.Fatal(err)
+		}
+		asked := s.validations.Load()
+		s.set(func() {
+			s.fault = func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Subject-Token") == token(1) || c.fault == nil {
+					http.NotFound(w, r) // it was revoked
+					return
+				}
+				c.fault(w, r)
+			}
+		})
+		clock.Advance(10 * time.Minute)
+		if _, ok, err := a.AuthenticateToken(t.Context(), c.token); ok || err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+		if c.fault == nil && s.validations.Load() != asked {
+			t.Errorf("%s: Keystone was asked", name)
+		}
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnknown) {
+			t.Errorf("%s: a revoked token counts again: %t, %v", name, ok, err)
+		}
+	}
+}
+
+// TestTheAnswerIsAboutTheToken: what a cache before Keystone mixes up is nobody's.
+func TestTheAnswerIsAboutTheToken(t *testing.T) {
+	for named, want := range map[string]bool{token(1): true, "": true, token(2): false, "x": false} {
+		s := newServer(t)
+		a, _ := open(t, s, nil)
+		s.set(func() {
+			s.fault = func(w http.ResponseWriter, _ *http.Request) {
+				if named != "" {
+					w.Header().Set("X-Subject-Token", named)
+				}
+				_, _ = io.WriteString(w, body("2", time.Now().Add(time.Hour)))
+			}
+		})
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok != want || !want && !errors.Is(err, keystone.ErrUnavailable) {
+			t.Errorf("an answer about %q: %t, %v", named, ok, err)
+		}
+	}
+}
+
+// TestAnswersAreReadInOneWay: what another reader would read otherwise is no answer.
+func TestAnswersAreReadInOneWay(t *testing.T) {
+	good := body("1", time.Now().Add(time.Hour))
+	for name, answer := range map[string]string{
+		"another name in another case": strings.Replace(good, `{"token":`, `{"Token":`, 1),
+		"a name twice":                 strings.Replace(good, `"user":`, `"user":{},"user":`, 1),
+		"a user's name twice":          strings.Replace(good, `"name":"user-1"`, `"name":"user-2","name":"user-1"`, 1),
+		"a second document":            good + "{}",
+		"text after it":                good + "x",
+	} {
+		s := newServer(t)
+		a, _ := open(t, s, nil)
+		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) } })
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+}
+
+// TestA401CostsFewLogins: a Keystone that takes no token of the service user is not asked for a new one each time.
+func TestA401CostsFewLogins(t *testing.T) {
+	s := newServer(t)
+	a, _ := open(t, s, nil)
+	s.set(func() {
+		s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
+	})
+	for i := range 50 {
+		if _, ok, err := a.AuthenticateToken(t.Context(), fmt.Sprintf("gAAAAx%d", i)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+			t.Fatalf("%t, %v", ok, err)
+		}
+	}
+	if n := s.logins.Load(); n > 4 {
+		t.Errorf("%d logins for 50 tokens", n)
+	}
+}
