@@ -74,15 +74,18 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	if err != nil || len(signed.Signatures) != 1 {
 		return nil, ErrMalformed
 	}
-	keys, err := k.current(ctx)
+	keys, fetched, err := k.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if payload, ok := verify(ctx, signed, keys); ok {
 		return payload, checkPayload(payload)
 	}
+	if fetched {
+		return nil, ErrSignature
+	}
 	// Perhaps the provider has new keys.
-	keys, fetched, err := k.again(ctx)
+	keys, fetched, err = k.again(ctx)
 	if err != nil || !fetched {
 		return nil, ErrSignature
 	}
@@ -126,29 +129,30 @@ func verify(ctx context.Context, signed *jose.JSONWebSignature, keys []jose.JSON
 	return nil, false
 }
 
-// current returns keys that are fresh, or stale ones while the provider cannot be reached.
-func (k *keySet) current(ctx context.Context) ([]jose.JSONWebKey, error) {
+// current returns keys that are fresh, or stale ones while the provider cannot be reached, and whether they
+// were fetched just now.
+func (k *keySet) current(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
 	k.mu.Lock()
 	keys, age, failing, err := k.keys, k.now().Sub(k.fetched), k.now().Sub(k.tried) < refetchAfter && k.err != nil, k.err
 	k.mu.Unlock()
 	switch {
 	case keys != nil && age < keysFresh:
-		return keys, nil
+		return keys, false, nil
 	case !failing:
 		waiting, cancel := ctx, context.CancelFunc(func() {})
 		if keys != nil && age < keysStale {
 			waiting, cancel = context.WithTimeout(ctx, staleAfter)
 		}
 		defer cancel()
-		var fetched []jose.JSONWebKey
-		if fetched, err = k.fetch(waiting); err == nil {
-			return fetched, nil
+		var fresh []jose.JSONWebKey
+		if fresh, err = k.fetch(waiting); err == nil {
+			return fresh, true, nil
 		}
 	}
 	if keys != nil && age < keysStale {
-		return keys, nil
+		return keys, false, nil
 	}
-	return nil, err
+	return nil, false, err
 }
 
 // again fetches the keys for a token whose key is not among them, unless that was done just now.

@@ -21,17 +21,20 @@ func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	return out, err
 }
 
-// mapping is the CEL expression that gives the tenant. A claim that is no string gives a map, which
-// upstream refuses as the value of an extra: it would take a list, and drop empty strings from it.
+// mapping is the CEL expression that gives the tenant. What is no string gives a map, which upstream refuses as
+// the value of an extra: it would take a list, and drop empty strings from it.
 func (t *TenantOfClaims) mapping() string {
 	switch {
 	case t.Claim != "":
-		claim := "claims[" + quote(t.Claim) + "]"
-		return "type(" + claim + ") == string ? " + claim + " : dyn({})"
+		return onlyString("claims[" + quote(t.Claim) + "]")
 	case t.Expression != "":
-		return t.Expression
+		return onlyString("(" + t.Expression + "\n)") // the line may end in a comment
 	}
 	return quote(t.Value)
+}
+
+func onlyString(expression string) string {
+	return "type(" + expression + ") == string ? " + expression + " : dyn({})"
 }
 
 // quote is a string literal of CEL that holds nothing but ASCII.

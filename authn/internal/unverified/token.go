@@ -34,7 +34,8 @@ type Token struct {
 	// 7516) JSON Web Token, by its payload or by its header. It is then never to be shown to a service
 	// for opaque tokens.
 	JWT bool
-	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings.
+	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings. An ID that is a number,
+	// as some issuers have it, is its digits as they stand.
 	Issuer, Subject, ID string
 	// IssuedAt and Expires are the claims iat and exp; zero if absent.
 	IssuedAt, Expires time.Time
@@ -114,7 +115,9 @@ func (t *Token) claim(key string, raw []byte) {
 	case "sub":
 		t.Subject = text(raw)
 	case "jti":
-		t.ID = text(raw)
+		if t.ID = text(raw); raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
+			t.ID = string(raw)
+		}
 	case "iat":
 		t.IssuedAt = t.time(raw)
 	case "exp":
