@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,11 +19,12 @@ import (
 
 const (
 	// liveReadsPerSecond and liveReadBurst bound the reads of namespaces that the cache does not
-	// know, for each tenant that asks: enough for every namespace that a busy tenant makes, too few
-	// to load the server by asking for names that do not exist, and no tenant uses up another's.
+	// know, for each tenant that asks, and for each owner where nobody in particular does: enough for every
+	// namespace that a busy tenant makes, too few to load the server by asking for names that do not exist, and no
+	// tenant uses up another's.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// askers bounds for how many tenants a budget is kept; the longest unused begins anew.
+	// askers bounds for how many a budget is kept; the longest unused begins anew.
 	askers = 4096
 	// liveReadTimeout bounds one such read; the request waits for it.
 	liveReadTimeout = 2 * time.Second
@@ -38,7 +40,7 @@ type Owners struct {
 	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
 	flights singleflight.Group
 	mu      sync.Mutex
-	budgets *lru.Cache // of tenant.ID to flowcontrol.RateLimiter
+	budgets *lru.Cache // of a string to flowcontrol.RateLimiter
 }
 
 // NewOwners returns the owners of the namespaces that cached and live know; both answer an
@@ -48,15 +50,15 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	return &Owners{cached: cached, live: live, budgets: lru.New(askers)}
 }
 
-// budget returns the limiter of the tenant that asks.
-func (o *Owners) budget(asker tenant.ID) flowcontrol.RateLimiter {
+// budget returns the limiter of a name that [asker.budget] returned.
+func (o *Owners) budget(name string) flowcontrol.RateLimiter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if limiter, known := o.budgets.Get(asker); known {
+	if limiter, known := o.budgets.Get(name); known {
 		return limiter.(flowcontrol.RateLimiter)
 	}
 	limiter := flowcontrol.NewTokenBucketRateLimiter(liveReadsPerSecond, liveReadBurst)
-	o.budgets.Add(asker, limiter)
+	o.budgets.Add(name, limiter)
 	return limiter
 }
 
@@ -75,10 +77,31 @@ func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, erro
 	return o.find(ctx, asker{certain: true}, namespace).owner()
 }
 
+// certain is the budget that has no end.
+const certain = "certain"
+
 // asker is who looks a namespace up; the zero ID for nobody in particular.
 type asker struct {
 	id      tenant.ID
 	certain bool // without a limit to live reads
+}
+
+// budget names the budget of a lookup. Where nobody in particular asks (whose a service account is, whose an
+// object that is admitted) it is that of the namespace's owner: who it is known to be, or whose prefix the name has.
+func (by asker) budget(namespace string, cached *corev1.Namespace) string {
+	switch {
+	case by.certain:
+		return certain
+	case !by.id.IsZero():
+		return "asked by " + by.id.String()
+	case cached != nil:
+		return "owned by " + cached.Labels[tenant.Label]
+	}
+	prefix, _, found := strings.Cut(namespace, tenant.NamespaceSeparator)
+	if !found { // names without a prefix have one budget, or anybody could make up as many as they like
+		prefix = ""
+	}
+	return "owned by " + prefix
 }
 
 // found is what a lookup of a namespace found: its tenant label as it stands.
@@ -120,9 +143,9 @@ func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil && o.live != nil:
 		// It may be gone by now, and another's in its place.
-		ns, err = o.read(ctx, by, namespace)
+		ns, err = o.read(ctx, by.budget(namespace, ns), namespace)
 	case err != nil && apierrors.IsNotFound(err): // IsNotFound allocates, and most are found
-		ns, err = o.read(ctx, by, namespace)
+		ns, err = o.read(ctx, by.budget(namespace, nil), namespace)
 	}
 	if err != nil {
 		if apierrors.IsNotFound(err) {
@@ -134,14 +157,14 @@ func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
 	return found{label: label, labelled: labelled, exists: true}
 }
 
-// read asks the server itself, once for all of an asker who ask for the same name at the same time: a
+// read asks the server itself, once for all of a budget who ask for the same name at the same time: a
 // tenant that has used up its budget must not answer for another.
-func (o *Owners) read(ctx context.Context, by asker, namespace string) (*corev1.Namespace, error) {
+func (o *Owners) read(ctx context.Context, budget, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	flight := o.flights.DoChan(fmt.Sprintf("%t/%s/%s", by.certain, by.id, namespace), func() (any, error) {
-		if !by.certain && !o.budget(by.id).TryAccept() {
+	flight := o.flights.DoChan(budget+"/"+namespace, func() (any, error) {
+		if budget != certain && !o.budget(budget).TryAccept() {
 			return nil, errThrottled
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,6 +114,40 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 	if d, reason, _ := boundary.Authorize(t.Context(), pods(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
 		t.Errorf("b's own new namespace = %v, %q", d, reason)
+	}
+}
+
+// TestBudgetsOfOwnersAreApart: where nobody in particular asks, whose namespaces are missing or end uses up what
+// there is for its own.
+func TestBudgetsOfOwnersAreApart(t *testing.T) {
+	ending := func(owner string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}, Labels: map[string]string{tenant.Label: owner}}}
+	}
+	live := func(_ context.Context, name string) (*corev1.Namespace, error) {
+		if strings.HasPrefix(name, "a--") {
+			return nil, notFound(name)
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: "b"}}}, nil
+	}
+	for name, flood := range map[string]func(i int) string{
+		"missing": func(i int) string { return "a--missing-" + itoa(i) },
+		"ending":  func(int) string { return "ending-a" },
+	} {
+		o := options(nil)
+		o.Subjects.Owners = authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+			if owner, is := strings.CutPrefix(name, "ending-"); is {
+				return ending(owner), nil
+			}
+			return nil, notFound(name)
+		}, live)
+		for i := range 200 {
+			_, _ = o.Subjects.OfServiceAccounts(t.Context(), flood(i))
+		}
+		for _, namespace := range []string{"b--new", "ending-b"} {
+			if id, err := o.Subjects.OfServiceAccounts(t.Context(), namespace); id.String() != "b" {
+				t.Errorf("%s namespaces of a: service accounts of %s are %q's, %v", name, namespace, id, err)
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/waittest"
@@ -45,13 +46,13 @@ func parse(data []byte) (string, error) {
 	if strings.HasPrefix(string(data), "bad") {
 		return "", errors.New("bad content")
 	}
-	return string(data), nil
+	return strings.TrimSpace(string(data)), nil
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	temporary := path + ".new"
-	if err := os.WriteFile(temporary, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(temporary, []byte(text+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(temporary, path); err != nil {
@@ -60,6 +61,7 @@ func write(t *testing.T, path, text string) {
 }
 
 func TestFileFollowsAndKeepsTheLastGoodVersion(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
 	var r reports
@@ -92,6 +94,7 @@ func TestFileFollowsAndKeepsTheLastGoodVersion(t *testing.T) {
 }
 
 func TestFileFollowsSymbolicLinks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} {
 		write(t, filepath.Join(dir, name), name)
@@ -119,17 +122,18 @@ func TestFileFollowsSymbolicLinks(t *testing.T) {
 
 // TestARefusedVersionIsTriedAgain: what it depends on may become ready later.
 func TestARefusedVersionIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")
 	write(t, path, "one")
 	var r reports
 	f, err := reload.Open(path, func(data []byte) (string, error) {
-		if string(data) == "two" {
+		if string(data) == "two\n" {
 			if _, err := os.Stat(other); err != nil {
 				return "", err
 			}
 		}
-		return string(data), nil
+		return strings.TrimSpace(string(data)), nil
 	}, r.add)
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +150,7 @@ func TestARefusedVersionIsTriedAgain(t *testing.T) {
 }
 
 func TestOpenFails(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, err := reload.Open(filepath.Join(dir, "missing"), parse, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Open of a missing file = %v", err)
@@ -157,5 +162,126 @@ func TestOpenFails(t *testing.T) {
 	write(t, path, "bad")
 	if _, err := reload.Open(path, parse, nil); err == nil || !strings.Contains(err.Error(), "bad content") {
 		t.Errorf("Open of a bad file = %v", err)
+	}
+}
+
+// writeInPlace writes as an editor or a shell does that does not rename.
+func writeInPlace(t *testing.T, path string, flag int, text string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_WRONLY|flag, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAHalfWrittenFileDoesNotCount: neither while it grows, nor when what wrote it stops within a line.
+func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "one,,acme")
+	var r reports
+	var seen sync.Map
+	f, err := reload.Open(path, func(data []byte) (string, error) {
+		seen.Store(string(data), true)
+		return parse(data)
+	}, r.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Run(t.Context())
+	writeInPlace(t, path, os.O_TRUNC, "")
+	for range 40 { // longer than several looks
+		writeInPlace(t, path, os.O_APPEND, "x")
+		time.Sleep(50 * time.Millisecond)
+	}
+	writeInPlace(t, path, os.O_APPEND, "two,,ac")
+	begun := time.Now()
+	time.Sleep(2 * time.Second)
+	if got := *f.Load(); got != "one,,acme" {
+		t.Fatalf("half a file counts after %v: %q", time.Since(begun), got)
+	}
+	writeInPlace(t, path, os.O_APPEND, "me\n")
+	if err := r.wait(t, 1); err != nil || !strings.HasSuffix(*f.Load(), "two,,acme") {
+		t.Fatalf("the whole file: %v, %q", err, *f.Load())
+	}
+	seen.Range(func(content, _ any) bool {
+		if !strings.HasSuffix(content.(string), "\n") {
+			t.Errorf("read half written: %q", content)
+		}
+		return true
+	})
+}
+
+// TestALineWithoutAnEndCountsLate: whoever writes files without a newline at their end waits a little.
+func TestALineWithoutAnEndCountsLate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "one")
+	var r reports
+	f, err := reload.Open(path, parse, r.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Run(t.Context())
+	begun := time.Now()
+	writeInPlace(t, path, os.O_TRUNC, "two")
+	if err := r.wait(t, 1); err != nil || *f.Load() != "two" {
+		t.Fatalf("%v, %q", err, *f.Load())
+	}
+	if took := time.Since(begun); took < 5*time.Second {
+		t.Errorf("it counted after %v", took)
+	}
+}
+
+// TestTheSameSizeAndTime: a version that differs from the last in neither is seen all the same.
+func TestTheSameSizeAndTime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	write(t, path, "one")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r reports
+	f, err := reload.Open(path, parse, r.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Run(t.Context())
+	writeInPlace(t, path, 0, "two\n")
+	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.wait(t, 1); err != nil || *f.Load() != "two" {
+		t.Fatalf("%v, %q", err, *f.Load())
+	}
+}
+
+// TestAYoungFileIsLookedAtTwice: one that is being written while the server starts is not read in its middle.
+func TestAYoungFileIsLookedAtTwice(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	writeInPlace(t, path, os.O_CREATE, "o")
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		for range 10 {
+			writeInPlace(t, path, os.O_APPEND, "o")
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	f, err := reload.Open(path, parse, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-stop
+	if got := *f.Load(); len(got) < 9 {
+		t.Errorf("read when it held %q", got)
 	}
 }

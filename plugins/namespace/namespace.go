@@ -28,9 +28,8 @@ const (
 	// (k8s.io/pod-security-admission api, v0.37.1).
 	EnforceLabel = "pod-security.kubernetes.io/enforce"
 
-	// separator stands between the tenant and the rest of a namespace's name. A tenant that holds
-	// it cannot create namespaces, so no two tenants' prefixes overlap.
-	separator = "--"
+	// separator: a tenant that holds it cannot create namespaces, so no two tenants' prefixes overlap.
+	separator = tenant.NamespaceSeparator
 
 	// generatedPrefixBytes is how much of a generateName is kept in the name
 	// (k8s.io/apiserver pkg/storage/names, v0.37.1).
