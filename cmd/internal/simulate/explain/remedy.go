@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -210,10 +212,7 @@ func (q *Question) tryLine(ctx context.Context, caller, space tenant.ID) (*Remed
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.Write(append(line, '\n'))
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
+	if err := errors.Join(err, file.Close(), reload.Whole(file.Name())); err != nil {
 		return nil, err
 	}
 	config := *q.Config

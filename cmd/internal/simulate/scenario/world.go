@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"net/http"
 	"os"
@@ -19,12 +20,14 @@ import (
 	"strings"
 	"time"
 
+
 	asn1util "k8s.io/apimachinery/pkg/apis/asn1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -134,7 +137,15 @@ func NewWorld(s *v1alpha1.Scenario, keys *Keys) (_ *World, err error) {
 		return nil, err
 	}
 	w.ConfigFile = filepath.Join(dir, "scenario.yaml")
-	return w, os.WriteFile(w.ConfigFile, data, 0o600)
+	if err := os.WriteFile(w.ConfigFile, data, 0o600); err != nil {
+		return nil, err
+	}
+	return w, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return reload.Whole(path)
+	})
 }
 
 // Close removes the directory and ends the providers.
