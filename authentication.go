@@ -310,9 +310,16 @@ func (p *sourceParts) issues(issuer string) bool {
 	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
 }
 
-// followRevocations follows the file at path until ctx ends and returns what it says at any time.
-func followRevocations(ctx context.Context, path string, report reload.Report) (func() *authn.Revocations, error) {
-	file, err := reload.Open(path, parseRevocations, report)
+// followRevocations follows the file at path until ctx ends and returns what it says at any time; changed is told
+// of each new version that counts.
+func followRevocations(ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations)) (func() *authn.Revocations, error) {
+	var file *reload.File[authn.Revocations]
+	file, err := reload.Open(path, parseRevocations, func(path string, err error) {
+		report(path, err)
+		if err == nil {
+			changed(file.Load())
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("revocation: %w", err)
 	}

@@ -73,7 +73,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
 			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
 	}
-	if p.DenyRevoked && p.revoked != nil {
+	if p.revoked != nil {
 		o.Revoked = func(id tenant.ID, u user.Info) bool { return p.revoked().Covers(id, u) }
 	}
 	if p.cluster.Grants != nil && *config.Grants.Enabled {

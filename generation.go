@@ -30,8 +30,9 @@ type generation struct {
 	boundary      *authz.Boundary
 	olderPaths    bool // /api/v1/tenants/<id>/... is read
 	plugins       []Plugin
-	defaultQuota  corev1.ResourceList // of tenants that have none
-	clientCAs     []func() []byte     // of the x509 sources
+	defaultQuota  corev1.ResourceList       // of tenants that have none
+	clientCAs     []func() []byte           // of the x509 sources
+	revoked       func() *authn.Revocations // nil where nothing is
 	stop          context.CancelFunc
 }
 
@@ -105,12 +106,12 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths}
 	names, report := systemNames(config), of.report(ctx)
 	of.decisions.limit(*config.Service.TenantMetrics)
-	var revoked func() *authn.Revocations
 	if r := config.Authentication.Revocation; r != nil && of.Authentication.Credentials != NoCredentials {
-		if revoked, err = followRevocations(ctx, r.Path, report); err != nil {
+		if g.revoked, err = followRevocations(ctx, r.Path, report, of.endRevoked); err != nil {
 			return nil, err
 		}
 	}
+	revoked := g.revoked
 	authorization := &authorizationParts{Authorization: of.Authorization, cluster: &of.Cluster, names: names, revoked: revoked, report: report,
 		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") }}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
@@ -137,6 +138,13 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)
 	}
 	return g, nil
+}
+
+// endRevoked ends what is open of callers that are revoked. Who was not meant may open it again.
+func (s *shared) endRevoked(revoked *authn.Revocations) {
+	s.sessions.EndRevoked(func(c *authz.Caller) bool {
+		return revoked.MayCover(c.Tenant, c.User) || slices.ContainsFunc(c.Certificates, revoked.HasCertificate)
+	})
 }
 
 // systemNames are the names that only the system tenant's callers may bear, of the whole

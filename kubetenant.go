@@ -101,8 +101,6 @@ type Authorization struct {
 	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
 	// where all of the server's authorizers are lent.
 	Grantors authorizer.Authorizer
-	// DenyRevoked lets the boundary deny revoked callers, which the server may have authenticated itself.
-	DenyRevoked bool
 	// RulesElsewhere says that the server answers reviews of rules itself: they are closed to tenants.
 	RulesElsewhere bool
 }
@@ -292,6 +290,9 @@ func (s *Stack) swap(g *generation) {
 	if before != nil {
 		before.stop()
 		s.shared.sessions.EndExcepted("") // the new generation may know other exceptions
+		if g.revoked != nil {
+			s.shared.endRevoked(g.revoked())
+		}
 	}
 }
 

@@ -128,6 +128,23 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	return false
 }
 
+// MayCover is [Revocations.Covers], and reports callers too whose token has an ID that is revoked for whatever
+// issuer: an identity does not name it.
+func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
+	if r.Covers(id, u) {
+		return true
+	}
+	for _, credential := range u.GetExtra()[user.CredentialIDKey] {
+		name, isToken := strings.CutPrefix(credential, "JTI=")
+		for _, rules := range r.Tokens {
+			if isToken && slices.Contains(rules, TokenRule{ID: name}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // revoked refuses an authenticated caller; its credential-id tells the audit log whom.
 func revoked(source string, u user.Info) (*authenticator.Response, bool, error) {
 	return nil, false, &refusal{source: source, err: ErrRevoked, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}

@@ -48,8 +48,8 @@ type Options struct {
 	// Shadow denies nothing but who is Revoked: what else would be denied goes to the delegate, and is only recorded. Lists over
 	// all namespaces are not limited then.
 	Shadow bool
-	// Revoked reports callers that count no longer, where that is not held when they are authenticated.
-	// Nil for nobody.
+	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and all where the
+	// server authenticates by itself. Nil for nobody.
 	Revoked func(tenant.ID, user.Info) bool
 	// RulesElsewhere says that reviews of rules are answered by somebody who does not ask
 	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
@@ -188,11 +188,11 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
-	state.bound, state.selector, state.session = c.user, v.selector, session{}
+	state.bound, state.selector, state.session = c.user, v.selector, session{Caller: Caller{Tenant: c.tenant, User: c.user}}
 	if b.Shadow {
 		state.selector = nil
 	} else if !c.tenant.IsSystem() {
-		state.session = session{owner: v.owner, excepted: v.excepted, until: v.until}
+		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, v.until
 	}
 }
 

@@ -366,6 +366,52 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
+// TestRevokedSessionsEnd: whatever a revoked caller watches, the system's too, and nobody else's.
+func TestRevokedSessionsEnd(t *testing.T) {
+	mallory := func(id string) user.Info { return &user.DefaultInfo{Name: "mallory", Extra: callerOf(id).GetExtra()} }
+	isMallory := func(c *authz.Caller) bool { return c.User.GetName() == "mallory" && c.Tenant.String() != "b" }
+	for _, target := range []string{"/api/v1/namespaces/a--web/pods?watch=true", "/api/v1/pods?watch=true", "/api/v1/namespaces?watch=true",
+		"/api/v1/watch/pods", "/apis/apps/v1/deployments?watch=1", "/api/v1/namespaces/a--web/pods/p/log?follow=true"} {
+		for name, c := range map[string]struct {
+			user user.Info
+			ends bool
+		}{"mallory of a": {mallory("a"), true}, "mallory of the system": {mallory("system"), true}, "alice": {callerOf("a"), false}} {
+			s := allowing(labelled())
+			s.handle = func(r *http.Request) {
+				s.sessions.EndRevoked(isMallory)
+				if ended := r.Context().Err() != nil; ended != c.ends {
+					t.Errorf("%s, %s: ended %t", target, name, ended)
+				}
+			}
+			if got, code := s.send(t, c.user, http.MethodGet, target); got == nil {
+				t.Errorf("%s, %s: %d", target, name, code)
+			}
+		}
+	}
+}
+
+// TestMethods: HTTP/2 lets through methods that are no tokens, which would read as verbs of impersonation.
+func TestMethods(t *testing.T) {
+	for method, want := range map[string]int{
+		"GET": 200, "get": 200, "POST": 200, "PATCH": 200, "OPTIONS": 200, "MKCOL": 200, "X-1!#$%&'*+.^_`|~": 200,
+		"impersonate-on:user-info:get": 400, "GET ": 400, "GE T": 400, "": 400, "GET/": 400, "G\u00c9T": 400, "GET\x00": 400, "(GET)": 400, "impersonate:user-info": 400,
+	} {
+		reached := false
+		handler := authz.WithRequestState(filters.WithRequestInfo(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			reached = true
+			if info, ok := request.RequestInfoFrom(r.Context()); ok && strings.HasPrefix(info.Verb, "impersonate") {
+				t.Errorf("%q is the verb %q", method, info.Verb)
+			}
+		}), &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}), nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/b/api/v1/namespaces/b--web/pods", http.NoBody)
+		r.Method = method
+		answer := httptest.NewRecorder()
+		if handler.ServeHTTP(answer, r); answer.Code != want || reached != (want == 200) {
+			t.Errorf("method %q: %d, want %d", method, answer.Code, want)
+		}
+	}
+}
+
 // TestExceptedSessionsEnd: what an exception let in ends with it, at its time or when it changes.
 func TestExceptedSessionsEnd(t *testing.T) {
 	e := &asked{allow: true}

@@ -27,7 +27,7 @@ type requestState struct {
 	bound    user.Info           // the user to go on with: an impersonated one with its tenant
 	selector labels.Requirements // the selector that the answer must be limited to, to go on with
 
-	session session   // a tenant's caller's; the zero value for system callers
+	session session
 	began   time.Time // before the request was authorized
 }
 
@@ -107,13 +107,21 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 				return
 			}
 		}
-		if info, ok := request.RequestInfoFrom(ctx); ok && (state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
+		if info, ok := request.RequestInfoFrom(ctx); ok && (isOpenEnded(info) || state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
 			var done func()
+			if r.TLS != nil {
+				state.session.Certificates = r.TLS.PeerCertificates
+			}
 			ctx, done = sessions.begin(ctx, info.Namespace, state.session, state.began)
 			defer done()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// isOpenEnded reports whether a request is answered for as long as the caller likes.
+func isOpenEnded(info *request.RequestInfo) bool {
+	return info.Verb == "watch" || info.Subresource == "log"
 }
 
 // isReal reports whether u is who was authenticated. A request without a note of who that is, the

@@ -2,11 +2,13 @@ package authz
 
 import (
 	"context"
+	"crypto/x509"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -18,7 +20,7 @@ const remembered = 2 * time.Minute
 
 // Sessions are the requests that tenants' callers have open. One in a namespace ends with the namespace's
 // owner: a watch in a namespace that is deleted and made anew for another tenant would go on in that
-// one's. One that an exception allowed ends with the exception. The zero value is ready to use. Safe for
+// one's. One that an exception allowed ends with the exception, and a revoked caller's with the revocation. The zero value is ready to use. Safe for
 // concurrent use.
 //
 // A session ends by its context: what was taken over from HTTP (exec, attach, portforward) goes on until
@@ -29,8 +31,18 @@ type Sessions struct {
 	changes []change
 }
 
-// session is one request, in a namespace that is owner's.
+// Caller is who has a session open.
+type Caller struct {
+	// Tenant is zero for nobody's, User nil for the server's own client.
+	Tenant tenant.ID
+	User   user.Info
+	// Certificates that came with the request.
+	Certificates []*x509.Certificate
+}
+
+// session is one request, of a tenant's caller in a namespace that is owner's. A zero owner is for any other.
 type session struct {
+	Caller
 	owner    tenant.ID
 	excepted bool
 	until    time.Time // of the exception; zero for no end
@@ -112,7 +124,12 @@ func (s *Sessions) end(namespace string, ends func(*session) bool) {
 
 // endOthers ends what is open in a namespace that is owner's now, zero for nobody's.
 func (s *Sessions) endOthers(namespace string, owner tenant.ID) {
-	s.end(namespace, func(open *session) bool { return open.owner != owner })
+	s.end(namespace, func(open *session) bool { return !open.owner.IsZero() && open.owner != owner })
+}
+
+// EndRevoked ends what callers that are revoked have open.
+func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
+	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
 }
 
 // EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere. Clients that

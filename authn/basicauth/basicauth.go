@@ -47,8 +47,8 @@ type Options struct {
 // every Basic header, and sets the extra tenant.ExtraKey.
 //
 // A failed login takes the same work whether or not the user exists. Logins that need bcrypt wait
-// for each other beyond a small number, so that guessing cannot take the whole machine; they
-// give up when the request does. It is audience-agnostic.
+// for each other beyond a small number, of each client's address a smaller one, so that guessing cannot take the
+// whole machine nor all places; they give up when the request does. It is audience-agnostic.
 type Authenticator struct {
 	file *reload.File[*table]
 	slow *turns
@@ -79,7 +79,7 @@ func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.R
 	if !ok {
 		return nil, false, ErrRefused
 	}
-	e, err := (*a.file.Load()).verify(req.Context(), login, password, a.slow)
+	e, err := (*a.file.Load()).verify(req.Context(), clientOf(req.RemoteAddr), login, password, a.slow)
 	if err != nil {
 		return nil, false, err
 	}

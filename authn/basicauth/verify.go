@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"net/netip"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -18,6 +20,8 @@ const (
 	// waitingLogins is how many more may wait for that. Beyond it a login is refused at once, so that
 	// guessing without a credential holds no more than this.
 	waitingLogins = 64
+	// loginsOfOne is how many of them one client's address may have, so that guessing refuses nobody else.
+	loginsOfOne = 8
 	// rememberFor is how long a verified bcrypt password is remembered, so that a client that sends
 	// it with each request costs bcrypt's work once a minute. A new version of the file forgets all.
 	rememberFor = time.Minute
@@ -29,14 +33,14 @@ const (
 
 // verify returns the entry of login if password is its password, else [ErrRefused], at the same
 // cost for every failure.
-func (t *table) verify(ctx context.Context, login, password string, slow *turns) (*entry, error) {
+func (t *table) verify(ctx context.Context, client, login, password string, slow *turns) (*entry, error) {
 	e, known := t.logins[login]
 	key := t.recent.sum(login, password)
 	if known && e.hash != nil && t.recent.has(key) {
 		return e, nil
 	}
 	if t.cost > 0 {
-		done, err := slow.enter(ctx)
+		done, err := slow.enter(ctx, client)
 		if err != nil {
 			return nil, err
 		}
@@ -67,27 +71,63 @@ func (t *table) verify(ctx context.Context, login, password string, slow *turns)
 
 // turns bounds the logins that take bcrypt's work.
 type turns struct {
-	running, all chan struct{} // all are the running and the waiting ones
+	running chan struct{}
+
+	mu  sync.Mutex
+	all int            // the running and the waiting ones
+	of  map[string]int // by client
 }
 
 func newTurns() *turns {
-	return &turns{make(chan struct{}, slowLogins), make(chan struct{}, slowLogins+waitingLogins)}
+	return &turns{running: make(chan struct{}, slowLogins), of: map[string]int{}}
 }
 
-// enter waits for a turn, which ends with done.
-func (t *turns) enter(ctx context.Context) (done func(), err error) {
-	select {
-	case t.all <- struct{}{}:
-	default:
+// enter waits for a turn of a client, which ends with done.
+func (t *turns) enter(ctx context.Context, client string) (done func(), err error) {
+	if !t.arrive(client) {
 		return nil, ErrBusy
 	}
 	select {
 	case t.running <- struct{}{}:
-		return func() { <-t.running; <-t.all }, nil
+		return func() { <-t.running; t.leave(client) }, nil
 	case <-ctx.Done():
-		<-t.all
+		t.leave(client)
 		return nil, ctx.Err()
 	}
+}
+
+func (t *turns) arrive(client string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all >= slowLogins+waitingLogins || t.of[client] >= loginsOfOne {
+		return false
+	}
+	t.all++
+	t.of[client]++
+	return true
+}
+
+func (t *turns) leave(client string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all--
+	if t.of[client]--; t.of[client] == 0 {
+		delete(t.of, client)
+	}
+}
+
+// clientOf names the client of a request: its address, of IPv6 the network of 64 bits that one site has (RFC 6177).
+func clientOf(remote string) string {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return ""
+	}
+	bits := 64
+	if addr := at.Addr().Unmap(); addr.Is4() {
+		bits = 32
+	}
+	network, _ := at.Addr().Unmap().WithZone("").Prefix(bits) // of a valid address
+	return network.String()
 }
 
 // spend does what is missing from a comparison of cost spent to one of the file's highest cost:

@@ -2,6 +2,7 @@ package basicauth
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/crypto/bcrypt"
@@ -37,7 +38,7 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 	slow := newTurns()
 	for _, login := range []string{"dear", "middle", "cheap", "plain", "nobody", "cheap@a", "cheap@b"} {
 		work = 0
-		if _, err := table.verify(t.Context(), login, "wrong", slow); !errors.Is(err, ErrRefused) {
+		if _, err := table.verify(t.Context(), "", login, "wrong", slow); !errors.Is(err, ErrRefused) {
 			t.Errorf("login of %s = %v", login, err)
 		}
 		if work != 1<<9 {
@@ -47,12 +48,42 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 	for _, login := range []string{"dear", "cheap"} {
 		for try, want := range []bool{true, false} {
 			work = 0
-			if _, err := table.verify(t.Context(), login, "right", slow); err != nil {
+			if _, err := table.verify(t.Context(), "", login, "right", slow); err != nil {
 				t.Errorf("login of %s = %v", login, err)
 			}
 			if (work > 0) != want {
 				t.Errorf("login %d of %s takes work %d", try+1, login, work)
 			}
+		}
+	}
+}
+
+// TestAFloodRefusesNobodyElse: whoever guesses takes the places of its own address only, and all of one IPv6 site's.
+func TestAFloodRefusesNobodyElse(t *testing.T) {
+	for name, c := range map[string]struct {
+		flood func(i int) string
+		other string
+		ok    bool
+	}{
+		"IPv4":                {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "192.0.2.2:1000", true},
+		"the same address":    {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "192.0.2.1:9", false},
+		"the address as IPv6": {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "[::ffff:192.0.2.1]:9", false},
+		"IPv6":                {func(i int) string { return fmt.Sprintf("[2001:db8:0:1::%x]:1000", i) }, "[2001:db8:0:2::1]:1000", true},
+		"the same site":       {func(i int) string { return fmt.Sprintf("[2001:db8:0:1::%x]:1000", i) }, "[2001:db8:0:1::ffff]:1000", false},
+		"no address":          {func(int) string { return "" }, "192.0.2.2:1000", true},
+	} {
+		slow := newTurns()
+		waiting := 0
+		for i := range 200 {
+			if slow.arrive(clientOf(c.flood(i))) {
+				waiting++
+			}
+		}
+		if ok := slow.arrive(clientOf(c.other)); ok != c.ok || waiting > loginsOfOne {
+			t.Errorf("%s: arrives %t, %d of the flood wait", name, ok, waiting)
+		}
+		for range waiting {
+			slow.leave(clientOf(c.flood(0)))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -15,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
@@ -109,7 +112,11 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			if a.DryRun || obj.GetLabels()[tenant.Label] == a.Tenant.String() {
 				continue
 			}
-			_, err := a.Objects.Resource(r).Namespace(ns.Name).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+			// A server that has not seen yet whose the namespace is refuses the label.
+			err := retry.OnError(notYetSeen, apierrors.IsForbidden, func() error {
+				_, err := a.Objects.Resource(r).Namespace(ns.Name).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+				return err
+			})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return refused, fmt.Errorf("label %s %s/%s: %w", r.GroupResource(), ns.Name, obj.GetName(), refusal(err))
 			}
@@ -118,6 +125,9 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	a.Say("namespace %s and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
 	return refused, nil
 }
+
+// notYetSeen is how long a server has to see a namespace's new label: about six seconds.
+var notYetSeen = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 
 // warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the boundary
 // confines what they give to the tenant's namespaces.

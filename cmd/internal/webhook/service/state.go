@@ -75,7 +75,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		"swept": s.swept.informer.HasSynced, "controllers": s.known.Controllers.HasSynced, "priority-classes": classes.Informer().HasSynced}
 	s.Server = kubetenant.Server{
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences},
-		Authorization:  kubetenant.Authorization{DenyRevoked: true, RulesElsewhere: true},
+		Authorization:  kubetenant.Authorization{RulesElsewhere: true},
 		Cluster: kubetenant.Cluster{
 			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, Labelled: s.swept.done,
 			Stale:              func() bool { return !s.current.Load() },
