@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -29,6 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/plugins/status"
 	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -126,6 +128,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 	if err != nil {
 		return nil, err
 	}
+	user.QualifiedNames = config.Authentication.QualifyNames
 	for _, name := range slices.Sorted(maps.Keys(c.Quota.Default)) {
 		if _, known := quota.Resource(name); !known {
 			return nil, fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
@@ -141,7 +144,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
-			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid})},
+			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds, Namespaced: p.cluster.isNamespacedKind})},
+		{Name: status.Name, Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
 		{Name: grantplugin.Name, Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors})},
 		{Name: attribution.Name, Interface: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user})},
@@ -169,6 +173,28 @@ func (c *Cluster) controllerObjects() (metadata, objects plugins.ObjectFunc) {
 
 func (c *Cluster) isClusterScoped(r schema.GroupResource) bool {
 	return (&authz.Scopes{Custom: c.CustomScope}).Of(r) == authz.ScopeCluster
+}
+
+// isNamespacedKind reports whether a kind is known to be of objects in namespaces.
+func (c *Cluster) isNamespacedKind(kind schema.GroupKind) bool {
+	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
+	switch (&authz.Scopes{Custom: c.CustomScope}).Of(plural.GroupResource()) {
+	case authz.ScopeNamespaced:
+		return true
+	case authz.ScopeCluster:
+		return false
+	}
+	return c.KindScope != nil && c.KindScope(kind) == authz.ScopeNamespaced
+}
+
+// statusExceptions reports whether a tenant may write a status that is a controller's.
+func statusExceptions(allowed []v1alpha1.StatusException) func(tenant.ID, schema.GroupResource) bool {
+	return func(id tenant.ID, resource schema.GroupResource) bool {
+		return slices.ContainsFunc(allowed, func(e v1alpha1.StatusException) bool {
+			set, err := tenant.ParseSet(e.Tenants)
+			return err == nil && set.Has(id) && slices.Contains(groupResources(e.Resources), resource)
+		})
+	}
 }
 
 // recordedAnnotations are those that a tenant may not set on its namespaces since they are recorded.

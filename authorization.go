@@ -42,6 +42,8 @@ type authorizationParts struct {
 	Authorization
 	cluster *Cluster
 	names   *tenant.SystemNames
+	// qualified says that names are qualified by the tenant.
+	qualified bool
 	// revoked is nil where nothing is.
 	revoked func() *authn.Revocations
 	report  reload.Report
@@ -66,6 +68,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		Shadow:       config.Mode == v1alpha1.ModeShadow,
 		Observe:      p.observe,
 
+		QualifiedNames: p.qualified,
 		RulesElsewhere: p.RulesElsewhere,
 		ObjectTenant:   p.cluster.quotaTenant,
 	}

@@ -111,6 +111,9 @@ type Cluster struct {
 	Owners *authz.Owners
 	// CustomScope answers for custom resources, as [cluster.CRDScopes.Of] does. Nil knows none.
 	CustomScope func(schema.GroupResource) authz.Scope
+	// KindScope answers for kinds whose resource cannot be told by their name, as [cluster.CRDScopes.OfKind] does.
+	// Nil knows none.
+	KindScope func(schema.GroupKind) authz.Scope
 	// Stale reports that Owners and CustomScope are not to be relied on, see [authz.Options]. Nil: they
 	// always are.
 	Stale func() bool

@@ -51,6 +51,9 @@ type Options struct {
 	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and all where the
 	// server authenticates by itself. Nil for nobody.
 	Revoked func(tenant.ID, user.Info) bool
+	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon: nobody else's may
+	// be impersonated.
+	QualifiedNames bool
 	// RulesElsewhere says that reviews of rules are answered by somebody who does not ask
 	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
 	RulesElsewhere bool

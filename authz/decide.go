@@ -245,6 +245,11 @@ func (b *Boundary) isShared(resource schema.GroupResource) bool {
 	return slices.Contains(b.Shared, resource) && b.Scopes.Of(resource) != ScopeNamespaced
 }
 
+// isQualified reports whether a name can be one of a tenant's callers.
+func (b *Boundary) isQualified(id tenant.ID, name string) bool {
+	return !b.QualifiedNames || strings.HasPrefix(name, id.String()+":")
+}
+
 // decideImpersonation is about whom a caller of tenant id may become: itself nobody of another
 // tenant, nobody of the system's. What the impersonated user may do is decided when it asks.
 func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs *requestAttributes) verdict {
@@ -256,9 +261,9 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs 
 		return b.ownedBy(ctx, id, attrs, attrs.namespace)
 	case attrs.namespace != "": // nobody but a service account is in one
 	case attrs.resource.Resource == "users":
-		ok = name != "" && name != "*" && !names.ReservedUser(name)
+		ok = name != "" && name != "*" && !names.ReservedUser(name) && b.isQualified(id, name)
 	case attrs.resource.Resource == "groups":
-		ok = name != "" && name != "*" && !names.ReservedGroup(name)
+		ok = name == id.Group() || name != "" && name != "*" && !names.ReservedGroup(name) && b.isQualified(id, name)
 	case attrs.resource.Resource == "userextras":
 		key := attrs.subresource
 		ok = key == tenant.ExtraKey && name == id.String() ||

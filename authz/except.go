@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -44,19 +45,31 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 	if err != nil || space == (Space{ID: id}) || state != nil && !space.All && !b.keepsTo(state, space.ID, attrs) {
 		return verdict{}
 	}
+	var selector labels.Requirements
+	if state != nil && !space.All && b.isAcross(attrs) {
+		if selector, err = soleSelector(state.query); err != nil {
+			return verdict{}
+		}
+	}
 	crossing := &Crossing{Attributes: attrs.Attributes, Caller: id, User: c.user, Space: space}
 	for _, e := range b.Exceptions {
 		if allowed, until := e.Allows(ctx, crossing); allowed {
-			return verdict{excepted: true, reason: e.Reason, owner: space.ID, until: until}
+			return verdict{excepted: true, reason: e.Reason, owner: space.ID, until: until, selector: selector}
 		}
 	}
 	return verdict{}
 }
 
+// isAcross reports whether attrs goes over all namespaces.
+func (b *Boundary) isAcross(attrs *requestAttributes) bool {
+	return isCollection(attrs.verb) && attrs.namespace == "" &&
+		(b.Scopes.Of(attrs.resource) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
+}
+
 // keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the request itself
 // too: RequestInfo looks only at the first of several selectors.
 func (b *Boundary) keepsTo(state *requestState, id tenant.ID, attrs *requestAttributes) bool {
-	if !isCollection(attrs.verb) || attrs.namespace != "" || b.Scopes.Of(attrs.resource) == ScopeCluster && (attrs.resource != namespaces || attrs.name != "") {
+	if !b.isAcross(attrs) {
 		return true
 	}
 	selector, err := soleSelector(state.query)

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -80,24 +81,18 @@ func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID,
 			return verdict{reason: ReasonNotLimited, err: err}
 		}
 	}
-	if selects(selector, id) && (state == nil || attributesSelect(attrs.Attributes, id)) {
+	if state == nil && selects(selector, id) {
 		return verdict{delegate: true, rule: RuleLimited}
 	}
 	if state == nil && !isForSelfReview(ctx) {
 		return verdict{reason: ReasonNotLimited}
 	}
-	narrowed, err := limitedTo(selector, id)
-	if err != nil {
-		return verdict{reason: ReasonNotLimited, err: err}
+	if !selects(selector, id) {
+		if selector, err = limitedTo(selector, id); err != nil {
+			return verdict{reason: ReasonNotLimited, err: err}
+		}
 	}
-	return verdict{delegate: true, rule: RuleLimited, selector: narrowed}
-}
-
-// attributesSelect reports whether the attributes themselves are limited: on the old watch paths they hold
-// no selector though the query has one.
-func attributesSelect(a authorizer.Attributes, id tenant.ID) bool {
-	selector, err := a.GetLabelSelector()
-	return err == nil && selects(selector, id)
+	return verdict{delegate: true, rule: RuleLimited, selector: selector}
 }
 
 // soleSelector returns the one label selector of a query, from the query itself: RequestInfo looks
@@ -128,11 +123,34 @@ func isForSelfReview(ctx context.Context) bool {
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// limited returns the request limited to the selector.
+// errExpired is the answer to a list that is to go on from where another ended: a limited one never ends before its
+// end, and where it would depends on others' objects. Clients begin anew.
+var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: list without continue")
+
+var errLimitedDelete error = apierrors.NewBadRequest("a collection over all namespaces cannot be deleted with a limit")
+
+// limited returns the request limited to the selector, and in nothing else: with a limit a list would say by its
+// token that there is more, if only of others'. Its errors are the answers.
 func limited(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, nil, err
+	}
+	for key, given := range values {
+		if strings.EqualFold(key, "continue") {
+			if slices.ContainsFunc(given, func(token string) bool { return token != "" }) {
+				return nil, nil, errExpired
+			}
+			delete(values, key)
+		}
+	}
+	for key := range values {
+		if strings.EqualFold(key, "limit") {
+			if r.Method == http.MethodDelete {
+				return nil, nil, errLimitedDelete // without it more would be deleted
+			}
+			delete(values, key)
+		}
 	}
 	text := labels.NewSelector().Add(selector...).String()
 	values.Set(labelSelector, text)

@@ -76,7 +76,7 @@ var everyList = []struct{ method, path string }{
 // in the query and in RequestInfo, or not at all.
 func TestListsAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
-		"": true, "?watch=true": true, "?limit=1&continue=abc": true, "?labelSelector=": true, "?labelSelector=env%3Dprod": true,
+		"": true, "?watch=true": true, "?continue=": true, "?continue=abc": false, "?labelSelector=": true, "?labelSelector=env%3Dprod": true,
 		"?fieldSelector=metadata.namespace%3Db--web": true, "?fieldSelector=metadata.name%3Dx": true, "?resourceVersion=0": true,
 		"?labelSelector=kubetenant.dev%2Ftenant%3Db": true, "?labelSelector=kubetenant.dev%2Ftenant+in+(a,b)": true,
 		"?sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&watch=true": true,
@@ -97,6 +97,47 @@ func TestListsAreFiltered(t *testing.T) {
 					t.Errorf("%s %s%s goes on with %q", l.method, l.path, query, text)
 				}
 			}
+		}
+	}
+}
+
+// TestPagination: a list over all namespaces is answered whole, so that its token tells of nobody's objects, whether
+// the selector was there or is added.
+func TestPagination(t *testing.T) {
+	e := &asked{allow: true}
+	o := labelled()
+	for _, own := range []string{"", "&labelSelector=kubetenant.dev/tenant%3Da", "&labelSelector=kubetenant.dev/tenant%3Db"} {
+		if strings.HasSuffix(own, "b") {
+			o.Exceptions = []authz.Exception{e.exception()}
+		}
+		for query, want := range map[string]int{"?limit=1": 200, "?Limit=1": 200, "?limit=1&limit=2": 200, "?limit=1&continue=": 200, "?limit=500": 200,
+			"?continue=abc": 410, "?limit=1&continue=abc": 410, "?continue=&continue=abc": 410, "?Continue=abc": 410} {
+			for _, l := range append(everyList[:len(everyList):len(everyList)], struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
+				want := want
+				switch {
+				case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"): // excepted whole: attributes of that path have no selector
+					continue
+				case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
+					want = 400 // more would be deleted
+				}
+				s, query := allowing(o), query+own
+				raw := ""
+				s.handle = func(r *http.Request) { raw = strings.ToLower(r.URL.RawQuery) }
+				if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") || strings.Contains(raw, "continue=") {
+					t.Errorf("%s %s%s: %d, want %d; goes on with %q", l.method, l.path, query, code, want, raw)
+				}
+			}
+		}
+	}
+	for target, u := range map[string]user.Info{"/api/v1/namespaces/a--web/pods?limit=1&continue=abc": callerOf("a"), "/api/v1/pods?limit=1&continue=abc": callerOf("system")} {
+		s := allowing(o)
+		s.handle = func(r *http.Request) {
+			if r.URL.Query().Get("limit") != "1" || r.URL.Query().Get("continue") != "abc" {
+				t.Errorf("%s goes on with %q", target, r.URL.RawQuery)
+			}
+		}
+		if _, code := s.send(t, u, http.MethodGet, target); code != 200 {
+			t.Errorf("%s: %d", target, code)
 		}
 	}
 }

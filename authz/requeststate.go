@@ -48,12 +48,12 @@ func requestStateFrom(ctx context.Context) *requestState {
 func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !httpguts.ValidHeaderFieldName(r.Method) { // which is a token too
-			answerBadRequest(w, errMethod)
+			answerStatus(w, apierrors.NewBadRequest(errMethod.Error()))
 			return
 		}
 		path, stripped, err := cutTenantPath(r.URL, older)
 		if err != nil {
-			answerBadRequest(w, err)
+			answerStatus(w, apierrors.NewBadRequest(err.Error()))
 			return
 		}
 		state := &requestState{path: path, query: r.URL.RawQuery, began: time.Now()}
@@ -65,11 +65,15 @@ func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	})
 }
 
-// answerBadRequest answers in the form that Kubernetes clients show to their user.
-func answerBadRequest(w http.ResponseWriter, err error) {
+// answerStatus answers in the form that Kubernetes clients read.
+func answerStatus(w http.ResponseWriter, err error) {
+	known := apierrors.APIStatus(nil)
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(errors.New("internal error"))
+	}
+	status := known.Status()
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusBadRequest)
-	status := apierrors.NewBadRequest(err.Error()).Status()
+	w.WriteHeader(int(status.Code))
 	status.APIVersion, status.Kind = "v1", "Status"
 	_ = json.NewEncoder(w).Encode(status) // the client is gone otherwise
 }
@@ -103,7 +107,7 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 		if state.selector != nil {
 			var err error
 			if ctx, r, err = limited(ctx, r, state.selector); err != nil {
-				http.Error(w, "internal error", http.StatusInternalServerError)
+				answerStatus(w, err)
 				return
 			}
 		}

@@ -28,7 +28,7 @@ type CRDScopes struct {
 // NewCRDScopes returns the scopes that client sees while [CRDScopes.Run] runs.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(definitions).Informer()
-	return &CRDScopes{informer}, informer.SetTransform(scopeOnly)
+	return &CRDScopes{informer}, errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
 }
 
 // Run follows the definitions until ctx ends. Once per CRDScopes.
@@ -54,19 +54,46 @@ func (c *CRDScopes) Of(resource schema.GroupResource) authz.Scope {
 	return ScopeOf(obj)
 }
 
+// OfKind returns the scope of the custom resources of a kind.
+func (c *CRDScopes) OfKind(kind schema.GroupKind) authz.Scope {
+	defined, err := c.informer.GetIndexer().ByIndex(byKind, kind.String())
+	if err != nil || len(defined) != 1 {
+		return authz.ScopeUnknown
+	}
+	return ScopeOf(defined[0])
+}
+
+// byKind is the index of definitions by the kind that they define.
+const byKind = "kind"
+
+func kindOf(obj any) ([]string, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(u.Object, "spec", "names", "kind")
+	return []string{schema.GroupKind{Group: group, Kind: kind}.String()}, nil
+}
+
 // scopeOnly drops what is not needed of a definition: its schemas are large.
 func scopeOnly(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil // a tombstone
 	}
-	scope, _, _ := unstructured.NestedString(u.Object, "spec", "scope")
 	slim := &unstructured.Unstructured{}
 	slim.SetAPIVersion(u.GetAPIVersion())
 	slim.SetKind(u.GetKind())
 	slim.SetName(u.GetName())
 	slim.SetResourceVersion(u.GetResourceVersion())
-	return slim, unstructured.SetNestedField(slim.Object, scope, "spec", "scope")
+	for _, path := range [][]string{{"spec", "scope"}, {"spec", "group"}, {"spec", "names", "kind"}} {
+		value, _, _ := unstructured.NestedString(u.Object, path...)
+		if err := unstructured.SetNestedField(slim.Object, value, path...); err != nil {
+			return nil, err
+		}
+	}
+	return slim, nil
 }
 
 // ScopeOf returns the scope of a CustomResourceDefinition that was read without a type; unknown of anything else.

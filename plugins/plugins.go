@@ -8,6 +8,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +37,13 @@ type ObjectFunc func(ctx context.Context, kind schema.GroupVersionKind, namespac
 func (subject SubjectFunc) IsSystem(ctx context.Context, u user.Info) bool {
 	id, err := subject(ctx, u)
 	return err == nil && id.IsSystem()
+}
+
+// MakesClaims reports whether u, the system tenant's, is a controller that makes claims of templates
+// (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1).
+func MakesClaims(u user.Info) bool {
+	return slices.Contains([]string{"system:serviceaccount:kube-system:statefulset-controller",
+		"system:serviceaccount:kube-system:ephemeral-volume-controller", user.KubeControllerManager}, u.GetName())
 }
 
 // Interface is both halves of a plugin that mutates.

@@ -88,6 +88,9 @@ func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.O
 	if err == nil && revision {
 		err = p.checkRevision(c, a, o)
 	}
+	if err == nil && describes && workload.IsPod(a.GetKind().GroupKind()) {
+		err = p.checkQueue(ctx, a, was, is)
+	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}

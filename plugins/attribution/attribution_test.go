@@ -287,11 +287,11 @@ func TestScheduling(t *testing.T) {
 	if pod.Spec.SchedulerName != "yunikorn" {
 		t.Error(pod.Spec.SchedulerName)
 	}
-	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"applicationId": "mine", "queue": "root.x"}}, Spec: corev1.PodSpec{SchedulerName: "other"}}
+	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"applicationId": "mine", "queue": "root.a.a--web.x"}}, Spec: corev1.PodSpec{SchedulerName: "other"}}
 	if err := w.admit(t, create(own, alice)); err != nil {
 		t.Fatal(err)
 	}
-	if own.Labels["yunikorn.apache.org/app-id"] != "mine" || own.Labels["queue"] != "root.x" || own.Spec.SchedulerName != "other" {
+	if own.Labels["yunikorn.apache.org/app-id"] != "mine" || own.Labels["queue"] != "root.a.a--web.x" || own.Spec.SchedulerName != "other" {
 		t.Errorf("%v %s", own.Labels, own.Spec.SchedulerName)
 	}
 }

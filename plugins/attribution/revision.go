@@ -2,9 +2,14 @@ package attribution
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -31,19 +36,52 @@ func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.Ob
 	if len(raw) == 0 {
 		return nil
 	}
-	var data struct {
-		Spec struct {
-			Template struct {
-				Metadata struct{ Annotations map[string]string }
-			}
+	annotations, err := annotationsOf(raw)
+	if err != nil {
+		if isOthers(revision) {
+			return nil
 		}
+		return err
 	}
-	if err := json.Unmarshal(raw, &data); err != nil {
-		return errUser // of a form that no controller writes
-	}
-	value, has := data.Spec.Template.Metadata.Annotations[tenant.WorkloadUserAnnotation]
+	value, has := annotations[tenant.WorkloadUserAnnotation]
 	if mine, err := own(c); !has || err == nil && value == mine {
 		return nil
 	}
 	return p.maySupply(c, value)
+}
+
+var errRevision = errors.New("the data of a revision holds a name twice, or one in another case")
+
+// annotationsOf returns the annotations of the template in a revision's data. Another reader might find others if a
+// name on the way to them stands there twice, or in another case too.
+func annotationsOf(raw []byte) (map[string]string, error) {
+	at := raw
+	for _, name := range []string{"spec", "template", "metadata", "annotations"} {
+		var fields map[string]json.RawMessage
+		strict, err := kjson.UnmarshalStrict(at, &fields, kjson.DisallowDuplicateFields)
+		if err != nil || len(strict) > 0 {
+			return nil, errRevision
+		}
+		for key := range fields {
+			if key != name && strings.EqualFold(key, name) {
+				return nil, errRevision
+			}
+		}
+		if at = fields[name]; at == nil || string(at) == "null" {
+			return nil, nil
+		}
+	}
+	var annotations map[string]string
+	strict, err := kjson.UnmarshalStrict(at, &annotations, kjson.DisallowDuplicateFields)
+	if err != nil || len(strict) > 0 {
+		return nil, errRevision
+	}
+	return annotations, nil
+}
+
+// isOthers reports whether a revision is of another controller than the built-in ones, which adopt what nobody
+// owns: its data has that one's form.
+func isOthers(revision *appsv1.ControllerRevision) bool {
+	ref := metav1.GetControllerOfNoCopy(revision)
+	return ref != nil && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != appsv1.GroupName
 }

@@ -2,6 +2,8 @@ package attribution
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // What YuniKorn reads of a Pod (yunikorn-k8shim pkg/common/constants, 1.7).
@@ -60,7 +63,7 @@ func (p *plugin) schedule(ctx context.Context, a admission.Attributes, is metav1
 		labels[olderApplicationLabel] = labels[applicationLabel]
 	}
 	if s.Queue != "" && labels[queueLabel] == "" && is.GetAnnotations()[queueAnnotation] == "" {
-		queue := strings.NewReplacer("{tenant}", owner.String(), "{namespace}", a.GetNamespace()).Replace(s.Queue)
+		queue := s.queueOf(owner, a.GetNamespace())
 		if len(queue) <= validation.LabelValueMaxLength {
 			labels[queueLabel] = queue
 		} else {
@@ -69,6 +72,55 @@ func (p *plugin) schedule(ctx context.Context, a admission.Attributes, is metav1
 	}
 	pod.Templates[0].Meta.Labels = labels
 	return pod.Write()
+}
+
+var errQueue = errors.New("names a scheduler queue that is not the tenant's")
+
+// queueOf is the queue of a tenant's pods in a namespace, empty where none is configured.
+func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
+	return strings.NewReplacer("{tenant}", owner.String(), "{namespace}", namespace).Replace(s.Queue)
+}
+
+// checkQueue holds the queues that a Pod of a tenant names, where an update changes them: the configured one, or
+// one below it.
+func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+	s := p.WorkloadUser.Scheduling
+	if s == nil || s.Queue == "" {
+		return nil
+	}
+	for _, named := range []struct {
+		where       string
+		before, now map[string]string
+		key         string
+	}{{"label", metaLabels(was), is.GetLabels(), queueLabel}, {"label", metaLabels(was), is.GetLabels(), queueAnnotation},
+		{"annotation", metaAnnotations(was), is.GetAnnotations(), queueAnnotation}} {
+		queue := named.now[named.key]
+		if queue == "" || queue == named.before[named.key] {
+			continue
+		}
+		owner, err := p.Owner(ctx, a.GetNamespace())
+		if err != nil {
+			return err
+		}
+		if own := s.queueOf(owner, a.GetNamespace()); !owner.IsSystem() && queue != own && !strings.HasPrefix(queue, own+".") {
+			return fmt.Errorf("the %s %s %w: it must be %s, or below it", named.where, named.key, errQueue, own)
+		}
+	}
+	return nil
+}
+
+func metaLabels(m metav1.Object) map[string]string {
+	if m == nil {
+		return nil
+	}
+	return m.GetLabels()
+}
+
+func metaAnnotations(m metav1.Object) map[string]string {
+	if m == nil {
+		return nil
+	}
+	return m.GetAnnotations()
 }
 
 // generated is the application of pods that name none, cut to a label's 63 characters.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	kjson "sigs.k8s.io/json"
 
@@ -35,6 +36,8 @@ type WorkloadUser struct {
 	SystemUsers []*regexp.Regexp
 	// ExternalUsers and ExternalGroups may supply it, but no reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp
+	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
+	QualifiedNames bool
 	// Names are the reserved ones.
 	Names *tenant.SystemNames
 	// Scheduling is put into the pods of tenants. Nil for none.
@@ -108,10 +111,33 @@ func (p *plugin) maySupply(c *caller, value string) error {
 	if err != nil {
 		return err
 	}
-	if !trusted && (w.Names.ReservedUser(info.User) || slices.ContainsFunc(info.Groups, w.Names.ReservedGroup)) {
-		return errName
+	if !trusted {
+		return w.checkNames(c, info)
 	}
 	return nil
+}
+
+// checkNames holds the names that an external user supplies: no reserved ones but the groups that the server gives
+// a caller itself, and with qualified names its own tenant's.
+func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
+	namespace, isAccount := tenant.ServiceAccountNamespace(info.User)
+	if w.Names.ReservedUser(info.User) || !w.isQualified(c, info.User) && !isAccount {
+		return errName
+	}
+	for _, group := range info.Groups {
+		switch {
+		case group == user.AllAuthenticated, !c.id.IsZero() && group == c.id.Group(),
+			isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group):
+		case w.Names.ReservedGroup(group), !w.isQualified(c, group):
+			return errName
+		}
+	}
+	return nil
+}
+
+// isQualified reports whether a name can be one that a caller supplies.
+func (w *WorkloadUser) isQualified(c *caller, name string) bool {
+	return !w.QualifiedNames || c.id.IsSystem() || !c.id.IsZero() && strings.HasPrefix(name, c.id.String()+":")
 }
 
 // parse remembers what is valid: the pods of one template all say the same.

@@ -87,7 +87,7 @@ var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 // space returns what holds for a write, nil where nothing does.
 func (p *plugin) space(ctx context.Context, a admission.Attributes) (*Space, error) {
 	kind := a.GetKind().GroupKind()
-	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() {
+	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
 		return nil, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
@@ -146,6 +146,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	case a.GetKind().GroupKind() == bindingKind.GroupKind():
 		err = p.checkBinding(ctx, a, o, space)
+	case a.GetKind().GroupKind() == claimKind.GroupKind():
+		err = p.checkClaim(ctx, a, space)
+	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
+		err = p.checkNominated(ctx, a, o, space) // nothing else of what is held is stored
 	default:
 		err = p.check(a, o, space)
 	}
@@ -181,8 +185,9 @@ func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, spa
 		return plugins.ErrObject
 	}
 	was := map[string]*corev1.PodSpec{}
+	var old *workload.Object
 	if a.GetOperation() == admission.Update {
-		old, err := p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
+		old, err = p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
 		if err != nil || old == nil {
 			return errOld
 		}
@@ -200,7 +205,7 @@ func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, spa
 			}
 		}
 	}
-	return nil
+	return checkTemplates(old, is, space)
 }
 
 func (p *plugin) checkTemplate(namespace string, t *workload.Template, was *corev1.PodSpec, space *Space) error {

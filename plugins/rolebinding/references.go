@@ -5,16 +5,19 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -28,7 +31,9 @@ var (
 	errRequest     = errors.New("the certificate request cannot be read")
 	errSubject     = errors.New("only the system tenant's callers may ask for the certificate of a tenant's or a reserved name")
 	errExternalIPs = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
-	errVolumeName  = errors.New("spec.volumeName may not be set by a tenant")
+	errVolume      = errors.New("may not be set by a tenant")
+	errSource      = errors.New("names a namespace that is not the tenant's")
+	errBlocks      = errors.New("may not be set for an owner that is in no namespace")
 )
 
 // checkRequest refuses a certificate that would make somebody a tenant's, in the new format or the
@@ -73,27 +78,114 @@ func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admis
 	return errExternalIPs
 }
 
-// checkClaim is off by default.
-func (p *plugin) checkClaim(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+// checkClaim holds a claim, which is off by default but for a source in another's namespace.
+func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetObject(), claimKind, o)
-	if err != nil || is.Spec.VolumeName == "" {
+	if err != nil {
 		return err
 	}
+	was := &corev1.PersistentVolumeClaim{}
 	if a.GetOperation() == admission.Update {
-		was, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetOldObject(), claimKind, o)
-		if err != nil || was.Spec.VolumeName == is.Spec.VolumeName {
+		if was, err = plugins.Versioned[corev1.PersistentVolumeClaim](a.GetOldObject(), claimKind, o); err != nil {
 			return err
 		}
 	}
-	return errVolumeName
+	return p.checkVolume(ctx, a, "spec", &was.Spec, &is.Spec)
+}
+
+// checkTemplates holds the templates of claims, which a controller makes with rights of its own.
+func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil && workload.IsLeaving(a) || err == nil && is == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	claims, err := is.Claims()
+	if err != nil || len(claims) == 0 {
+		return err
+	}
+	before := map[string]*corev1.PersistentVolumeClaimSpec{}
+	if a.GetOperation() == admission.Update {
+		old, err := p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
+		if err != nil || old == nil {
+			return plugins.ErrObject
+		}
+		were, err := old.Claims()
+		if err != nil {
+			return err
+		}
+		for _, c := range were {
+			before[c.Path] = c.Spec
+		}
+	}
+	for _, c := range claims {
+		was, had := before[c.Path]
+		if !had {
+			was = &corev1.PersistentVolumeClaimSpec{}
+		}
+		if err := p.checkVolume(ctx, a, c.Path+".spec", was, c.Spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkVolume holds what of a claim chooses a volume, where it differs from what was there.
+func (p *plugin) checkVolume(ctx context.Context, a admission.Attributes, path string, was, is *corev1.PersistentVolumeClaimSpec) error {
+	switch {
+	case !p.ForbidVolumeNames:
+	case is.VolumeName != "" && is.VolumeName != was.VolumeName:
+		return fmt.Errorf("%s.volumeName %w", path, errVolume)
+	case is.Selector != nil && !equality.Semantic.DeepEqual(is.Selector, was.Selector):
+		return fmt.Errorf("%s.selector %w", path, errVolume)
+	}
+	from := is.DataSourceRef
+	if from == nil || from.Namespace == nil || *from.Namespace == a.GetNamespace() || equality.Semantic.DeepEqual(from, was.DataSourceRef) {
+		return nil
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil {
+		return err
+	}
+	if err := p.checkNamespace(ctx, owner, *from.Namespace); err != nil {
+		return fmt.Errorf("%s.dataSourceRef.namespace %w", path, errSource)
+	}
+	return nil
 }
 
 // isFromTemplate reports whether a controller creates a claim in tenant space, from what a tenant wrote.
 func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bool, error) {
-	m, err := meta.Accessor(a.GetObject())
-	if err != nil || a.GetOperation() != admission.Create || metav1.GetControllerOfNoCopy(m) == nil {
-		return false, nil //nolint:nilerr // no claim
+	if a.GetOperation() != admission.Create || !plugins.MakesClaims(a.GetUserInfo()) {
+		return false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	return !owner.IsSystem(), err
+}
+
+// checkOwners holds the owners that a tenant's object gets: one that blocks the deletion of an object that all
+// share hangs it. Operators name cluster-scoped owners, which is harmless without that; the object's own
+// Namespace goes with it.
+func (p *plugin) checkOwners(a admission.Attributes) error {
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil || len(is.GetOwnerReferences()) == 0 {
+		return err
+	}
+	var before []metav1.OwnerReference
+	if was != nil {
+		before = was.GetOwnerReferences()
+	}
+	for i, ref := range is.GetOwnerReferences() {
+		kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+		switch {
+		case ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion,
+			slices.ContainsFunc(before, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }),
+			kind.GroupKind() == schema.GroupKind{Kind: "Namespace"} && ref.Name == a.GetNamespace(),
+			p.Namespaced != nil && p.Namespaced(kind.GroupKind()):
+		default:
+			return fmt.Errorf("metadata.ownerReferences[%d].blockOwnerDeletion %w", i, errBlocks)
+		}
+	}
+	return nil
 }

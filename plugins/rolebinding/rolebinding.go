@@ -1,5 +1,6 @@
 // Package rolebinding keeps what a tenant writes from naming what is not the tenant's: subjects of
-// RoleBindings, subjects of certificates, and, where that is switched on, addresses and volumes.
+// RoleBindings, subjects of certificates, owners of objects that block the deletion of what all share, sources of
+// volumes, and, where that is switched on, addresses and volumes.
 package rolebinding
 
 import (
@@ -10,10 +11,12 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -37,8 +40,12 @@ type Options struct {
 	// ForbidExternalIPs refuses externalIPs in a tenant's Services, by which another's traffic is taken
 	// (CVE-2020-8554).
 	ForbidExternalIPs bool
-	// ForbidVolumeNames refuses to claim a volume by its name.
+	// ForbidVolumeNames refuses to claim a volume by its name or labels, in templates of claims too.
 	ForbidVolumeNames bool
+	// Kinds hold templates of claims.
+	Kinds workload.Kinds
+	// Namespaced reports whether a kind is known to be of objects in namespaces. Nil knows of none.
+	Namespaced func(schema.GroupKind) bool
 }
 
 // New returns the plugin. It holds everybody but the system tenant's callers; of these, controllers that
@@ -66,25 +73,34 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 			check = p.checkService
 		}
 	case claimKind.GroupKind():
-		if p.ForbidVolumeNames {
-			check = p.checkClaim
+		check = p.checkClaim
+	default:
+		if _, describes := p.Kinds[a.GetKind().GroupKind()]; describes && a.GetSubresource() != "status" {
+			check = p.checkTemplates
 		}
-	}
-	if check == nil {
-		return nil
 	}
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
 	var err error
-	if !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+	if held {
+		err = p.checkOwners(a)
+	}
+	if check == nil {
+		return forbidden(a, err)
+	}
+	if err == nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
 		held, err = p.isFromTemplate(ctx, a)
 	}
 	if err == nil && held {
 		err = check(ctx, a, o)
 	}
-	if err != nil {
-		return admission.NewForbidden(a, err)
+	return forbidden(a, err)
+}
+
+func forbidden(a admission.Attributes, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return admission.NewForbidden(a, err)
 }
 
 func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	_ "embed" // the definition
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -134,11 +135,28 @@ func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
 		}
 	}
 	for i, resource := range r.Resources {
+		if why := r.ungrantable(resource); why != "" {
+			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, why))
+		}
 		if base, _, _ := strings.Cut(resource, "/"); base == "namespaces" {
 			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "a namespace itself is never granted"))
 		}
 	}
 	return errs
+}
+
+// ungrantable returns why a resource is never granted with the rule's groups and verbs, empty where it may be. What
+// it gives would outlive the grant, or go beyond it.
+func (r *AccessGrantRule) ungrantable(resource string) string {
+	base, sub, _ := strings.Cut(resource, "/")
+	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool { return verb != "get" && verb != "list" && verb != "watch" })
+	switch {
+	case base == "serviceaccounts" && sub == "token" && slices.Contains(r.APIGroups, ""):
+		return "tokens are never granted: they outlive the grant"
+	case (base == "roles" || base == "rolebindings") && slices.Contains(r.APIGroups, "rbac.authorization.k8s.io") && writes:
+		return "writes of roles and bindings are never granted: what they give goes beyond the grant"
+	}
+	return ""
 }
 
 // validateNamed refuses what names nothing or everything.

@@ -323,6 +323,9 @@ type Admission struct {
 	// binding configures TenantBinding.
 	// +optional
 	Binding Binding `json:"binding,omitempty"`
+	// status configures TenantStatus, which keeps the status of built-in objects their controllers'.
+	// +optional
+	Status Status `json:"status,omitempty"`
 	// services says what tenants may have in theirs.
 	// +optional
 	Services Services `json:"services,omitempty"`

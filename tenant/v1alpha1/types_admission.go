@@ -179,6 +179,23 @@ type BindingKind struct {
 	KubeVela bool `json:"kubeVela,omitempty"`
 }
 
+// Status says which tenants may write the status of built-in objects that controllers own.
+type Status struct {
+	// allowed are exceptions. Default: none.
+	// +optional
+	Allowed []StatusException `json:"allowed,omitempty"`
+}
+
+// StatusException lets tenants write the status of resources.
+type StatusException struct {
+	// tenants by name; "*" for all.
+	// +required
+	Tenants []string `json:"tenants"`
+	// resources whose status they may write.
+	// +required
+	Resources []GroupResource `json:"resources"`
+}
+
 // Permission says whether tenants may set a field.
 type Permission string
 

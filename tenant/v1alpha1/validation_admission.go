@@ -50,6 +50,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	if a.Quota.Reservation.Duration <= 0 {
 		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(), "must be longer than requests may take"))
 	}
+	errs = append(errs, validateStatus(a.Status.Allowed, path.Child("status", "allowed"))...)
 	for _, p := range []struct {
 		section, name, moved string
 		is, was              Permission
@@ -64,6 +65,21 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 		if p.was != "" {
 			errs = append(errs, field.Forbidden(path.Child("roleBinding", p.moved), "this is "+at.String()+" now"))
 		}
+	}
+	return errs
+}
+
+func validateStatus(allowed []StatusException, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, e := range allowed {
+		at := path.Index(i)
+		if _, err := tenant.ParseSet(e.Tenants); err != nil || len(e.Tenants) == 0 {
+			errs = append(errs, field.Invalid(at.Child("tenants"), e.Tenants, `must be names of tenants, or "*"`))
+		}
+		if len(e.Resources) == 0 {
+			errs = append(errs, field.Required(at.Child("resources"), "whose status they may write"))
+		}
+		errs = append(errs, validateResources(e.Resources, at.Child("resources"))...)
 	}
 	return errs
 }

@@ -1,0 +1,123 @@
+// Package status keeps the status of built-in objects their controllers': what a tenant writes there others
+// believe. A pod that says it is done is not counted, a Service's address takes traffic that is another's
+// (CVE-2020-8554), a nominated node holds room on it, and a StatefulSet makes pods of the revision it names.
+package status
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantStatus"
+
+var errStatus = errors.New("the status of this resource is its controller's, which a tenant may not write")
+
+// Resources returns the resources whose status controllers own (k8s.io/kubernetes, v1.37.1), in every version. A
+// Job is among them unless another controller manages it. What tenants' own controllers write is not:
+// ingresses, custom resources.
+func Resources() []schema.GroupResource {
+	return []schema.GroupResource{
+		pods, {Resource: "services"}, {Resource: "persistentvolumeclaims"}, {Resource: "replicationcontrollers"}, {Resource: "resourcequotas"},
+		{Group: "apps", Resource: "deployments"}, {Group: "apps", Resource: "replicasets"}, {Group: "apps", Resource: "statefulsets"},
+		{Group: "apps", Resource: "daemonsets"}, {Group: "batch", Resource: "cronjobs"}, jobs,
+		{Group: "autoscaling", Resource: "horizontalpodautoscalers"}, {Group: "policy", Resource: "poddisruptionbudgets"},
+		{Group: "scheduling.k8s.io", Resource: "podgroups"}, {Group: "scheduling.k8s.io", Resource: "compositepodgroups"},
+	}
+}
+
+var (
+	pods = schema.GroupResource{Resource: "pods"}
+	jobs = schema.GroupResource{Group: "batch", Resource: "jobs"}
+)
+
+// Options configure the plugin. Subject is required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	// Allowed reports whether a tenant may write the status of a resource all the same. Nil: none may.
+	Allowed func(tenant.ID, schema.GroupResource) bool
+}
+
+// New returns the plugin. It refuses to write the status of [Resources] to everybody but the system tenant's
+// callers. The conditions of a Pod whose types have a domain pass: they are its readiness gates'.
+func New(o Options) admission.ValidationInterface {
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, Resources()}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+	resources []schema.GroupResource
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	resource := a.GetResource().GroupResource()
+	if a.GetSubresource() != "status" || !slices.Contains(p.resources, resource) {
+		return nil
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if caller.IsSystem() || p.Allowed != nil && p.Allowed(caller, resource) {
+		return nil
+	}
+	open := false
+	switch resource {
+	case pods:
+		open, err = gatesOnly(a, o)
+	case jobs:
+		open, err = isManagedElsewhere(a, o)
+	}
+	if err == nil && !open {
+		err = errStatus
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// gatesOnly reports whether a write changes nothing of a Pod's status but conditions of types with a domain.
+func gatesOnly(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
+	kind := corev1.SchemeGroupVersion.WithKind("Pod")
+	was, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
+	if err != nil {
+		return false, err
+	}
+	is, err := plugins.Versioned[corev1.Pod](a.GetObject(), kind, o)
+	if err != nil {
+		return false, err
+	}
+	return equality.Semantic.DeepEqual(withoutGates(was), withoutGates(is)), nil
+}
+
+func withoutGates(pod *corev1.Pod) *corev1.PodStatus {
+	status := pod.Status
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c corev1.PodCondition) bool {
+		return strings.Contains(string(c.Type), "/")
+	})
+	return &status
+}
+
+// isManagedElsewhere reports whether another controller than the built-in one manages a Job (KEP-4368).
+func isManagedElsewhere(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
+	was, err := plugins.Versioned[batchv1.Job](a.GetOldObject(), batchv1.SchemeGroupVersion.WithKind("Job"), o)
+	if err != nil {
+		return false, err
+	}
+	by := was.Spec.ManagedBy
+	return by != nil && *by != batchv1.JobControllerName, nil
+}

@@ -1,0 +1,46 @@
+package workload
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Claim is a template of PersistentVolumeClaims in an object, from which a controller makes them. It MUST NOT be
+// changed.
+type Claim struct {
+	// Path is where it stands in the object, as the fields of an error are written.
+	Path string
+	Meta *metav1.ObjectMeta
+	Spec *corev1.PersistentVolumeClaimSpec
+}
+
+// Claims returns the templates of claims: those of a StatefulSet, and of ephemeral volumes.
+func (o *Object) Claims() ([]Claim, error) {
+	var claims []Claim
+	for _, t := range o.Templates {
+		for i := range t.Spec.Volumes {
+			if ephemeral := t.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
+				template := ephemeral.VolumeClaimTemplate
+				claims = append(claims, Claim{t.Field(fmt.Sprintf("spec.volumes[%d].ephemeral.volumeClaimTemplate", i)), &template.ObjectMeta, &template.Spec})
+			}
+		}
+	}
+	set, is := o.typed.(*appsv1.StatefulSet)
+	if u, untyped := o.stored.(runtime.Unstructured); untyped && u.GetObjectKind().GroupVersionKind().GroupKind() == appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind() {
+		set, is = &appsv1.StatefulSet{}, true
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), set); err != nil {
+			return nil, fmt.Errorf("%w: %w", errTemplate, err)
+		}
+	}
+	if is {
+		for i := range set.Spec.VolumeClaimTemplates {
+			template := &set.Spec.VolumeClaimTemplates[i]
+			claims = append(claims, Claim{fmt.Sprintf("spec.volumeClaimTemplates[%d]", i), &template.ObjectMeta, &template.Spec})
+		}
+	}
+	return claims, nil
+}
