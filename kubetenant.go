@@ -114,6 +114,9 @@ type Cluster struct {
 	// KindScope answers for kinds whose resource cannot be told by their name, as [cluster.CRDScopes.OfKind] does.
 	// Nil knows none.
 	KindScope func(schema.GroupKind) authz.Scope
+	// SelectedLabels reports whether webhooks or policies choose namespaces by a label, as
+	// [cluster.NamespaceSelectors.Has] does. Nil knows of none.
+	SelectedLabels func(key string) bool
 	// Stale reports that Owners and CustomScope are not to be relied on, see [authz.Options]. Nil: they
 	// always are.
 	Stale func() bool

@@ -37,6 +37,7 @@ const maxIdentityBytes = 32 << 10
 var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
 	errIdentity      = errors.New("the annotation " + tenant.IdentityAnnotation + " is the server's to set")
+	errScale         = errors.New("the object acts with another's rights: change its replicas by an update of the object, which makes them yours")
 	errSize          = errors.New("the caller has too many groups to be recorded")
 	errComma         = errors.New("a user name or group with a comma cannot be recorded in " + KubeVelaGroup)
 )
@@ -47,6 +48,8 @@ type Options struct {
 	Owner   plugins.OwnerFunc
 	// Kinds that are governed, in every version; true also records for KubeVela.
 	Kinds map[schema.GroupKind]bool
+	// Objects returns the metadata at least of a governed object. Nil knows none: no tenant's caller may scale one.
+	Objects plugins.ObjectFunc
 }
 
 // New returns the plugin. A tenant's caller that creates or changes a governed object, outside its
@@ -219,6 +222,9 @@ func without(from map[string]string, keys ...string) map[string]string {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetSubresource() == "scale" {
+		return forbidden(a, p.checkScale(ctx, a))
+	}
 	kubeVela, governed := p.Kinds[a.GetKind().GroupKind()]
 	if !governed {
 		return nil
@@ -237,4 +243,35 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		}
 	}
 	return forbidden(a, err)
+}
+
+// checkScale holds the subresource by which a governed object is changed too. A Scale has no annotations of the
+// object, so the caller's identity cannot be recorded with it: who is not the object's identity changes the
+// object itself. Scalers of the system tenant change no identity.
+func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
+	for kind := range p.Kinds {
+		governed := kind.WithVersion(a.GetResource().Version)
+		if plural, _ := meta.UnsafeGuessKindToResource(governed); plural.GroupResource() != a.GetResource().GroupResource() {
+			continue
+		}
+		caller, err := p.Subject(ctx, a.GetUserInfo())
+		switch {
+		case err != nil:
+			return errUnknownCaller
+		case caller.IsSystem():
+			return nil
+		case p.Objects == nil:
+			return errScale
+		}
+		obj, err := p.Objects(ctx, governed, a.GetNamespace(), a.GetName())
+		if err != nil {
+			return err
+		}
+		m, err := meta.Accessor(obj)
+		if err != nil || m.GetAnnotations()[tenant.IdentityAnnotation] != tenant.IdentityOf(a.GetUserInfo(), caller).String() {
+			return errScale
+		}
+		return nil
+	}
+	return nil
 }

@@ -52,9 +52,12 @@ type Options struct {
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
-	// AllowedLabels and AllowedAnnotations are the keys with a domain, or "domain/*", that tenants
-	// may set. Keys without a domain are allowed always.
+	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Keys without a domain
+	// are allowed always, but for labels that are the system's.
 	AllowedLabels, AllowedAnnotations []string
+	// Selected reports whether webhooks or policies choose namespaces by a label, which is the system's then. Nil
+	// knows of none.
+	Selected func(key string) bool
 	// Recorded are annotations that another plugin writes and protects.
 	Recorded []string
 }
@@ -184,10 +187,23 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 			return fmt.Errorf("the label %s must be %q", EnforceLabel, p.PodSecurity)
 		}
 	}
-	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), p.AllowedLabels, own); err != nil {
+	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), p.mayLabel, own); err != nil {
 		return err
 	}
-	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), slices.Concat(p.AllowedAnnotations, p.Recorded), nil)
+	annotations := slices.Concat(p.AllowedAnnotations, p.Recorded)
+	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), func(key string) bool { return isAllowed(key, annotations) }, nil)
+}
+
+// injectionLabels switch webhooks on and off that are not there yet: Istio's, and those that leave out the control
+// plane (Gatekeeper, OPA).
+var injectionLabels = []string{"istio-injection", "control-plane"}
+
+// mayLabel reports whether tenants may set a label.
+func (p *plugin) mayLabel(key string) bool {
+	if slices.Contains(p.AllowedLabels, key) {
+		return true
+	}
+	return isAllowed(key, p.AllowedLabels) && !slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
@@ -212,9 +228,9 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 
 // checkKeys refuses to add, change or remove a key that is not allowed. own are keys that may
 // stand with just one value.
-func checkKeys(kind string, was, is map[string]string, allowed []string, own map[string]string) error {
+func checkKeys(kind string, was, is map[string]string, allowed func(string) bool, own map[string]string) error {
 	for key, value := range is {
-		if old, had := was[key]; had && old == value || isAllowed(key, allowed) {
+		if old, had := was[key]; had && old == value || allowed(key) {
 			continue
 		}
 		if want, isOwn := own[key]; !isOwn || value != want {
@@ -222,7 +238,7 @@ func checkKeys(kind string, was, is map[string]string, allowed []string, own map
 		}
 	}
 	for key := range was {
-		if _, still := is[key]; !still && !isAllowed(key, allowed) {
+		if _, still := is[key]; !still && !allowed(key) {
 			return fmt.Errorf("the %s %q is not open to tenants", kind, key)
 		}
 	}

@@ -126,8 +126,7 @@ func validateKeys(keys []string, path *field.Path) field.ErrorList {
 	for i, key := range keys {
 		domain, name, hasDomain := strings.Cut(key, "/")
 		switch {
-		case !hasDomain:
-			errs = append(errs, field.Invalid(path.Index(i), key, "a key without a domain is always allowed"))
+		case !hasDomain && len(validation.IsQualifiedName(key)) == 0: // opens one that a webhook selects by
 		case name != "*" && len(validation.IsQualifiedName(key)) > 0, len(validation.IsDNS1123Subdomain(domain)) > 0:
 			errs = append(errs, field.Invalid(path.Index(i), key, "must be a qualified key or domain/*"))
 		case domain == tenant.Domain, domain == "pod-security.kubernetes.io":

@@ -127,6 +127,10 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
+	selectors, err := cluster.NewNamespaceSelectors(versioned.Admissionregistration().V1(), true)
+	if err != nil {
+		return nil, err
+	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{
 		Authentication: kubetenant.Authentication{
 			Authenticator: generic.Authentication.Authenticator, APIAudiences: generic.Authentication.APIAudiences,
@@ -138,6 +142,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		Cluster: kubetenant.Cluster{
 			Owners: known.Owners, CustomScope: known.CRDs.Of, KindScope: known.CRDs.OfKind, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
 			ControllerMetadata: known.Controllers.Metadata, ControllerObjects: known.Controllers.Object,
+			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 		},
 		Register: legacyregistry.Register,

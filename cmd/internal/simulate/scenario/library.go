@@ -86,6 +86,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		Cluster: kubetenant.Cluster{
 			Owners:             authz.NewOwners(namespaces.Get, nil),
 			CustomScope:        snapshot.CustomScope,
+			SelectedLabels:     snapshot.SelectedLabels,
 			Labelled:           func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:             grants.Grants(),
 			ControllerMetadata: bindings.find, ControllerObjects: bindings.find, DefaultPriority: bindings.isDefaultPriority,

@@ -20,7 +20,6 @@ import (
 	"strings"
 	"time"
 
-
 	asn1util "k8s.io/apimachinery/pkg/apis/asn1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/keyutil"

@@ -81,6 +81,9 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List"}, all...)
 }
 
+// SelectedLabels reports whether webhooks or policies choose namespaces by a label.
+func (s *Snapshot) SelectedLabels(key string) bool { return s.selected[key] }
+
 // CustomScope returns the scope of a custom resource.
 func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
 
@@ -100,10 +103,10 @@ func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate a
 		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Index()}},
 		Cluster: kubetenant.Cluster{
 			Owners:      authz.NewOwners(namespaces.Get, nil),
-			CustomScope: s.CustomScope,
-			Labelled:    func(schema.GroupResource, tenant.ID) bool { return true },
-			Grants:      grants.Grants(),
-			Quotas:      quotaTenants(s.Quotas),
+			CustomScope: s.CustomScope, SelectedLabels: s.SelectedLabels,
+			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
+			Grants:   grants.Grants(),
+			Quotas:   quotaTenants(s.Quotas),
 		},
 		Observe: observe,
 	})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,8 @@ type Snapshot struct {
 	Quotas map[string]tenant.ID
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
+	// selected are the labels by which webhooks and policies choose namespaces.
+	selected map[string]bool
 	// Unread are the kinds that the caller may not list.
 	Unread []string
 }
@@ -93,7 +96,7 @@ func BindingOf(obj runtime.Object) *Binding {
 
 // NewSnapshot returns a snapshot of nothing.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}}
+	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
 }
 
 // Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
@@ -143,8 +146,18 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 		if b := BindingOf(obj); b != nil {
 			s.Bindings = append(s.Bindings, b)
 		}
+		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil && kinds[0].Group == admissionregistrationv1.GroupName {
+			s.addSelector(obj)
+		}
 	}
 	return nil
+}
+
+// addSelector adds the labels by which a webhook or a policy chooses namespaces.
+func (s *Snapshot) addSelector(obj runtime.Object) {
+	for _, key := range cluster.SelectedKeys(obj) {
+		s.selected[key] = true
+	}
 }
 
 func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
@@ -165,6 +178,9 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 		plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
 		s.Scopes[schema.GroupResource{Group: group, Resource: plural}] = cluster.ScopeOf(u)
+		return nil
+	case schema.GroupKind{Group: admissionregistrationv1.GroupName, Kind: gvk.Kind}:
+		s.addSelector(u)
 		return nil
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: gvk.Kind}:
 	default:
@@ -201,6 +217,7 @@ func (s *Snapshot) Owner(namespace string) tenant.ID {
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
 	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
+	changed.selected = maps.Clone(s.selected)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
 		if err := changed.Add(obj); err != nil {

@@ -70,9 +70,14 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		return nil, err
 	}
 	s.swept = followSwept(clients.Typed, namespace)
+	selectors, err := cluster.NewNamespaceSelectors(s.factory.Admissionregistration().V1(), false)
+	if err != nil {
+		return nil, err
+	}
 	classes := s.factory.Scheduling().V1().PriorityClasses()
 	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
-		"swept": s.swept.informer.HasSynced, "controllers": s.known.Controllers.HasSynced, "priority-classes": classes.Informer().HasSynced}
+		"swept": s.swept.informer.HasSynced, "controllers": s.known.Controllers.HasSynced, "priority-classes": classes.Informer().HasSynced,
+		"namespace-selectors": selectors.HasSynced}
 	s.Server = kubetenant.Server{
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences},
 		Authorization:  kubetenant.Authorization{RulesElsewhere: true},
@@ -80,6 +85,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, Labelled: s.swept.done,
 			Stale:              func() bool { return !s.current.Load() },
 			ControllerMetadata: s.known.Controllers.Metadata, ControllerObjects: s.known.Controllers.Object,
+			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(classes.Lister()),
 		},
 		Register: register,
