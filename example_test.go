@@ -94,6 +94,7 @@ func ExampleNew() {
 	// TenantNamespace
 	// TenantRestriction
 	// TenantRoleBinding
+	// TenantStatus
 	// TenantGrant
 	// TenantAttribution
 	// TenantBinding

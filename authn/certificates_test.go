@@ -215,3 +215,35 @@ func TestErrorsAreShort(t *testing.T) {
 		t.Errorf("%d bytes: %.20q", len(err.Error()), err)
 	}
 }
+
+// FuzzReencode: of whatever Go reads as the certificate that was revoked, nothing counts that is not revoked: bytes
+// are changed, added and cut where nobody has signed them.
+func FuzzReencode(f *testing.F) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ca, leaf := issue(f, key)
+	sum := sha256.Sum256(leaf.Raw)
+	revoked := &authn.Revocations{Fingerprints: map[string]struct{}{hex.EncodeToString(sum[:]): {}}}
+	f.Add(len(leaf.Raw), []byte{5, 0}, 0)
+	f.Add(3, []byte{0x81}, 1)
+	f.Add(len(leaf.Raw)-10, []byte{}, 2)
+	f.Fuzz(func(t *testing.T, at int, put []byte, cut int) {
+		at = max(0, min(at, len(leaf.Raw)))
+		raw := slices.Concat(leaf.Raw[:at], put, leaf.Raw[min(len(leaf.Raw), at+max(0, min(cut, len(leaf.Raw)))):])
+		if len(raw) > 4 && raw[1] == 0x82 { // keep the outer length right
+			raw[2], raw[3] = byte((len(raw)-4)>>8), byte(len(raw)-4)
+		}
+		other, err := x509.ParseCertificate(raw)
+		if err != nil || ca.CheckSignature(other.SignatureAlgorithm, other.RawTBSCertificate, other.Signature) != nil {
+			return
+		}
+		c := &authn.Chain{Revoked: func() *authn.Revocations { return revoked }, Subject: func(context.Context, user.Info) (tenant.ID, error) {
+			return tenant.ID{}, tenant.ErrUnbound
+		}}
+		if err := presenting(other)(c); !errors.Is(err, authn.ErrRevoked) && !errors.Is(err, authn.ErrEncoding) {
+			t.Fatalf("counts: %x", raw)
+		}
+	})
+}

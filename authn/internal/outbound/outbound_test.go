@@ -2,6 +2,7 @@ package outbound_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -94,4 +95,46 @@ func TestGate(t *testing.T) {
 	if err := outbound.Gate(nil).Enter(ctx); !errors.Is(err, outbound.ErrBusy) {
 		t.Errorf("the zero gate lets through: %v", err)
 	}
+}
+
+// FuzzDecode: what is read of an answer is what every other reader reads of it.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{`{"status":{"authenticated":true}}`, `{"status":{"authenticated":false,"Authenticated":true}}`,
+		`{"status":{"authenticated":false},"status":{"authenticated":true}}`, `{"status":{"authenticated":true}}{}`, `{"extra":{"k":["a"],"k":["b"]}}`} {
+		f.Add(seed)
+	}
+	type answer struct {
+		Status struct {
+			Authenticated bool `json:"authenticated"`
+		} `json:"status"`
+		Extra map[string][]string `json:"extra"`
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var got answer
+		if err := outbound.Decode(t.Context(), make(outbound.Gate, 1), strings.NewReader(text), &got); err != nil {
+			return
+		}
+		var exact map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(text), &exact); err != nil {
+			t.Fatalf("accepted %q: %v", text, err)
+		}
+		var status map[string]json.RawMessage
+		if exact["status"] != nil {
+			if err := json.Unmarshal(exact["status"], &status); err != nil {
+				t.Fatalf("accepted %q: %v", text, err)
+			}
+		}
+		if got.Status.Authenticated != (string(status["authenticated"]) == "true") {
+			t.Fatalf("%q: authenticated %t", text, got.Status.Authenticated)
+		}
+		var extra map[string][]string
+		if exact["extra"] != nil {
+			if err := json.Unmarshal(exact["extra"], &extra); err != nil {
+				t.Fatalf("accepted %q: %v", text, err)
+			}
+		}
+		if len(extra) != len(got.Extra) {
+			t.Fatalf("%q: extra %v", text, got.Extra)
+		}
+	})
 }

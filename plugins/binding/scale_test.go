@@ -1,0 +1,80 @@
+package binding_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/binding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestScale: by /scale an object is changed too, and its identity cannot be recorded with that.
+func TestScale(t *testing.T) {
+	a := tenanttest.ID(t, "a")
+	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}
+	farm := func(identity string) *metav1.PartialObjectMetadata {
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "f", Namespace: "a--web"}}
+		if identity != "" {
+			o.Annotations = map[string]string{tenant.IdentityAnnotation: identity}
+		}
+		return o
+	}
+	mine, others := tenant.IdentityOf(alice, a).String(), tenant.Identity{User: "bob", Tenant: "a"}.String()
+	for name, c := range map[string]struct {
+		u        user.DefaultInfo
+		resource string
+		stored   runtime.Object
+		err      error
+		allowed  bool
+	}{
+		"one's own":                       {*alice, "farms", farm(mine), nil, true},
+		"a colleague's":                   {*alice, "farms", farm(others), nil, false},
+		"one's own by another group":      {user.DefaultInfo{Name: "alice"}, "farms", farm(mine), nil, false},
+		"nobody's":                        {*alice, "farms", farm(""), nil, false},
+		"one that is gone":                {*alice, "farms", nil, nil, false},
+		"one that cannot be looked up":    {*alice, "farms", farm(mine), errors.New("away"), false},
+		"the system scales a colleague's": {user.DefaultInfo{Name: "root"}, "farms", farm(others), nil, true},
+		"an unknown caller":               {user.DefaultInfo{Name: "nobody"}, "farms", farm(mine), nil, false},
+		"a kind that is not governed":     {*alice, "deployments", farm(others), nil, true},
+	} {
+		o := binding.Options{
+			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+				switch u.GetName() {
+				case "root":
+					return tenant.System(), nil
+				case "alice":
+					return a, nil
+				}
+				return tenant.ID{}, tenant.ErrUnbound
+			},
+			Owner: func(context.Context, string) (tenant.ID, error) { return a, nil },
+			Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+			Objects: func(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+				if kind != (schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}) || namespace != "a--web" || name != "f" {
+					t.Errorf("asked for %s %s/%s", kind, namespace, name)
+				}
+				return c.stored, c.err
+			},
+		}
+		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "f", Namespace: "a--web"}}
+		for _, nobodyKnows := range []bool{false, true} {
+			if nobodyKnows {
+				o.Objects = nil
+			}
+			err := binding.New(o).Validate(t.Context(), admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
+				schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: c.resource}, "scale", admission.Update, nil, false, &c.u), nil)
+			if want := c.allowed && (!nobodyKnows || c.u.Name == "root" || c.resource != "farms"); (err == nil) != want {
+				t.Errorf("%s, objects known %t: %v", name, !nobodyKnows, err)
+			}
+		}
+	}
+}
