@@ -2,6 +2,7 @@ package kubetenant
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"slices"
 	"sync"
@@ -123,6 +124,15 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
 	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: revoked,
 		Subject: g.boundary.Subjects.Of, Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
+	if ca := of.Authentication.ClientCA; ca != nil {
+		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {
+			options, known := ca.VerifyOptions()
+			if !known {
+				return nil
+			}
+			return authnx509.Chains(presented, options)
+		}
+	}
 	if err = addSources(ctx, sources, config.Authentication.Sources, &chain); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ package authn
 
 import (
 	"context"
+	"crypto/x509"
 	"net/http"
 	"time"
 
@@ -50,6 +51,9 @@ type Chain struct {
 	// BuiltIn is what the server had of its own, asked last; nil for none.
 	BuiltIn authenticator.Request
 
+	// BuiltInChains returns the chains by which certificates lead to the authorities of BuiltIn, for Revoked; nil where
+	// BuiltIn has none.
+	BuiltInChains func(presented []*x509.Certificate) [][]*x509.Certificate
 	// Limits bound what BuiltIn answers; zero for tenant.DefaultLimits.
 	Limits tenant.Limits
 	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each

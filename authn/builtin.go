@@ -2,11 +2,14 @@ package authn
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -57,6 +60,24 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 		if err := c.Limits.OrDefault().Check(resp.User); err != nil {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
+		if c.isOfRevokedAuthority(req, resp.User) {
+			return revoked(builtInSource, resp.User)
+		}
 		return resp, ok, nil
+	})
+}
+
+// isOfRevokedAuthority reports whether a certificate that BuiltIn took leads to its authorities over nothing but
+// revoked ones, which need not have been presented.
+func (c *Chain) isOfRevokedAuthority(req *http.Request, u user.Info) bool {
+	if c.Revoked == nil || c.BuiltInChains == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return false
+	}
+	list := c.Revoked()
+	if list == nil || len(list.Serials)+len(list.Fingerprints) == 0 || !slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool { return strings.HasPrefix(id, certificateCredential) }) {
+		return false
+	}
+	return !slices.ContainsFunc(c.BuiltInChains(req.TLS.PeerCertificates), func(chain []*x509.Certificate) bool {
+		return !slices.ContainsFunc(chain[1:], list.HasCertificate)
 	})
 }

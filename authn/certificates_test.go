@@ -206,6 +206,45 @@ func TestLongChains(t *testing.T) {
 	}
 }
 
+// TestRevokedAuthorityOfTheServersOwn: what the server's own chain took counts no longer once each way to its
+// authorities is revoked.
+func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
+	ca, leaf := issue(t, signers(t)["P-256"])
+	other, _ := issue(t, signers(t)["P-256"])
+	byFingerprint := func(all ...*x509.Certificate) *authn.Revocations {
+		list := &authn.Revocations{Fingerprints: map[string]struct{}{}}
+		for _, c := range all {
+			sum := sha256.Sum256(c.Raw)
+			list.Fingerprints[hex.EncodeToString(sum[:])] = struct{}{}
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		chains     [][]*x509.Certificate
+		credential string
+		list       *authn.Revocations
+		revoked    bool
+	}{
+		"nothing":             {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", &authn.Revocations{}, false},
+		"no list":             {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", nil, false},
+		"the authority":       {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(ca), true},
+		"another":             {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(other), false},
+		"one of two ways":     {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca), false},
+		"both ways":           {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca, other), true},
+		"no way any more":     {nil, "X509SHA256=1", byFingerprint(other), true},
+		"a token beside that": {[][]*x509.Certificate{{leaf, ca}}, "JTI=1", byFingerprint(ca), false},
+	} {
+		chain := &authn.Chain{Revoked: func() *authn.Revocations { return c.list }, BuiltInChains: func([]*x509.Certificate) [][]*x509.Certificate { return c.chains },
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound },
+			BuiltIn: identity(&user.DefaultInfo{Name: "alice", Extra: map[string][]string{user.CredentialIDKey: {c.credential}}})}
+		req := bearing(t.Context(), "")
+		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+		if _, ok, err := authn.New(*chain).AuthenticateRequest(req); errors.Is(err, authn.ErrRevoked) != c.revoked || ok == c.revoked {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+}
+
 // TestErrorsAreShort: what is logged of a refusal does not grow with what a caller sends.
 func TestErrorsAreShort(t *testing.T) {
 	long := errors.New(strings.Repeat("é", 10_000))

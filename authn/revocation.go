@@ -18,6 +18,10 @@ import (
 // ErrRevoked says that a credential, or whoever it names, was revoked.
 var ErrRevoked = errors.New("revoked")
 
+// certificateCredential begins the credential-id of identities from client certificates (k8s.io/apiserver
+// pkg/authentication/request/x509, v0.37.1).
+const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of an identifier
+
 // revocationSource names the list of revocations in refusals of requests, whatever their source.
 const revocationSource = "revocation"
 
@@ -119,7 +123,7 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 		return true
 	}
 	for _, credential := range u.GetExtra()[user.CredentialIDKey] {
-		if sum, ok := strings.CutPrefix(credential, "X509SHA256="); ok {
+		if sum, ok := strings.CutPrefix(credential, certificateCredential); ok {
 			if _, revoked := r.Fingerprints[strings.ToLower(sum)]; revoked {
 				return true
 			}

@@ -152,7 +152,13 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	return found
 }
 
-// chainsOf returns all chains that upstream's authenticator finds.
+// Chains returns all chains that upstream's authenticator finds from the first of the presented certificates to
+// roots, the authority last.
+func Chains(presented []*x509.Certificate, roots x509.VerifyOptions) [][]*x509.Certificate {
+	chains, _ := chainsOf(presented, roots)
+	return chains
+}
+
 func chainsOf(presented []*x509.Certificate, o x509.VerifyOptions) (chains [][]*x509.Certificate, err error) {
 	collect := x509request.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 		chains = append(chains, chain)

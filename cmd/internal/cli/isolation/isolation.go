@@ -152,6 +152,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		of   []resource
 	}{
 		{"requests of everything, everywhere", m.tryAll, tried},
+		{"what admission holds", m.tryHeld, tried},
 		{"what lists and watches deliver", m.tryDelivery, tried},
 		{"self reviews", m.tryReviews, served}, // they tell of what was not tried too
 		{"watches across the end of a namespace", m.tryRecreation, tried},

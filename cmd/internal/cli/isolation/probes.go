@@ -20,10 +20,11 @@ const (
 	spaceAll     = "all namespaces"
 	spacePath    = "tenant paths"
 	spaceOthers  = "impersonation"
+	spaceHeld    = "own, held"
 )
 
 // spaces are they in the table's order, callers the callers.
-var spaces = []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers}
+var spaces = []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers, spaceHeld}
 
 var callers = []string{callerUser, callerAccount, callerNobody, callerAnonymous}
 
@@ -177,6 +178,10 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 			add(http.MethodGet, query(collection, "fieldSelector", "metadata.namespace="+w.namespace(1)), nil)
 			add(http.MethodGet, query(collection, "fieldSelector", "metadata.name="+w.canary(1)), nil)
 			add(http.MethodGet, query(collection, "continue", "anything"), nil)
+			add(http.MethodGet, query(collection, "limit", "1"), nil)
+			if c.own >= 0 {
+				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", tenant.Label+"="+w.tenants[c.own].String()), nil)
+			}
 			add(http.MethodGet, query(collection, "resourceVersion", "0"), nil)
 		case verb == "watch":
 			add(http.MethodGet, query(collection, "watch", "true", "timeoutSeconds", "1"), attributes(verb))
@@ -209,15 +214,18 @@ func (w *world) onlyOwn(own int) func(answer) bool {
 		decoder := json.NewDecoder(strings.NewReader(string(a.body)))
 		for decoder.More() {
 			var got struct {
-				Kind   string
-				Type   string
-				Items  *[]object
-				Object *object
+				Kind     string
+				Type     string
+				Metadata struct{ Continue, RemainingItemCount any } // tell of what is not there
+				Items    *[]object
+				Object   *object
 			}
 			if err := decoder.Decode(&got); err != nil {
 				return false
 			}
 			switch {
+			case got.Metadata.Continue != nil && got.Metadata.Continue != "" || got.Metadata.RemainingItemCount != nil:
+				return false
 			case got.Items != nil:
 				for i := range *got.Items {
 					if !ok(&(*got.Items)[i]) {

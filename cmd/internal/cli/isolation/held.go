@@ -1,0 +1,82 @@
+package isolation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// held is a write in the own namespace that admission must refuse: it reaches beyond it.
+type held struct {
+	group, resource string
+	object          string // made by the admin before; empty for a creation
+	method, body    string
+}
+
+// writesHeld are the statuses that controllers own, as package status lists them, and owners that block the
+// deletion of what all share.
+var writesHeld = []held{
+	{"", "services", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"port":80}]}}`, http.MethodPatch, `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`},
+	{"", "persistentvolumeclaims", `{"apiVersion":"v1","kind":"PersistentVolumeClaim","spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
+		http.MethodPatch, `{"status":{"phase":"Bound"}}`},
+	{"", "resourcequotas", `{"apiVersion":"v1","kind":"ResourceQuota","spec":{"hard":{"count/leases.coordination.k8s.io":"100"}}}`, http.MethodPatch, `{"status":{"hard":{"pods":"9"}}}`},
+	{"apps", "deployments", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":0,` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"replicas":1}}`},
+	{"apps", "statefulsets", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":0,"serviceName":"s",` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"currentRevision":"mine"}}`},
+	{"apps", "replicasets", `{"apiVersion":"apps/v1","kind":"ReplicaSet","spec":{"replicas":0,` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"replicas":1}}`},
+	{"batch", "cronjobs", `{"apiVersion":"batch/v1","kind":"CronJob","spec":{"schedule":"0 0 1 1 *","suspend":true,"jobTemplate":{"spec":` + jobTemplate + `}}}`, http.MethodPatch, `{"status":{"lastScheduleTime":"2026-01-01T00:00:00Z"}}`},
+	{"batch", "jobs", `{"apiVersion":"batch/v1","kind":"Job","spec":{"suspend":true,` + jobTemplate[1:] + `}`, http.MethodPatch, `{"status":{"active":1}}`},
+	{"policy", "poddisruptionbudgets", `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{"app":"none"}}}}`, http.MethodPatch, `{"status":{"disruptionsAllowed":9}}`},
+	{"", "configmaps", "", http.MethodPost, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"1","blockOwnerDeletion":true}]}}`},
+	{"", "secrets", "", http.MethodPost, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"held","ownerReferences":[{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","name":"n","uid":"1","blockOwnerDeletion":true}]}}`},
+}
+
+const (
+	selectorAndTemplate = `"selector":{"matchLabels":{"app":"none"}},"template":{"metadata":{"labels":{"app":"none"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	jobTemplate         = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
+)
+
+// tryHeld sends what admission must refuse to each caller of the first tenant. The objects go with the namespace.
+func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
+	admin, err := newCaller("admin", -1, m.Admin)
+	if err != nil {
+		return err
+	}
+	for i, h := range writesHeld {
+		at := slices.IndexFunc(served, func(r resource) bool { return r.is(h.group, h.resource) && r.subresource == "" })
+		if at < 0 {
+			continue
+		}
+		path := served[at].path(m.world.namespace(0))
+		target := query(path, "dryRun", "All")
+		if h.object != "" {
+			name := fmt.Sprintf("held-%d", i)
+			body := strings.Replace(h.object, `"spec":`, `"metadata":{"name":"`+name+`"},"spec":`, 1)
+			made, err := admin.send(ctx, http.MethodPost, path, []byte(body), http.Header{"Content-Type": {"application/json"}})
+			if err != nil || made.code != http.StatusCreated {
+				return fmt.Errorf("make %s to try its status: %d %s %w", h.resource, made.code, made.message(), err)
+			}
+			target = query(path+"/"+name+"/status", "dryRun", "All")
+		}
+		contentType := "application/json"
+		if h.method == http.MethodPatch {
+			contentType = "application/merge-patch+json"
+		}
+		for _, c := range m.world.callers {
+			if c.own != 0 {
+				continue
+			}
+			a, err := c.send(ctx, h.method, target, []byte(h.body), http.Header{"Content-Type": {contentType}})
+			if err != nil {
+				return err
+			}
+			outcome := Leaked
+			if a.code == http.StatusForbidden {
+				outcome = Denied
+			}
+			m.note(c.name, spaceHeld, outcome, fmt.Sprintf("%s %s: %d %s", h.method, target, a.code, a.message()))
+		}
+	}
+	return nil
+}
