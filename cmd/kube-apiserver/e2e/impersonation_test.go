@@ -48,7 +48,7 @@ var impersonations = []struct {
 	{"masters among others", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "system:masters", "g4"}}, false, nil},
 	{"kubeadm's admins", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"kubeadm:cluster-admins"}}, false, nil},
 	{"another tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:globex"}}, false, nil},
-	{"the own tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:acme"}}, false, nil},
+	{"the own tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:acme"}}, true, []string{"tenant:acme"}},
 	{"another tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"globex"}}, false, nil},
 	{"the system tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"system"}}, false, nil},
 	{"two tenants", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme", "globex"}}, false, nil},

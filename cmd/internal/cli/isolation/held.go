@@ -15,12 +15,11 @@ type held struct {
 	method, body    string
 }
 
-// writesHeld are the statuses that controllers own, as package status lists them, and owners that block the
+// writesHeld are statuses that controllers own, of those that package status lists (a claim's finalizer might keep the
+// namespace, and a Pod would run), and owners that block the
 // deletion of what all share.
 var writesHeld = []held{
 	{"", "services", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"port":80}]}}`, http.MethodPatch, `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`},
-	{"", "persistentvolumeclaims", `{"apiVersion":"v1","kind":"PersistentVolumeClaim","spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
-		http.MethodPatch, `{"status":{"phase":"Bound"}}`},
 	{"", "resourcequotas", `{"apiVersion":"v1","kind":"ResourceQuota","spec":{"hard":{"count/leases.coordination.k8s.io":"100"}}}`, http.MethodPatch, `{"status":{"hard":{"pods":"9"}}}`},
 	{"apps", "deployments", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":0,` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"replicas":1}}`},
 	{"apps", "statefulsets", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":0,"serviceName":"s",` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"currentRevision":"mine"}}`},
