@@ -142,7 +142,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: restriction.Name, Interface: restriction.New(restriction.Options{
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
-			Subject: subject, Owner: owners.Of, Names: names, QualifiedNames: config.Authentication.QualifyNames,
+			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds, Namespaced: p.cluster.isNamespacedKind})},
 		{Name: status.Name, Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},

@@ -153,6 +153,15 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 // endRevoked ends what is open of callers that are revoked. Who was not meant may open it again.
 func (s *shared) endRevoked(revoked *authn.Revocations) {
 	s.sessions.EndRevoked(func(c *authz.Caller) bool {
+		if c.Real != nil {
+			id, err := tenant.Of(c.Real)
+			if err != nil {
+				id = c.Tenant // a service account's, which impersonates within its tenant
+			}
+			if revoked.MayCover(id, c.Real) {
+				return true
+			}
+		}
 		return revoked.MayCover(c.Tenant, c.User) || slices.ContainsFunc(c.Certificates, revoked.HasCertificate)
 	})
 }

@@ -132,8 +132,8 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// MayCover is [Revocations.Covers], and reports callers too whose token has an ID that is revoked for whatever
-// issuer: an identity does not name it.
+// MayCover is [Revocations.Covers], and reports callers too whose token may be revoked: an identity does not name its
+// issuer, nor the time or the subject that a rule may be about.
 func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	if r.Covers(id, u) {
 		return true
@@ -141,7 +141,7 @@ func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	for _, credential := range u.GetExtra()[user.CredentialIDKey] {
 		name, isToken := strings.CutPrefix(credential, "JTI=")
 		for _, rules := range r.Tokens {
-			if isToken && slices.Contains(rules, TokenRule{ID: name}) {
+			if isToken && slices.ContainsFunc(rules, func(rule TokenRule) bool { return rule.ID == "" || rule.ID == name }) {
 				return true
 			}
 		}

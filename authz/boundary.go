@@ -192,6 +192,9 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	state.bound, state.selector, state.session = c.user, v.selector, session{Caller: Caller{Tenant: c.tenant, User: c.user}}
+	if c.user != nil && !state.isReal(c.user) {
+		state.session.Real = state.real
+	}
 	if b.Shadow {
 		state.selector = nil
 	} else if !c.tenant.IsSystem() {

@@ -71,6 +71,11 @@ func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, asker{}, namespace).owner()
 }
 
+// AskedBy is [Owners.Of] at the cost of a tenant's budget, for names that the tenant's callers may make up.
+func (o *Owners) AskedBy(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
+	return o.find(ctx, asker{id: id}, namespace).owner()
+}
+
 // Certain is [Owners.Of] without a limit to the lookups, for who acts on the answer: too many of
 // them must not make a namespace nobody's. Callers MUST NOT ask for names that anybody makes up.
 func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, error) {

@@ -36,6 +36,8 @@ type Caller struct {
 	// Tenant is zero for nobody's, User nil for the server's own client.
 	Tenant tenant.ID
 	User   user.Info
+	// Real is who was authenticated, where User is impersonated; else nil.
+	Real user.Info
 	// Certificates that came with the request.
 	Certificates []*x509.Certificate
 }

@@ -37,7 +37,7 @@ func (l Limits) OrDefault() Limits {
 
 // Check returns [ErrForm] unless each name that u bears can be written in one way only, and [ErrLarge] if u is
 // larger than the limits. What it lets through reads the same after any hop over HTTP, which trims white space
-// (RFC 9110, section 5.5), and to a human.
+// (RFC 9110, section 5.5). Names that only look alike, by other letters or by compositions of Unicode, stay apart.
 func (l Limits) Check(u user.Info) error {
 	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -65,7 +65,8 @@ func (l Limits) Check(u user.Info) error {
 
 // IsWellFormed reports whether a name of a user or group, a UID or an extra key has one form only: UTF-8 that
 // neither begins nor ends with white space and holds no control character (Cc), no line or paragraph separator
-// (Zl, Zp) and no format character (Cf) but the two joiners between letters, which Persian and Indic names need.
+// (Zl, Zp), no filler (Other_Default_Ignorable_Code_Point) and no format character (Cf) but the two joiners between
+// letters, which Persian and Indic names need.
 // The empty name is well-formed.
 func IsWellFormed(name string) bool { return Malformation(name) < 0 }
 
@@ -97,7 +98,7 @@ func malformation(name string) int {
 		switch {
 		case r == utf8.RuneError && width == 1: // no UTF-8
 			return i
-		case unicode.IsSpace(r) && (i == 0 || i >= trailing), unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp):
+		case unicode.IsSpace(r) && (i == 0 || i >= trailing), unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point):
 			return i
 		case unicode.Is(unicode.Cf, r):
 			after, _ := utf8.DecodeRuneInString(name[i+width:])

@@ -20,7 +20,7 @@ func TestWellFormed(t *testing.T) {
 		if !utf8.ValidRune(r) {
 			continue
 		}
-		hidden := unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Cf)
+		hidden := unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
 		joiner := r == 0x200c || r == 0x200d
 		for name, want := range map[string]bool{
 			string(r):               !hidden && !unicode.IsSpace(r),

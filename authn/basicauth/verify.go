@@ -20,7 +20,8 @@ const (
 	// waitingLogins is how many more may wait for that. Beyond it a login is refused at once, so that
 	// guessing without a credential holds no more than this.
 	waitingLogins = 64
-	// loginsOfOne is how many of them one client's address may have, so that guessing refuses nobody else.
+	// loginsOfOne is how many of them one client's address may have once half of the places are taken, so that guessing
+	// refuses nobody else, and many behind one address may log in at a time while there is room.
 	loginsOfOne = 8
 	// rememberFor is how long a verified bcrypt password is remembered, so that a client that sends
 	// it with each request costs bcrypt's work once a minute. A new version of the file forgets all.
@@ -99,7 +100,8 @@ func (t *turns) enter(ctx context.Context, client string) (done func(), err erro
 func (t *turns) arrive(client string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all >= slowLogins+waitingLogins || t.of[client] >= loginsOfOne {
+	const places = slowLogins + waitingLogins
+	if t.all >= places || t.all >= places/2 && t.of[client] >= loginsOfOne {
 		return false
 	}
 	t.all++

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+	"unicode"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -105,8 +105,11 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		extra[user.CredentialIDKey] = []string{credentialID + t.AuditIDs[0]}
 	}
 	if a.o.LegacyExtras {
-		extra[legacyProjectID], extra[legacyProjectName] = []string{t.Project.ID}, []string{t.Project.Name}
-		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{t.User.Domain.Name}
+		for i := range roles {
+			roles[i] = wellFormedValue(roles[i])
+		}
+		extra[legacyProjectID], extra[legacyProjectName] = []string{t.Project.ID}, []string{wellFormedValue(t.Project.Name)}
+		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{wellFormedValue(t.User.Domain.Name)}
 		extra[legacyRoles] = roles
 	}
 	return &user.DefaultInfo{Name: wellFormed(t.User.Name), UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}, nil
@@ -143,19 +146,37 @@ func escape(name string) string {
 // hold anything; since "%" is escaped too, no two become one.
 func wellFormed(name string) string {
 	name = strings.ReplaceAll(name, "%", "%25")
-	if len(name) > maxNameBytes {
-		return name // hygiene decides
+	if tenant.IsWellFormed(name) {
+		return name
 	}
-	for at := tenant.Malformation(name); at >= 0; at = tenant.Malformation(name) {
-		_, width := utf8.DecodeRuneInString(name[at:])
-		var escaped strings.Builder
-		for _, b := range []byte(name[at : at+width]) {
-			_, _ = fmt.Fprintf(&escaped, "%%%02X", b)
+	runes := []rune(name)
+	begin := len([]rune(name)) - len([]rune(strings.TrimLeftFunc(name, unicode.IsSpace)))
+	end := len([]rune(strings.TrimRightFunc(name, unicode.IsSpace)))
+	// neighbour is what stands beside a rune: white space is none of a name's ends there.
+	neighbour := func(i int) rune {
+		if i < 0 || i >= len(runes) || unicode.IsSpace(runes[i]) {
+			return '-'
 		}
-		name = name[:at] + escaped.String() + name[at+width:]
+		return runes[i]
 	}
-	return name
+	var out strings.Builder
+	for i, r := range runes {
+		outer := i < begin || i >= end
+		if outer || !tenant.IsWellFormed(string([]rune{neighbour(i - 1), r, neighbour(i + 1)})) {
+			for _, b := range []byte(string(r)) {
+				_, _ = fmt.Fprintf(&out, "%%%02X", b)
+			}
+			continue
+		}
+		_, _ = out.WriteRune(r)
+	}
+	return out.String()
 }
 
-// maxNameBytes is far above Keystone's own limit of 255 characters (Identity API v3, schemas).
-const maxNameBytes = 4 << 10
+// wellFormedValue returns the value of an extra as it is, or escaped where it may not be so.
+func wellFormedValue(value string) string {
+	if tenant.IsWellFormedValue(value) {
+		return value
+	}
+	return wellFormed(value)
+}

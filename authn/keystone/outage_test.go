@@ -1,6 +1,7 @@
 package keystone_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // TestWhatIsAnOutage enumerates the answers: those about the token refuse it, though stale answers would count in
@@ -107,6 +109,35 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) } })
 		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnavailable) {
 			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+	}
+}
+
+// TestNamesAreEscaped: each into a name of one form, no two into one, and the longest quickly.
+func TestNamesAreEscaped(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range []string{"bob", " bob", "bob ", "  bob", "%20bob", "b%62b", "bob\u200b", "bo\u200bb", "\tbob\n", "می\u200cخ", "می\u200c خ", "a\u200d\u200db", "Alice van Dam", " ", "%", "\u2028", strings.Repeat("\x01", 900_000/20)} {
+		s := newServer(t)
+		a, _ := open(t, s, func(o *keystone.Options) { o.LegacyExtras = true })
+		s.set(func() {
+			s.fault = func(w http.ResponseWriter, _ *http.Request) {
+				text, _ := json.Marshal(name)
+				_, _ = io.WriteString(w, strings.NewReplacer(`"user-1"`, string(text), `"web"`, string(text), `"member"`, string(text)).Replace(body("1", time.Now().Add(time.Hour))))
+			}
+		})
+		resp, ok, err := a.AuthenticateToken(t.Context(), token(1))
+		if !ok {
+			t.Fatalf("%.20q: %v", name, err)
+		}
+		if err := (tenant.Limits{Bytes: 1 << 30, Groups: 10}).Check(resp.User); err != nil {
+			t.Errorf("%.20q: %.40q: %v", name, resp.User.GetName(), err)
+		}
+		if other, taken := seen[resp.User.GetName()]; taken {
+			t.Errorf("%.20q and %.20q are both %.40q", name, other, resp.User.GetName())
+		}
+		seen[resp.User.GetName()] = name
+		if plain := tenant.IsWellFormed(name) && !strings.Contains(name, "%"); plain != (resp.User.GetName() == name) {
+			t.Errorf("%.20q is %.40q", name, resp.User.GetName())
 		}
 	}
 }

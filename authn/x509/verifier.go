@@ -41,6 +41,14 @@ func ParseAuthorities(data []byte) (*Authorities, error) {
 	return &Authorities{certificates}, nil
 }
 
+func (a *Authorities) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range a.certificates {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
 // end reports whether the chain's last certificate is one of the authorities.
 func (a *Authorities) end(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(a.certificates, chain[len(chain)-1].Equal)
@@ -115,6 +123,7 @@ type outcome struct {
 	user user.Info
 	// issuers of the leaf, by chain: the authority last.
 	issuers [][]*x509.Certificate
+	until   time.Time // when the first certificate of the chains expires
 	err     error
 }
 
@@ -129,27 +138,50 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 		}
 	}
 	now := v.now()
-	o := x509.VerifyOptions{Roots: under.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	found := &verification{under, make([]outcome, len(v.sources))}
+	chains, err := look(presented, under.roots, now)
+	apart := isBeyond(err) || slices.ContainsFunc(under.of, func(a *Authorities) bool { return slices.ContainsFunc(a.certificates, presented[0].Equal) })
+	for i, s := range v.sources {
+		if apart {
+			chains, err = look(presented, under.of[i].pool(), now)
+		}
+		found.outcomes[i] = s.outcome(under.of[i], chains, err)
+	}
+	var until time.Time // when the first chain that a source accepted ends
+	for _, o := range found.outcomes {
+		if o.user != nil && (until.IsZero() || o.until.Before(until)) {
+			until = o.until
+		}
+	}
+	if until.IsZero() {
+		v.nobody.Add(key, found, refusedFor)
+	} else {
+		v.known.Add(key, found, until.Sub(now))
+	}
+	return found
+}
+
+// isBeyond reports whether an error is about all authorities together, by which a source's own may not be judged: the
+// number of signatures that Go tries is bounded (crypto/x509, Go 1.26), and many authorities may have one name.
+func isBeyond(err error) bool {
+	unknown, invalid := x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}
+	return err != nil && !errors.As(err, &unknown) && !errors.As(err, &invalid)
+}
+
+// look returns the chains to roots, and the error for which the leaf may not be used: although they lead there, if
+// there are any. Go checks the leaf's validity before it looks for its authority, which shows at a time when the leaf
+// was valid and for any usage.
+func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
+	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)
 	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) {
-		// Go checks the leaf's validity before it looks for its authority, which shows at a time when the leaf was valid
-		// and for any usage.
 		o.CurrentTime, o.KeyUsages = presented[0].NotAfter, []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 		var lenient error
 		if chains, lenient = chainsOf(presented, o); lenient != nil {
 			err = lenient
 		}
 	}
-	found := &verification{under, make([]outcome, len(v.sources))}
-	for i, s := range v.sources {
-		found.outcomes[i] = s.outcome(under.of[i], chains, err)
-	}
-	if err == nil {
-		v.known.Add(key, found, earliest(slices.Concat(chains...)).Sub(now))
-	} else {
-		v.nobody.Add(key, found, refusedFor)
-	}
-	return found
+	return chains, err
 }
 
 // Chains returns all chains that upstream's authenticator finds from the first of the presented certificates to

@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
@@ -108,5 +109,5 @@ func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err erro
 	for _, chain := range own {
 		issuers = append(issuers, chain[1:])
 	}
-	return outcome{user: resp.User, issuers: issuers}
+	return outcome{user: resp.User, issuers: issuers, until: earliest(slices.Concat(own...))}
 }

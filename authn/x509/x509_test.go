@@ -195,7 +195,9 @@ func TestSharedVerification(t *testing.T) {
 		"an authority itself":   request(one),
 		"of a second authority": request(sign(t, sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), tenantA, false, inAYear())),
 	}
-	lists := [][]*signer{{one}, {two}, {one, two}, {middle}}
+	lone := sign(t, one, tenantA, false, inAYear())
+	presented["of one, and itself a source's authority"] = request(lone)
+	lists := [][]*signer{{one}, {two}, {one, two}, {middle}, {lone}}
 	verifier := ours.NewVerifier(nil)
 	var shared []authenticator.Request
 	for _, roots := range lists {
@@ -214,6 +216,30 @@ func TestSharedVerification(t *testing.T) {
 			theirs, upstreamOK, _ := upstream.New(pool(roots...), upstream.CommonNameUserConversion).AuthenticateRequest(r)
 			if wantOK && (!upstreamOK || theirs.User.GetName() != want.User.GetName()) {
 				t.Errorf("%s, list %d: accepted, and not by upstream", name, i)
+			}
+		}
+	}
+}
+
+// TestManyNamesakes: Go tries a bounded number of signatures, which authorities of other sources must not use up.
+func TestManyNamesakes(t *testing.T) {
+	verifier := ours.NewVerifier(nil)
+	var all []authenticator.Request
+	var last *signer
+	for range 110 {
+		last = sign(t, nil, pkix.Name{CommonName: "kubernetes"}, true, inAYear())
+		a := authorities(t, last)
+		all = append(all, ours.New(verifier, func() *ours.Authorities { return a }, ours.Options{}))
+	}
+	foreign := request(sign(t, sign(t, nil, pkix.Name{CommonName: "kubernetes"}, true, inAYear()), tenantA, false, inAYear()))
+	own := request(sign(t, last, tenantA, false, inAYear()))
+	for i, source := range all {
+		for range 2 {
+			if _, ok, err := source.AuthenticateRequest(foreign); ok || err != nil {
+				t.Fatalf("source %d about a foreign certificate: %t, %v", i, ok, err)
+			}
+			if _, ok, err := source.AuthenticateRequest(own); ok != (i == len(all)-1) || err != nil {
+				t.Fatalf("source %d about the last one's: %t, %v", i, ok, err)
 			}
 		}
 	}

@@ -33,6 +33,8 @@ var (
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
+	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Required.
+	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved ones.
 	Names *tenant.SystemNames
 	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
@@ -168,7 +170,7 @@ func (p *plugin) checkSubject(ctx context.Context, own tenant.ID, s rbacv1.Subje
 }
 
 func (p *plugin) checkNamespace(ctx context.Context, own tenant.ID, namespace string) error {
-	owner, err := p.Owner(ctx, namespace)
+	owner, err := p.Named(ctx, own, namespace)
 	switch {
 	case err != nil:
 		return err
