@@ -144,12 +144,13 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
-			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds, Namespaced: p.cluster.isNamespacedKind})},
+			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
+			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects})},
 		{Name: status.Name, Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
 		{Name: grantplugin.Name, Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors})},
 		{Name: attribution.Name, Interface: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user})},
-		{Name: binding.Name, Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: metadata})},
+		{Name: binding.Name, Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
 		// Behind those whose work it looks at: what they put into pods, and what they changed.
 		{Name: placement.Name, Interface: placement.New(placement.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: p.cluster.DefaultPriority})},

@@ -111,6 +111,8 @@ type Cluster struct {
 	Owners *authz.Owners
 	// CustomScope answers for custom resources, as [cluster.CRDScopes.Of] does. Nil knows none.
 	CustomScope func(schema.GroupResource) authz.Scope
+	// CustomKind returns the kind of a custom resource, as [cluster.CRDScopes.KindOf] does. Nil knows none.
+	CustomKind func(schema.GroupResource) string
 	// KindScope answers for kinds whose resource cannot be told by their name, as [cluster.CRDScopes.OfKind] does.
 	// Nil knows none.
 	KindScope func(schema.GroupKind) authz.Scope

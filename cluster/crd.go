@@ -63,6 +63,20 @@ func (c *CRDScopes) OfKind(kind schema.GroupKind) authz.Scope {
 	return ScopeOf(defined[0])
 }
 
+// KindOf returns the kind of a custom resource, empty where it is not known.
+func (c *CRDScopes) KindOf(resource schema.GroupResource) string {
+	obj, found, err := c.informer.GetStore().GetByKey(resource.String())
+	if err != nil || !found {
+		return ""
+	}
+	u, _ := obj.(*unstructured.Unstructured)
+	if u == nil {
+		return ""
+	}
+	kind, _, _ := unstructured.NestedString(u.Object, "spec", "names", "kind")
+	return kind
+}
+
 // byKind is the index of definitions by the kind that they define.
 const byKind = "kind"
 

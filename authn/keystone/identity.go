@@ -152,17 +152,17 @@ func wellFormed(name string) string {
 	runes := []rune(name)
 	begin := len([]rune(name)) - len([]rune(strings.TrimLeftFunc(name, unicode.IsSpace)))
 	end := len([]rune(strings.TrimRightFunc(name, unicode.IsSpace)))
-	// neighbour is what stands beside a rune: white space is none of a name's ends there.
-	neighbour := func(i int) rune {
-		if i < 0 || i >= len(runes) || unicode.IsSpace(runes[i]) {
-			return '-'
+	// within are a rune and what stands beside it, which matters to the joiners.
+	within := func(i int) string {
+		if isJoiner := runes[i] == '\u200c' || runes[i] == '\u200d'; isJoiner && i > 0 && i+1 < len(runes) {
+			return string(runes[i-1 : i+2])
 		}
-		return runes[i]
+		return "-" + string(runes[i]) + "-"
 	}
 	var out strings.Builder
 	for i, r := range runes {
 		outer := i < begin || i >= end
-		if outer || !tenant.IsWellFormed(string([]rune{neighbour(i - 1), r, neighbour(i + 1)})) {
+		if outer || !tenant.IsWellFormed(within(i)) {
 			for _, b := range []byte(string(r)) {
 				_, _ = fmt.Fprintf(&out, "%%%02X", b)
 			}

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	kjson "sigs.k8s.io/json"
 
@@ -38,9 +36,6 @@ func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.Ob
 	}
 	annotations, err := annotationsOf(raw)
 	if err != nil {
-		if isOthers(revision) {
-			return nil
-		}
 		return err
 	}
 	value, has := annotations[tenant.WorkloadUserAnnotation]
@@ -77,11 +72,4 @@ func annotationsOf(raw []byte) (map[string]string, error) {
 		return nil, errRevision
 	}
 	return annotations, nil
-}
-
-// isOthers reports whether a revision is of another controller than the built-in ones, which adopt what nobody
-// owns: its data has that one's form.
-func isOthers(revision *appsv1.ControllerRevision) bool {
-	ref := metav1.GetControllerOfNoCopy(revision)
-	return ref != nil && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != appsv1.GroupName
 }

@@ -82,10 +82,10 @@ func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
 }
 
 // checkQueue holds the queues that a Pod of a tenant names, where an update changes them: the configured one, or
-// one below it.
+// one below it; and its application, whose first pod fixes the queue: not that of another namespace's pods.
 func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
 	s := p.WorkloadUser.Scheduling
-	if s == nil || s.Queue == "" {
+	if s == nil {
 		return nil
 	}
 	for _, named := range []struct {
@@ -93,16 +93,23 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 		before, now map[string]string
 		key         string
 	}{{"label", metaLabels(was), is.GetLabels(), queueLabel}, {"label", metaLabels(was), is.GetLabels(), queueAnnotation},
-		{"annotation", metaAnnotations(was), is.GetAnnotations(), queueAnnotation}} {
-		queue := named.now[named.key]
-		if queue == "" || queue == named.before[named.key] {
+		{"annotation", metaAnnotations(was), is.GetAnnotations(), queueAnnotation},
+		{"label", metaLabels(was), is.GetLabels(), applicationLabel}, {"label", metaLabels(was), is.GetLabels(), olderApplicationLabel}} {
+		name := named.now[named.key]
+		if name == "" || name == named.before[named.key] {
 			continue
 		}
 		owner, err := p.Owner(ctx, a.GetNamespace())
 		if err != nil {
 			return err
 		}
-		if own := s.queueOf(owner, a.GetNamespace()); !owner.IsSystem() && queue != own && !strings.HasPrefix(queue, own+".") {
+		if named.key == applicationLabel || named.key == olderApplicationLabel {
+			if isGenerated(name) && name != generated(a.GetNamespace()) && !owner.IsSystem() {
+				return fmt.Errorf("the label %s names the application of another namespace's pods", named.key)
+			}
+			continue
+		}
+		if own := s.queueOf(owner, a.GetNamespace()); own != "" && !owner.IsSystem() && name != own && !strings.HasPrefix(name, own+".") {
 			return fmt.Errorf("the %s %s %w: it must be %s, or below it", named.where, named.key, errQueue, own)
 		}
 	}
@@ -123,8 +130,15 @@ func metaAnnotations(m metav1.Object) map[string]string {
 	return m.GetAnnotations()
 }
 
+// generatedPrefix and generatedSuffix are those of the applications of pods that name none.
+const generatedPrefix, generatedSuffix = "yunikorn-", "-autogen"
+
+func isGenerated(application string) bool {
+	return strings.HasPrefix(application, generatedPrefix) && strings.HasSuffix(application, generatedSuffix)
+}
+
 // generated is the application of pods that name none, cut to a label's 63 characters.
 func generated(namespace string) string {
-	const prefix, suffix = "yunikorn-", "-autogen"
+	const prefix, suffix = generatedPrefix, generatedSuffix
 	return prefix + namespace[:min(len(namespace), 63-len(prefix)-len(suffix))] + suffix
 }

@@ -48,8 +48,10 @@ type Options struct {
 	Owner   plugins.OwnerFunc
 	// Kinds that are governed, in every version; true also records for KubeVela.
 	Kinds map[schema.GroupKind]bool
-	// Objects returns the metadata at least of a governed object. Nil knows none: no tenant's caller may scale one.
+	// Objects returns a governed object. Nil knows none: no tenant's caller may scale one.
 	Objects plugins.ObjectFunc
+	// KindOf returns the kind of a custom resource, empty where it is not known: it is guessed then.
+	KindOf func(schema.GroupResource) string
 }
 
 // New returns the plugin. A tenant's caller that creates or changes a governed object, outside its
@@ -249,29 +251,53 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 // object, so the caller's identity cannot be recorded with it: who is not the object's identity changes the
 // object itself. Scalers of the system tenant change no identity.
 func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
-	for kind := range p.Kinds {
-		governed := kind.WithVersion(a.GetResource().Version)
-		if plural, _ := meta.UnsafeGuessKindToResource(governed); plural.GroupResource() != a.GetResource().GroupResource() {
-			continue
-		}
-		caller, err := p.Subject(ctx, a.GetUserInfo())
-		switch {
-		case err != nil:
-			return errUnknownCaller
-		case caller.IsSystem():
-			return nil
-		case p.Objects == nil:
-			return errScale
-		}
-		obj, err := p.Objects(ctx, governed, a.GetNamespace(), a.GetName())
-		if err != nil {
-			return err
-		}
-		m, err := meta.Accessor(obj)
-		if err != nil || m.GetAnnotations()[tenant.IdentityAnnotation] != tenant.IdentityOf(a.GetUserInfo(), caller).String() {
-			return errScale
-		}
+	kind, governed := p.governedKind(a.GetResource())
+	if !governed {
 		return nil
 	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	switch {
+	case err != nil:
+		return errUnknownCaller
+	case caller.IsSystem():
+		return nil
+	case p.Objects == nil:
+		return errScale
+	}
+	obj, err := p.Objects(ctx, kind, a.GetNamespace(), a.GetName())
+	if err != nil {
+		return err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return errScale
+	}
+	recorded, err := tenant.ParseIdentity(m.GetAnnotations()[tenant.IdentityAnnotation])
+	if err != nil || sorted(recorded) != sorted(tenant.IdentityOf(a.GetUserInfo(), caller)) {
+		return errScale
+	}
 	return nil
+}
+
+// sorted writes an identity with its groups in one order.
+func sorted(i tenant.Identity) string {
+	i.Groups = slices.Compact(slices.Sorted(slices.Values(i.Groups)))
+	return i.String()
+}
+
+// governedKind returns the governed kind of a resource.
+func (p *plugin) governedKind(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
+	if p.KindOf != nil {
+		if kind := p.KindOf(resource.GroupResource()); kind != "" {
+			known := schema.GroupKind{Group: resource.Group, Kind: kind}
+			_, governed := p.Kinds[known]
+			return known.WithVersion(resource.Version), governed
+		}
+	}
+	for kind := range p.Kinds {
+		if plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(resource.Version)); plural == resource {
+			return kind.WithVersion(resource.Version), true
+		}
+	}
+	return schema.GroupVersionKind{}, false
 }

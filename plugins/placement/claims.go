@@ -61,11 +61,11 @@ func checkTemplates(was, is *workload.Object, space *Space) error {
 			return errOld
 		}
 		for _, c := range old {
-			before[c.Path] = c.Meta
+			before[c.Key] = c.Meta
 		}
 	}
 	for _, c := range claims {
-		if err := space.checkNode(c.Path, before[c.Path], c.Meta); err != nil {
+		if err := space.checkNode(c.Path, before[c.Key], c.Meta); err != nil {
 			return err
 		}
 	}

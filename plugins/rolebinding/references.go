@@ -12,6 +12,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -24,6 +26,7 @@ import (
 var (
 	requestKind = certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest")
 	serviceKind = corev1.SchemeGroupVersion.WithKind("Service")
+	secretKind  = corev1.SchemeGroupVersion.WithKind("Secret")
 	claimKind   = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 )
 
@@ -33,6 +36,8 @@ var (
 	errExternalIPs = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
 	errVolume      = errors.New("may not be set by a tenant")
 	errSource      = errors.New("names a namespace that is not the tenant's")
+	errToken       = errors.New("only the namespace's own tenant may ask for a service account's token")
+	errOwnerUID    = errors.New("names no object of this namespace by its UID")
 	errBlocks      = errors.New("may not be set for an owner that is in no namespace")
 )
 
@@ -106,7 +111,7 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 	if err != nil || len(claims) == 0 {
 		return err
 	}
-	before := map[string]*corev1.PersistentVolumeClaimSpec{}
+	before := map[string]workload.Claim{}
 	if a.GetOperation() == admission.Update {
 		old, err := p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
 		if err != nil || old == nil {
@@ -117,15 +122,18 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 			return err
 		}
 		for _, c := range were {
-			before[c.Path] = c.Spec
+			before[c.Key] = c
 		}
 	}
 	for _, c := range claims {
-		was, had := before[c.Path]
+		was, had := before[c.Key]
 		if !had {
-			was = &corev1.PersistentVolumeClaimSpec{}
+			was = workload.Claim{Meta: &metav1.ObjectMeta{}, Spec: &corev1.PersistentVolumeClaimSpec{}}
 		}
-		if err := p.checkVolume(ctx, a, c.Path+".spec", was, c.Spec); err != nil {
+		if err := p.checkVolume(ctx, a, c.Path+".spec", was.Spec, c.Spec); err != nil {
+			return err
+		}
+		if err := p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences, c.Meta.OwnerReferences); err != nil {
 			return err
 		}
 	}
@@ -167,7 +175,7 @@ func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bo
 // checkOwners holds the owners that a tenant's object gets: one that blocks the deletion of an object that all
 // share hangs it. Operators name cluster-scoped owners, which is harmless without that; the object's own
 // Namespace goes with it.
-func (p *plugin) checkOwners(a admission.Attributes) error {
+func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil || len(is.GetOwnerReferences()) == 0 {
 		return err
@@ -176,16 +184,66 @@ func (p *plugin) checkOwners(a admission.Attributes) error {
 	if was != nil {
 		before = was.GetOwnerReferences()
 	}
-	for i, ref := range is.GetOwnerReferences() {
+	return p.checkReferences(ctx, a, "metadata", before, is.GetOwnerReferences())
+}
+
+// checkReferences holds references that are new, or changed.
+func (p *plugin) checkReferences(ctx context.Context, a admission.Attributes, path string, was, is []metav1.OwnerReference) error {
+	for i, ref := range is {
 		kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-		switch {
-		case ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion,
-			slices.ContainsFunc(before, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }),
-			kind.GroupKind() == schema.GroupKind{Kind: "Namespace"} && ref.Name == a.GetNamespace(),
-			p.Namespaced != nil && p.Namespaced(kind.GroupKind()):
-		default:
-			return fmt.Errorf("metadata.ownerReferences[%d].blockOwnerDeletion %w", i, errBlocks)
+		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion ||
+			slices.ContainsFunc(was, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
+			continue
+		}
+		isOwnNamespace := kind.GroupKind() == schema.GroupKind{Kind: "Namespace"} && ref.Name == a.GetNamespace()
+		if !isOwnNamespace && (p.Namespaced == nil || !p.Namespaced(kind.GroupKind())) {
+			return fmt.Errorf("%s.ownerReferences[%d].blockOwnerDeletion %w", path, i, errBlocks)
+		}
+		if err := p.checkUID(ctx, a.GetNamespace(), kind, ref); err != nil {
+			return fmt.Errorf("%s.ownerReferences[%d] %w", path, i, err)
 		}
 	}
 	return nil
+}
+
+// checkUID holds the UID that a reference names: the garbage collector finds the owner by it alone, whatever kind and
+// name say (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1), so that it might be another's. Where the
+// server may not read the owner, the webhook service's custom resources, nothing is known of it.
+func (p *plugin) checkUID(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref metav1.OwnerReference) error {
+	if p.Objects == nil {
+		return nil
+	}
+	if kind.Kind == "Namespace" && kind.Group == "" {
+		namespace = ""
+	}
+	owner, err := p.Objects(ctx, kind, namespace, ref.Name)
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m, err := meta.Accessor(owner)
+	if err != nil || m.GetUID() != ref.UID {
+		return errOwnerUID
+	}
+	return nil
+}
+
+// checkSecret holds Secrets by which the token of a service account is read: only the namespace's own tenant makes
+// them, whatever a grant allows others to write.
+func (p *plugin) checkSecret(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	is, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
+	if err != nil || is.Type != corev1.SecretTypeServiceAccountToken {
+		return err
+	}
+	caller, err := p.Subject(ctx, a.GetUserInfo())
+	if err != nil {
+		return err
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err == nil && owner != caller {
+		err = errToken
+	}
+	return err
 }

@@ -46,6 +46,9 @@ type Options struct {
 	ForbidVolumeNames bool
 	// Kinds hold templates of claims.
 	Kinds workload.Kinds
+	// Objects returns the metadata at least of what ownerReferences name, an apierrors.IsForbidden error where it may
+	// not be read. Nil: UIDs are believed.
+	Objects plugins.ObjectFunc
 	// Namespaced reports whether a kind is known to be of objects in namespaces. Nil knows of none.
 	Namespaced func(schema.GroupKind) bool
 }
@@ -76,6 +79,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		}
 	case claimKind.GroupKind():
 		check = p.checkClaim
+	case secretKind.GroupKind():
+		check = p.checkSecret
 	default:
 		if _, describes := p.Kinds[a.GetKind().GroupKind()]; describes && a.GetSubresource() != "status" {
 			check = p.checkTemplates
@@ -84,7 +89,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
 	var err error
 	if held {
-		err = p.checkOwners(a)
+		err = p.checkOwners(ctx, a)
 	}
 	if check == nil {
 		return forbidden(a, err)

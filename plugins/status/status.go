@@ -33,7 +33,7 @@ func Resources() []schema.GroupResource {
 		{Group: "apps", Resource: "deployments"}, {Group: "apps", Resource: "replicasets"}, {Group: "apps", Resource: "statefulsets"},
 		{Group: "apps", Resource: "daemonsets"}, {Group: "batch", Resource: "cronjobs"}, jobs,
 		{Group: "autoscaling", Resource: "horizontalpodautoscalers"}, {Group: "policy", Resource: "poddisruptionbudgets"},
-		{Group: "scheduling.k8s.io", Resource: "podgroups"}, {Group: "scheduling.k8s.io", Resource: "compositepodgroups"},
+		{Group: "resource.k8s.io", Resource: "resourceclaims"}, {Group: "scheduling.k8s.io", Resource: "podgroups"}, {Group: "scheduling.k8s.io", Resource: "compositepodgroups"},
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 type Claim struct {
 	// Path is where it stands in the object, as the fields of an error are written.
 	Path string
+	// Key names it in the object, wherever in a list it stands.
+	Key  string
 	Meta *metav1.ObjectMeta
 	Spec *corev1.PersistentVolumeClaimSpec
 }
@@ -25,7 +27,7 @@ func (o *Object) Claims() ([]Claim, error) {
 		for i := range t.Spec.Volumes {
 			if ephemeral := t.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
 				template := ephemeral.VolumeClaimTemplate
-				claims = append(claims, Claim{t.Field(fmt.Sprintf("spec.volumes[%d].ephemeral.volumeClaimTemplate", i)), &template.ObjectMeta, &template.Spec})
+				claims = append(claims, Claim{t.Field(fmt.Sprintf("spec.volumes[%d].ephemeral.volumeClaimTemplate", i)), t.Field("volume " + t.Spec.Volumes[i].Name), &template.ObjectMeta, &template.Spec})
 			}
 		}
 	}
@@ -39,7 +41,7 @@ func (o *Object) Claims() ([]Claim, error) {
 	if is {
 		for i := range set.Spec.VolumeClaimTemplates {
 			template := &set.Spec.VolumeClaimTemplates[i]
-			claims = append(claims, Claim{fmt.Sprintf("spec.volumeClaimTemplates[%d]", i), &template.ObjectMeta, &template.Spec})
+			claims = append(claims, Claim{fmt.Sprintf("spec.volumeClaimTemplates[%d]", i), "template " + template.Name, &template.ObjectMeta, &template.Spec})
 		}
 	}
 	return claims, nil

@@ -140,7 +140,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		},
 		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
 		Cluster: kubetenant.Cluster{
-			Owners: known.Owners, CustomScope: known.CRDs.Of, KindScope: known.CRDs.OfKind, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
+			Owners: known.Owners, CustomScope: known.CRDs.Of, KindScope: known.CRDs.OfKind, CustomKind: known.CRDs.KindOf, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
 			ControllerMetadata: known.Controllers.Metadata, ControllerObjects: known.Controllers.Object,
 			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),

@@ -82,7 +82,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences},
 		Authorization:  kubetenant.Authorization{RulesElsewhere: true},
 		Cluster: kubetenant.Cluster{
-			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, Labelled: s.swept.done,
+			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
 			Stale:              func() bool { return !s.current.Load() },
 			ControllerMetadata: s.known.Controllers.Metadata, ControllerObjects: s.known.Controllers.Object,
 			SelectedLabels:  selectors.Has,

@@ -1,0 +1,112 @@
+package rolebinding_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// referring returns the plugin for callers named after their tenants, in the namespaces of tenant a.
+func referring(t *testing.T, find func() (types.UID, error)) admission.ValidationInterface {
+	t.Helper()
+	return rolebinding.New(rolebinding.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
+		Owner:   func(context.Context, string) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+		Namespaced: func(kind schema.GroupKind) bool {
+			return kind == schema.GroupKind{Group: "apps", Kind: "Deployment"}
+		},
+		Objects: func(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+			wantNamespace := "a--web"
+			if kind.Kind == "Namespace" {
+				wantNamespace = ""
+			}
+			if namespace != wantNamespace {
+				t.Errorf("asked for %s %s/%s", kind, namespace, name)
+			}
+			uid, err := find()
+			if uid == "" || err != nil {
+				return nil, err
+			}
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: uid}}, nil
+		},
+	})
+}
+
+func write(p admission.ValidationInterface, caller string, obj, old runtime.Object, kind schema.GroupVersionKind, resource string) error {
+	op := admission.Create
+	if old != nil {
+		op = admission.Update
+	}
+	return p.Validate(context.Background(), admission.NewAttributesRecord(obj, old, kind, "a--web", "x",
+		schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource}, "", op, nil, false, &user.DefaultInfo{Name: caller}), nil)
+}
+
+// TestOwnersAreWhatTheySay: the garbage collector goes by the UID alone.
+func TestOwnersAreWhatTheySay(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("rights"))
+	blocks := true
+	for name, c := range map[string]struct {
+		api, kind, name string
+		uid             types.UID
+		err             error
+		caller          string
+		ok              bool
+	}{
+		"a Deployment":                       {"apps/v1", "Deployment", "d", "1", nil, "a", true},
+		"another object of the name":         {"apps/v1", "Deployment", "d", "2", nil, "a", false},
+		"none":                               {"apps/v1", "Deployment", "d", "", nil, "a", false},
+		"one that may not be read":           {"apps/v1", "Deployment", "d", "", forbidden, "a", true},
+		"one that cannot be looked up":       {"apps/v1", "Deployment", "d", "1", errors.New("away"), "a", false},
+		"the own Namespace":                  {"v1", "Namespace", "a--web", "1", nil, "a", true},
+		"another UID for the own Namespace":  {"v1", "Namespace", "a--web", "2", nil, "a", false},
+		"another Namespace":                  {"v1", "Namespace", "b--web", "1", nil, "a", false},
+		"an unknown kind":                    {"example.com/v1", "Thing", "t", "1", nil, "a", false},
+		"the system refers to what it likes": {"v1", "Node", "n", "2", nil, "system", true},
+		"a caller of no tenant does not":     {"v1", "Node", "n", "2", nil, "System", false},
+	} {
+		p := referring(t, func() (types.UID, error) { return c.uid, c.err })
+		ref := metav1.OwnerReference{APIVersion: c.api, Kind: c.kind, Name: c.name, UID: "1", BlockOwnerDeletion: &blocks}
+		is := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}}}
+		kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+		if err := write(p, c.caller, is, nil, kind, "configmaps"); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := write(p, c.caller, is, &corev1.ConfigMap{}, kind, "configmaps"); (err == nil) != c.ok {
+			t.Errorf("%s, added: %v", name, err)
+		}
+		if err := write(p, c.caller, is, is.DeepCopy(), kind, "configmaps"); err != nil {
+			t.Errorf("%s, there before: %v", name, err)
+		}
+	}
+}
+
+// TestTokensOfGuests: a grant to write Secrets gives no service account's token.
+func TestTokensOfGuests(t *testing.T) {
+	p := referring(t, nil)
+	for _, c := range []struct {
+		caller string
+		kind   corev1.SecretType
+		ok     bool
+	}{
+		{"a", corev1.SecretTypeServiceAccountToken, true}, {"b", corev1.SecretTypeServiceAccountToken, false}, {"system", corev1.SecretTypeServiceAccountToken, true},
+		{"b", corev1.SecretTypeOpaque, true}, {"System", corev1.SecretTypeServiceAccountToken, false},
+	} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web"}, Type: c.kind}
+		if err := write(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"), "secrets"); (err == nil) != c.ok {
+			t.Errorf("%s, %s: %v", c.caller, c.kind, err)
+		}
+	}
+}
