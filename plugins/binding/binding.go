@@ -110,7 +110,8 @@ func forbidden(a admission.Attributes, err error) error {
 
 // records returns the annotations that a write must leave, nil where it leaves them as they were.
 func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is metav1.Object, kubeVela bool) (map[string]*string, error) {
-	if was != nil && !changes(a) && !(takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())) {
+	asksFor := was == nil || changes(a) || takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())
+	if !asksFor {
 		return nil, nil
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())

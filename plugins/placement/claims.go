@@ -32,7 +32,8 @@ func (s *Space) checkNode(path string, was, is metav1.Object) error {
 
 // checkClaim holds a claim that a tenant writes, or that a controller makes of a tenant's template.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, space *Space) error {
-	if p.Subject.IsSystem(ctx, a.GetUserInfo()) && !(a.GetOperation() == admission.Create && plugins.MakesClaims(a.GetUserInfo())) {
+	isMade := a.GetOperation() == admission.Create && plugins.MakesClaims(a.GetUserInfo())
+	if !isMade && p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}
 	is, err := meta.Accessor(a.GetObject())
