@@ -15,16 +15,22 @@ type NamespaceSelectors struct{ informers []cache.SharedIndexInformer }
 // byKey is the index of webhooks and policies by the keys that their namespaceSelectors name.
 const byKey = "namespaceSelector"
 
-// NewNamespaceSelectors returns what webhooks and validating policies select by, and with mutating the mutating
-// policies too, which servers before 1.37 do not serve. The process starts the informers.
-func NewNamespaceSelectors(v1 admissioninformers.Interface, mutating bool) (*NamespaceSelectors, error) {
-	s := &NamespaceSelectors{[]cache.SharedIndexInformer{
+// WebhooksAndPolicies are the informers of webhooks and validating policies.
+func WebhooksAndPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{
 		v1.ValidatingWebhookConfigurations().Informer(), v1.MutatingWebhookConfigurations().Informer(),
 		v1.ValidatingAdmissionPolicies().Informer(), v1.ValidatingAdmissionPolicyBindings().Informer(),
-	}}
-	if mutating {
-		s.informers = append(s.informers, v1.MutatingAdmissionPolicies().Informer(), v1.MutatingAdmissionPolicyBindings().Informer())
 	}
+}
+
+// MutatingPolicies are the informers of mutating policies, which servers before 1.37 do not serve.
+func MutatingPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{v1.MutatingAdmissionPolicies().Informer(), v1.MutatingAdmissionPolicyBindings().Informer()}
+}
+
+// NewNamespaceSelectors returns what the objects of informers select by, which the process starts.
+func NewNamespaceSelectors(informers ...cache.SharedIndexInformer) (*NamespaceSelectors, error) {
+	s := &NamespaceSelectors{informers}
 	for _, informer := range s.informers {
 		if err := informer.AddIndexers(cache.Indexers{byKey: func(obj any) ([]string, error) {
 			o, ok := obj.(runtime.Object)

@@ -109,11 +109,19 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 	return &upstream.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
 }
 
+// checkHandlerChain refuses features by which the server would not build its handlers with our filters.
+func checkHandlerChain() error {
+	gates := utilfeature.DefaultFeatureGate
+	if gates.Enabled(genericfeatures.StorageVersionAPI) && gates.Enabled(genericfeatures.APIServerIdentity) {
+		return errHandlerChain
+	}
+	return nil
+}
+
 // addTenancy puts the stack in place of what the generic configuration has.
 func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory, lent *lentRBAC) (*kubetenant.Stack, error) {
-	if utilfeature.DefaultFeatureGate.Enabled(genericfeatures.StorageVersionAPI) &&
-		utilfeature.DefaultFeatureGate.Enabled(genericfeatures.APIServerIdentity) {
-		return nil, errHandlerChain
+	if err := checkHandlerChain(); err != nil {
+		return nil, err
 	}
 	clients, err := cluster.NewClients(generic.LoopbackClientConfig)
 	if err != nil {
@@ -127,7 +135,8 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
-	selectors, err := cluster.NewNamespaceSelectors(versioned.Admissionregistration().V1(), true)
+	policies := versioned.Admissionregistration().V1()
+	selectors, err := cluster.NewNamespaceSelectors(append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -112,12 +112,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			if a.DryRun || obj.GetLabels()[tenant.Label] == a.Tenant.String() {
 				continue
 			}
-			// A server that has not seen yet whose the namespace is refuses the label.
-			err := retry.OnError(notYetSeen, apierrors.IsForbidden, func() error {
-				_, err := a.Objects.Resource(r).Namespace(ns.Name).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-				return err
-			})
-			if err != nil && !apierrors.IsNotFound(err) {
+			if err := a.label(ctx, r, obj, patch); err != nil {
 				return refused, fmt.Errorf("label %s %s/%s: %w", r.GroupResource(), ns.Name, obj.GetName(), refusal(err))
 			}
 		}
@@ -126,8 +121,22 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	return refused, nil
 }
 
+// label labels an object that is still there. A server that has not seen yet whose the namespace is refuses it.
+func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte) error {
+	err := retry.OnError(notYetSeen(), apierrors.IsForbidden, func() error {
+		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
 // notYetSeen is how long a server has to see a namespace's new label: about six seconds.
-var notYetSeen = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
+func notYetSeen() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
+}
 
 // warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the boundary
 // confines what they give to the tenant's namespaces.

@@ -70,7 +70,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		return nil, err
 	}
 	s.swept = followSwept(clients.Typed, namespace)
-	selectors, err := cluster.NewNamespaceSelectors(s.factory.Admissionregistration().V1(), false)
+	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
 		return nil, err
 	}
