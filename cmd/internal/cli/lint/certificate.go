@@ -12,9 +12,11 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
 	ours "github.com/kubetenant/kubetenant/authn/x509"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // certificate returns the problems of a certificate request: PEM, or a CertificateSigningRequest.
@@ -89,6 +91,9 @@ func requested(der []byte, at int) []Problem {
 	if err != nil {
 		add(false, err.Error(), "write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group")
 		return found
+	}
+	if err := tenant.DefaultLimits().Check(&user.DefaultInfo{Name: request.Subject.CommonName, Groups: groups}); err != nil {
+		add(false, err.Error(), credentialFix(err.Error()))
 	}
 	names, err := defaultNames()
 	if err == nil {

@@ -147,6 +147,8 @@ func credentialFix(text string) string {
 		{"is the system tenant's", "give another name, or ,,system"},
 		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
 		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
+		{"white space", "write it without white space at its ends and without invisible characters"},
+		{"larger than the limits", "leave groups out: identities have at most 2,000 and 128 KiB"},
 		{"with a colon", "no Basic header can carry it: use another name"},
 		{"bcrypt cost", "hash it with a cost of at most 16"},
 		{"bcrypt hash", "write the whole hash, of 60 characters (htpasswd -nB)"},
