@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -112,7 +113,9 @@ func TestConcurrentLogins(t *testing.T) {
 			if i%2 == 0 {
 				login, password, want = "bob", "plain", "b"
 			}
-			resp, ok, err := a.AuthenticateRequest(request(t.Context(), login, password))
+			req := request(t.Context(), login, password)
+			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // one address alone may not have so many
+			resp, ok, err := a.AuthenticateRequest(req)
 			if !ok || err != nil {
 				t.Errorf("login of %s = %v, %v", login, ok, err)
 				return
