@@ -56,7 +56,7 @@ func Register(all []Plugin, into *admission.Plugins) {
 func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	out := slices.Clone(of)
 	for i := range out {
-		out[i].Interface = reloadablePlugin{s, i}
+		out[i].Interface = newReloadablePlugin(s, i, out[i].Interface)
 	}
 	return out
 }
@@ -65,6 +65,12 @@ func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 type reloadablePlugin struct {
 	stack *Stack
 	at    int
+	// creates, updates, deletes and connects say which operations it handles, whatever its settings.
+	creates, updates, deletes, connects bool
+}
+
+func newReloadablePlugin(s *Stack, at int, of admission.Interface) reloadablePlugin {
+	return reloadablePlugin{s, at, of.Handles(admission.Create), of.Handles(admission.Update), of.Handles(admission.Delete), of.Handles(admission.Connect)}
 }
 
 // in returns the plugin of the generation that the request goes on with.
@@ -91,7 +97,17 @@ func (s *Stack) withPlugins(next http.Handler) http.Handler {
 }
 
 func (f reloadablePlugin) Handles(op admission.Operation) bool {
-	return f.in(context.Background()).Handles(op)
+	switch op {
+	case admission.Create:
+		return f.creates
+	case admission.Update:
+		return f.updates
+	case admission.Delete:
+		return f.deletes
+	case admission.Connect:
+		return f.connects
+	}
+	return false
 }
 
 func (f reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,10 +25,11 @@ import (
 )
 
 var (
-	requestKind = certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest")
-	serviceKind = corev1.SchemeGroupVersion.WithKind("Service")
-	secretKind  = corev1.SchemeGroupVersion.WithKind("Secret")
-	claimKind   = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+	requestKind     = certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest")
+	serviceKind     = corev1.SchemeGroupVersion.WithKind("Service")
+	statefulSetKind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+	secretKind      = corev1.SchemeGroupVersion.WithKind("Secret")
+	claimKind       = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 )
 
 var (
@@ -170,6 +172,12 @@ func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bo
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	return !owner.IsSystem(), err
+}
+
+// refers reports whether a write names owners.
+func refers(a admission.Attributes) bool {
+	m, err := meta.Accessor(a.GetObject())
+	return err == nil && len(m.GetOwnerReferences()) > 0
 }
 
 // checkOwners holds the owners that a tenant's object gets: one that blocks the deletion of an object that all

@@ -67,47 +67,50 @@ type plugin struct {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	var check func(context.Context, admission.Attributes, admission.ObjectInterfaces) error
-	switch a.GetKind().GroupKind() {
-	case rbacv1.SchemeGroupVersion.WithKind("RoleBinding").GroupKind():
-		check = p.checkRoleBinding
-	case requestKind.GroupKind():
-		check = p.checkRequest
-	case serviceKind.GroupKind():
-		if p.ForbidExternalIPs {
-			check = p.checkService
-		}
-	case claimKind.GroupKind():
-		check = p.checkClaim
-	case secretKind.GroupKind():
-		check = p.checkSecret
-	default:
-		if _, describes := p.Kinds[a.GetKind().GroupKind()]; describes && a.GetSubresource() != "status" {
-			check = p.checkTemplates
-		}
+	check, refers := p.checkOf(a), refers(a)
+	if check == nil && !refers {
+		return nil
 	}
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
 	var err error
-	if held {
+	if held && refers {
 		err = p.checkOwners(ctx, a)
-	}
-	if check == nil {
-		return forbidden(a, err)
 	}
 	if err == nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
 		held, err = p.isFromTemplate(ctx, a)
 	}
-	if err == nil && held {
+	if err == nil && held && check != nil {
 		err = check(ctx, a, o)
 	}
-	return forbidden(a, err)
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
 }
 
-func forbidden(a admission.Attributes, err error) error {
-	if err == nil {
-		return nil
+// checkOf returns what holds objects of the kind of a write, nil for nothing.
+func (p *plugin) checkOf(a admission.Attributes) func(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	switch kind := a.GetKind().GroupKind(); kind {
+	case rbacv1.SchemeGroupVersion.WithKind("RoleBinding").GroupKind():
+		return p.checkRoleBinding
+	case requestKind.GroupKind():
+		return p.checkRequest
+	case serviceKind.GroupKind():
+		if p.ForbidExternalIPs {
+			return p.checkService
+		}
+	case claimKind.GroupKind():
+		return p.checkClaim
+	case secretKind.GroupKind():
+		return p.checkSecret
+	default:
+		// What a Pod's ephemeral volumes claim is held, all but its choice of a volume, when the claim is made.
+		_, describes := p.Kinds[kind]
+		if describes && a.GetSubresource() != "status" && (p.ForbidVolumeNames || kind == statefulSetKind.GroupKind()) {
+			return p.checkTemplates
+		}
 	}
-	return admission.NewForbidden(a, err)
+	return nil
 }
 
 func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {

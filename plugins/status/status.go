@@ -52,7 +52,7 @@ type Options struct {
 // New returns the plugin. It refuses to write the status of [Resources] to everybody but the system tenant's
 // callers. The conditions of a Pod whose types have a domain pass: they are its readiness gates'.
 func New(o Options) admission.ValidationInterface {
-	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, Resources()}
+	return &plugin{admission.NewHandler(admission.Update), o, Resources()}
 }
 
 type plugin struct {
