@@ -365,7 +365,7 @@ func TestPluginsAreRegistered(t *testing.T) {
 	kubetenant.Register(stack.Admission, plugins)
 	for _, p := range stack.Admission {
 		made, err := plugins.InitPlugin(p.Name, nil, admission.PluginInitializers{})
-		if err != nil || made == nil || !made.Handles(admission.Create) || made.Handles(admission.Connect) {
+		if err != nil || made == nil || !made.Handles(admission.Update) || made.Handles(admission.Connect) {
 			t.Errorf("plugin %s = %v, %v", p.Name, made, err)
 		}
 	}
