@@ -2,6 +2,7 @@
 package reload
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -146,7 +147,7 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 	if after, lookErr := look(f.path); lookErr != nil || !after.same(found) {
 		return true
 	}
-	if !retry && len(data) > 0 && data[len(data)-1] != '\n' {
+	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // an empty one too: that is how writing in place begins
 		if time.Since(f.since) < unended {
 			return false
 		}

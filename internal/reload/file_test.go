@@ -42,6 +42,18 @@ func (r *reports) wait(t *testing.T, n int) error {
 	return report
 }
 
+// follow opens a file and follows it.
+func follow(t *testing.T, path string, parse func([]byte) (string, error)) (*reload.File[string], *reports) {
+	t.Helper()
+	r := &reports{}
+	f, err := reload.Open(path, parse, r.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Run(t.Context())
+	return f, r
+}
+
 func parse(data []byte) (string, error) {
 	if strings.HasPrefix(string(data), "bad") {
 		return "", errors.New("bad content")
@@ -64,12 +76,7 @@ func TestFileFollowsAndKeepsTheLastGoodVersion(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
-	var r reports
-	f, err := reload.Open(path, parse, r.add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go f.Run(t.Context())
+	f, r := follow(t, path, parse)
 	if *f.Load() != "one" {
 		t.Fatalf("Load() = %q", *f.Load())
 	}
@@ -103,12 +110,7 @@ func TestFileFollowsSymbolicLinks(t *testing.T) {
 	if err := os.Symlink("one", link); err != nil {
 		t.Fatal(err)
 	}
-	var r reports
-	f, err := reload.Open(link, parse, r.add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go f.Run(t.Context())
+	f, r := follow(t, link, parse)
 	if err := os.Symlink("two", link+".new"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,19 +128,14 @@ func TestARefusedVersionIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")
 	write(t, path, "one")
-	var r reports
-	f, err := reload.Open(path, func(data []byte) (string, error) {
+	f, r := follow(t, path, func(data []byte) (string, error) {
 		if string(data) == "two\n" {
 			if _, err := os.Stat(other); err != nil {
 				return "", err
 			}
 		}
 		return strings.TrimSpace(string(data)), nil
-	}, r.add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go f.Run(t.Context())
+	})
 	write(t, path, "two")
 	if err := r.wait(t, 1); err == nil || *f.Load() != "one" {
 		t.Fatalf("before it is ready: %v, Load() = %q", err, *f.Load())
@@ -185,17 +182,16 @@ func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one,,acme")
-	var r reports
 	var seen sync.Map
-	f, err := reload.Open(path, func(data []byte) (string, error) {
+	f, r := follow(t, path, func(data []byte) (string, error) {
 		seen.Store(string(data), true)
 		return parse(data)
-	}, r.add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go f.Run(t.Context())
+	})
 	writeInPlace(t, path, os.O_TRUNC, "")
+	time.Sleep(time.Second)
+	if got := *f.Load(); got != "one,,acme" {
+		t.Fatalf("an emptied file counts: %q", got)
+	}
 	for range 40 { // longer than several looks
 		writeInPlace(t, path, os.O_APPEND, "x")
 		time.Sleep(50 * time.Millisecond)
@@ -223,12 +219,7 @@ func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
-	var r reports
-	f, err := reload.Open(path, parse, r.add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go f.Run(t.Context())
+	f, r := follow(t, path, parse)
 	begun := time.Now()
 	writeInPlace(t, path, os.O_TRUNC, "two")
 	if err := r.wait(t, 1); err != nil || *f.Load() != "two" {
@@ -248,12 +239,7 @@ func TestTheSameSizeAndTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r reports
-	f, err := reload.Open(path, parse, r.add)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go f.Run(t.Context())
+	f, r := follow(t, path, parse)
 	writeInPlace(t, path, 0, "two\n")
 	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
 		t.Fatal(err)
