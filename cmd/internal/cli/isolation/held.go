@@ -19,7 +19,7 @@ type held struct {
 // namespace, and a Pod would run), and owners that block the
 // deletion of what all share.
 var writesHeld = []held{
-	{"", "services", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"port":80}]}}`, http.MethodPatch, `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`},
+	{"", "services", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"port":80}]}}`, http.MethodPatch, `{"status":{"conditions":[{"type":"held","status":"True","reason":"Probe","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`},
 	{"", "resourcequotas", `{"apiVersion":"v1","kind":"ResourceQuota","spec":{"hard":{"count/leases.coordination.k8s.io":"100"}}}`, http.MethodPatch, `{"status":{"hard":{"pods":"9"}}}`},
 	{"apps", "deployments", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":0,` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"replicas":1}}`},
 	{"apps", "statefulsets", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":0,"serviceName":"s",` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"currentRevision":"mine"}}`},
