@@ -77,7 +77,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
 	}
 	if p.revoked != nil {
-		o.Revoked = func(id tenant.ID, u user.Info) bool { return p.revoked().Covers(id, u) }
+		o.Revoked = func(id tenant.ID, u user.Info) bool { return !isLoopback(u) && p.revoked().Covers(id, u) }
 	}
 	if p.cluster.Grants != nil && *config.Grants.Enabled {
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows})
@@ -191,6 +191,10 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 func isPrivileged(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
+
+// isLoopback reports whether u is the server's own client, without which the server does not work: whatever a list
+// says, it is not revoked. Who else bears the name is refused when it is authenticated.
+func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].
 func (p *policyFile) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {

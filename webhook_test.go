@@ -19,7 +19,7 @@ import (
 func TestWebhookRevocation(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"revoked.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, tenants: [{name: gone}], users: [{tenant: a, name: mallory}], serviceAccounts: [{uid: 0f8fad5b-d9cb-469f-a165-70867728950e}], certificates: [{sha256: " + strings.Repeat("ab", 32) + "}]}",
+		"revoked.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, tenants: [{name: gone}], users: [{tenant: a, name: mallory}, {tenant: system, name: 'system:apiserver'}], serviceAccounts: [{uid: 0f8fad5b-d9cb-469f-a165-70867728950e}], certificates: [{sha256: " + strings.Repeat("ab", 32) + "}]}",
 		"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {revocation: {path: revoked.yaml}, sources: []}}",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -33,6 +33,8 @@ func TestWebhookRevocation(t *testing.T) {
 	}{
 		"anybody":               {user.DefaultInfo{Name: "alice", Extra: of("a")}, false},
 		"a user":                {user.DefaultInfo{Name: "mallory", Extra: of("a")}, true},
+		"the loopback client":   {user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}, false},
+		"who bears its name":    {user.DefaultInfo{Name: "system:apiserver", Extra: of("system")}, true},
 		"her namesake":          {user.DefaultInfo{Name: "mallory", Extra: of("b")}, false},
 		"a tenant":              {user.DefaultInfo{Name: "alice", Extra: of("gone")}, true},
 		"a service account":     {user.DefaultInfo{Name: "system:serviceaccount:a--web:x", UID: "0f8fad5b-d9cb-469f-a165-70867728950e"}, true},

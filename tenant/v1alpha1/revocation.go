@@ -18,7 +18,8 @@ import (
 const KindRevocation = "Revocation"
 
 // Revocation lists what no longer counts, whatever the source of identities. Without entries it revokes
-// nothing. Requests that were authenticated before, such as watches, are not ended.
+// nothing. Watches and followed logs of whom it names end; what was taken over from HTTP (exec, attach, port-forward)
+// goes on.
 type Revocation struct {
 	metav1.TypeMeta `json:",inline"`
 	// certificates, whichever request comes over their connection.
