@@ -143,7 +143,17 @@ func TestOneEncoding(t *testing.T) {
 			"an integer":               func(*certificateParts) []byte { return []byte{2, 1, 0} },
 			"an octet string":          func(*certificateParts) []byte { return []byte{4, 2, 1, 2} },
 			"one byte":                 func(*certificateParts) []byte { return []byte{0} },
-			"an unused bit":            func(p *certificateParts) []byte { p.Signature.BitLength--; return nil },
+			"shifted, with unused bits": func(p *certificateParts) []byte { // what begins 00 has room for two
+				shifted := new(big.Int).Lsh(new(big.Int).SetBytes(p.Signature.Bytes), 2)
+				p.Signature.Bytes = shifted.FillBytes(make([]byte, len(p.Signature.Bytes)+1))
+				if p.Signature.Bytes[0] != 0 {
+					return []byte{0} // no room: any other form
+				}
+				p.Signature.Bytes = p.Signature.Bytes[1:]
+				p.Signature.BitLength -= 2
+				return nil
+			},
+			"an unused bit": func(p *certificateParts) []byte { p.Signature.BitLength--; return nil },
 			"a byte of the signature more": func(p *certificateParts) []byte {
 				p.Signature.Bytes = append(slices.Clone(p.Signature.Bytes), 0)
 				p.Signature.BitLength += 8

@@ -39,6 +39,8 @@ type server struct {
 	older    authz.OlderPaths
 	sessions authz.Sessions
 	handle   func(*http.Request)
+	// impersonated stands in the place of who was authenticated, as the impersonation filter puts it there.
+	impersonated user.Info
 }
 
 func (s *server) send(t *testing.T, u user.Info, method, target string) (*served, int) {
@@ -53,7 +55,11 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	}), &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), authz.NoteCaller(r.Context(), u))))
+		who := authz.NoteCaller(r.Context(), u)
+		if s.impersonated != nil {
+			who = s.impersonated
+		}
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
@@ -396,6 +402,7 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		// Neither the system's requests nor those of other namespaces end.
 		s.handle = func(r *http.Request) {
+			s.sessions.Follow().OnUpdate(ns("1", "a"), ns("1", "b"))
 			s.sessions.Follow().OnDelete(ns("1", "a"))
 			if r.Context().Err() != nil {
 				t.Errorf("%s: a request of somebody else ended", r.URL.Path)
@@ -427,6 +434,28 @@ func TestRevokedSessionsEnd(t *testing.T) {
 			if got, code := s.send(t, c.user, http.MethodGet, target); got == nil {
 				t.Errorf("%s, %s: %d", target, name, code)
 			}
+		}
+	}
+}
+
+// TestRevokedImpersonatorsEnd: what was opened as somebody else ends with whoever opened it.
+func TestRevokedImpersonatorsEnd(t *testing.T) {
+	for name, ends := range map[string]bool{"mallory": true, "alice": false} {
+		s := allowing(labelled())
+		s.impersonated = &user.DefaultInfo{Name: "bob"}
+		s.handle = func(r *http.Request) {
+			s.sessions.EndRevoked(func(c *authz.Caller) bool {
+				if c.User.GetName() != "bob" || c.Real == nil {
+					t.Errorf("%s: %+v", name, c)
+				}
+				return c.Real != nil && c.Real.GetName() == "mallory"
+			})
+			if ended := r.Context().Err() != nil; ended != ends {
+				t.Errorf("as bob by %s: ended %t", name, ended)
+			}
+		}
+		if got, code := s.send(t, &user.DefaultInfo{Name: name, Extra: callerOf("a").GetExtra()}, http.MethodGet, "/api/v1/pods?watch=true"); got == nil {
+			t.Errorf("%s: %d", name, code)
 		}
 	}
 }

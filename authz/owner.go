@@ -24,7 +24,7 @@ const (
 	// tenant uses up another's.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// askers bounds for how many a budget is kept; the longest unused begins anew.
+	// askers bounds for how many tenants and owners a budget is kept; the longest unused begins anew.
 	askers = 4096
 	// liveReadTimeout bounds one such read; the request waits for it.
 	liveReadTimeout = 2 * time.Second

@@ -155,10 +155,12 @@ func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, found bool,
 			u, err = a.identity(answer)
 		}
 		switch {
-		case !errors.Is(err, ErrUnavailable):
-			a.down.Store(0)
-		case found:
+		case errors.Is(err, ErrBusy): // nothing is known of Keystone, nor of the token
+			return nil, ErrBusy
+		case errors.Is(err, ErrUnavailable) && found:
 			a.down.Store(a.o.Now().Add(pause).UnixNano())
+		case err == nil, found:
+			a.down.Store(0)
 		}
 		switch now := a.o.Now(); {
 		case err == nil:

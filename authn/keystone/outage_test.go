@@ -75,6 +75,42 @@ func TestUnknownTokensBeginNoOutage(t *testing.T) {
 	}
 }
 
+// TestUnknownTokensEndNoOutage: nor does a refusal of what anybody made up make those with an answer wait again.
+func TestUnknownTokensEndNoOutage(t *testing.T) {
+	s := newServer(t)
+	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+	s.set(func() {
+		s.fault = func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Subject-Token") == "gAAAAx" {
+				w.WriteHeader(http.StatusBadRequest) // by the web server before it
+				return
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	ask := func() int64 {
+		before := s.validations.Load()
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+			t.Fatal(err)
+		}
+		return s.validations.Load() - before
+	}
+	fault := s.fault
+	s.set(func() { s.fault = nil })
+	ask()
+	s.set(func() { s.fault = fault })
+	clock.Advance(10 * time.Minute)
+	if n := ask(); n != 1 {
+		t.Fatalf("%d questions when the outage began", n)
+	}
+	if _, ok, err := a.AuthenticateToken(t.Context(), "gAAAAx"); ok || !errors.Is(err, keystone.ErrUnknown) {
+		t.Fatal(ok, err)
+	}
+	if n := ask(); n != 0 {
+		t.Errorf("%d questions in the outage", n)
+	}
+}
+
 // TestTheAnswerIsAboutTheToken: what a cache before Keystone mixes up is nobody's.
 func TestTheAnswerIsAboutTheToken(t *testing.T) {
 	for named, want := range map[string]bool{token(1): true, "": true, token(2): false, "x": false} {

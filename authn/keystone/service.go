@@ -159,7 +159,7 @@ func (s *service) renew(ctx context.Context) error {
 	return nil
 }
 
-// validate asks Keystone about a token. The error is ErrUnknown or ErrUnavailable.
+// validate asks Keystone about a token. The error is ErrUnknown, ErrUnavailable or ErrBusy.
 func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	if err := s.renew(ctx); err != nil {
 		return nil, s.unavailable(ctx, "log in", err)
@@ -178,6 +178,8 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 		err = s.read(ctx, resp, token, &body)
 	}
 	switch {
+	case errors.Is(err, outbound.ErrBusy):
+		return nil, ErrBusy
 	case slices.ContainsFunc(refusals(), func(code int) bool { return gophercloud.ResponseCodeIs(err, code) }):
 		return nil, ErrUnknown
 	case err == nil && body.Token == nil:

@@ -372,8 +372,9 @@ type Namespace struct {
 	// create: privileged, baseline (default) or restricted.
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// allowedLabels are the label keys with a domain that tenants may set on their namespaces. A key
-	// without a domain is always allowed. "example.com/*" allows a whole domain.
+	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a domain is allowed
+	// anyway, "example.com/*" allows a whole domain; but istio-injection, control-plane and keys by which a webhook or
+	// policy selects namespaces must be listed as they are.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
