@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
@@ -21,6 +20,7 @@ import (
 	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -34,6 +34,8 @@ type generation struct {
 	defaultQuota  corev1.ResourceList       // of tenants that have none
 	clientCAs     []func() []byte           // of the x509 sources
 	revoked       func() *authn.Revocations // nil where nothing is
+	hash, mode    string                    // of the configuration
+	described     workload.Kinds            // that describe pods
 	stop          context.CancelFunc
 }
 
@@ -66,7 +68,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		}
 	}
 	if server.Register != nil {
-		for _, m := range slices.Concat(of.counters.Registerables(), of.decisions.registerables(), []metrics.Registerable{of.reloads.reloads}) {
+		for _, m := range slices.Concat(of.counters.Registerables(), of.decisions.registerables(), of.reloads.registerables()) {
 			if err := server.Register(m); err != nil {
 				return nil, err
 			}
@@ -104,7 +106,10 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 			stop()
 		}
 	}()
-	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths}
+	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), described: workloadKinds(config.Admission.Workloads)}
+	if g.hash, err = hashOf(config); err != nil {
+		return nil, err
+	}
 	names, report := systemNames(config), of.report(ctx)
 	of.decisions.limit(*config.Service.TenantMetrics)
 	if r := config.Authentication.Revocation; r != nil && of.Authentication.Credentials != NoCredentials {

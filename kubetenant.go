@@ -288,6 +288,13 @@ func (s *Stack) FollowNamespaces() cache.ResourceEventHandler { return s.shared.
 // has let in ends.
 func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
 
+// ReadsContent reports whether plugins look at more of the objects of a kind than their metadata, where the kind is none
+// of Kubernetes' own. Who has no type for it must hand them the whole object, unstructured.
+func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
+	_, described := s.current.Load().described[kind]
+	return described || kind.Group == v1alpha1.Resource("").Group
+}
+
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
@@ -295,6 +302,7 @@ func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().def
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
+	s.shared.reloads.inForce(g)
 	if before != nil {
 		before.stop()
 		s.shared.sessions.EndExcepted("") // the new generation may know other exceptions

@@ -2,23 +2,47 @@ package kubetenant
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"sync"
 
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// reloadMetrics counts the new versions of files.
+// reloadMetrics count the new versions of files, and say which configuration is in force.
 type reloadMetrics struct {
 	reloads *metrics.CounterVec
+	info    *metrics.GaugeVec
 }
 
 func newReloadMetrics() *reloadMetrics {
 	return &reloadMetrics{reloads: counters("config", "reloads_total",
 		"New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
-		"path", "result")}
+		"path", "result"),
+		info: metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "config", Name: "info", StabilityLevel: metrics.ALPHA,
+			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: replicas must agree."}, []string{"hash", "mode"})}
+}
+
+func (m *reloadMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.reloads, m.info}
+}
+
+// inForce says which generation is in force.
+func (m *reloadMetrics) inForce(g *generation) {
+	m.info.Reset()
+	m.info.WithLabelValues(g.hash, g.mode).Set(1)
+}
+
+// hashOf tells configurations apart, whatever their files look like.
+func hashOf(config *v1alpha1.Settings) (string, error) {
+	data, err := json.Marshal(config)
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6]), err
 }
 
 func (m *reloadMetrics) count(path string, err error) {

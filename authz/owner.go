@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/utils/lru"
 
+	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -24,8 +22,6 @@ const (
 	// tenant uses up another's.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// askers bounds for how many tenants and owners a budget is kept; the longest unused begins anew.
-	askers = 4096
 	// liveReadTimeout bounds one such read; the request waits for it.
 	liveReadTimeout = 2 * time.Second
 )
@@ -39,27 +35,14 @@ type Owners struct {
 	cached  func(name string) (*corev1.Namespace, error)
 	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
 	flights singleflight.Group
-	mu      sync.Mutex
-	budgets *lru.Cache // of a string to flowcontrol.RateLimiter
+	budgets *budget.Budgets // by [asker.budget]
 }
 
 // NewOwners returns the owners of the namespaces that cached and live know; both answer an
 // apierrors.IsNotFound error for one that does not exist. A nil live is never asked.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error)) *Owners {
-	return &Owners{cached: cached, live: live, budgets: lru.New(askers)}
-}
-
-// budget returns the limiter of a name that [asker.budget] returned.
-func (o *Owners) budget(name string) flowcontrol.RateLimiter {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if limiter, known := o.budgets.Get(name); known {
-		return limiter.(flowcontrol.RateLimiter)
-	}
-	limiter := flowcontrol.NewTokenBucketRateLimiter(liveReadsPerSecond, liveReadBurst)
-	o.budgets.Add(name, limiter)
-	return limiter
+	return &Owners{cached: cached, live: live, budgets: budget.New(liveReadsPerSecond, liveReadBurst)}
 }
 
 // Of returns the tenant that owns the namespace: the one its label names, or without a label the
@@ -164,12 +147,12 @@ func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
 
 // read asks the server itself, once for all of a budget who ask for the same name at the same time: a
 // tenant that has used up its budget must not answer for another.
-func (o *Owners) read(ctx context.Context, budget, namespace string) (*corev1.Namespace, error) {
+func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	flight := o.flights.DoChan(budget+"/"+namespace, func() (any, error) {
-		if budget != certain && !o.budget(budget).TryAccept() {
+	flight := o.flights.DoChan(payer+"/"+namespace, func() (any, error) {
+		if payer != certain && !o.budgets.Of(payer).TryAccept() {
 			return nil, errThrottled
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -26,24 +27,42 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
-// Clients reach an API server.
+// Clients reach an API server, all on one connection. Each has a rate limit of its own, so that none waits for what
+// another asks; Grants and Quotas have none, since they ask once at a time for a tenant, however many wait.
 type Clients struct {
-	Typed    kubernetes.Interface
-	Dynamic  dynamic.Interface
-	Metadata metadata.Interface
+	Typed          kubernetes.Interface
+	Reviews        authorizationclient.AuthorizationV1Interface
+	Dynamic        dynamic.Interface
+	Grants, Quotas dynamic.Interface
+	Metadata       metadata.Interface
 }
 
 // NewClients returns clients of one configuration.
 func NewClients(config *rest.Config) (c Clients, err error) {
-	if c.Typed, err = kubernetes.NewForConfig(config); err != nil {
+	connection, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return c, err
+	}
+	if c.Typed, err = kubernetes.NewForConfigAndClient(config, connection); err != nil {
+		return c, err
+	}
+	if c.Reviews, err = authorizationclient.NewForConfigAndClient(config, connection); err != nil {
 		return c, err
 	}
 	objects := rest.CopyConfig(config)
 	objects.ContentType = "" // custom resources have no protobuf form
-	if c.Dynamic, err = dynamic.NewForConfig(objects); err != nil {
+	if c.Dynamic, err = dynamic.NewForConfigAndClient(objects, connection); err != nil {
 		return c, err
 	}
-	c.Metadata, err = metadata.NewForConfig(objects)
+	if c.Metadata, err = metadata.NewForConfigAndClient(objects, connection); err != nil {
+		return c, err
+	}
+	objects = rest.CopyConfig(objects)
+	objects.QPS = -1
+	if c.Grants, err = dynamic.NewForConfigAndClient(objects, connection); err != nil {
+		return c, err
+	}
+	c.Quotas, err = dynamic.NewForConfigAndClient(objects, connection)
 	return c, err
 }
 
@@ -73,7 +92,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{Clients: clients, Namespaces: namespaces.Lister(), namespaces: namespaces.Informer(),
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
-		Grants: accessgrant.New(clients.Dynamic, nil)}
+		Grants: accessgrant.New(clients.Grants, nil)}
 	c.Owners = authz.NewOwners(c.Namespaces.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return clients.Typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})
@@ -84,7 +103,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Controllers, err = NewControllerLookup(clients.Metadata, clients.Dynamic, c.mapper); err != nil {
 		return nil, err
 	}
-	if c.Quotas, err = tenantquota.New(clients.Dynamic); err != nil {
+	if c.Quotas, err = tenantquota.New(clients.Quotas); err != nil {
 		return nil, err
 	}
 	c.Sweep = label.NewSweep(clients.Metadata, LabelledResources(clients.Typed.Discovery(), c.CRDs.Of), c.Owners.Certain)

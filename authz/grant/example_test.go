@@ -23,7 +23,7 @@ func ExampleGrants() {
 	index.Set(given)
 	stored := given // what is stored now: package cluster/accessgrant reads it live
 	grants := &grant.Grants{Index: index, Now: time.Now,
-		Live: func(context.Context, string, string) (*grant.Grant, error) { return stored, nil }}
+		Live: func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return stored, nil }}
 	alice := &user.DefaultInfo{Name: "alice"}
 	crossing := &authz.Crossing{Caller: acme, User: alice, Space: authz.Space{ID: globex}, Attributes: &authorizer.AttributesRecord{User: alice,
 		Verb: "get", APIVersion: "v1", Resource: "configmaps", Namespace: "globex--shop", Name: "orders", ResourceRequest: true}}

@@ -41,7 +41,7 @@ func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Gran
 	index := grant.NewIndex()
 	index.Set(indexed)
 	return &grant.Grants{Index: index, Now: func() time.Time { return now },
-		Live: func(context.Context, string, string) (*grant.Grant, error) { return live() }}
+		Live: func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return live() }}
 }
 
 // TestWhatIsStoredNowCounts: the index only says which grant to read again.

@@ -76,8 +76,9 @@ func (x *Index) of(id tenant.ID, namespace string) []*Grant {
 // Grants decide by an index. All fields are required but Used.
 type Grants struct {
 	Index *Index
-	// Live reads a grant as it is now. An error, or nil for one that does not count any more, denies.
-	Live func(ctx context.Context, namespace, name string) (*Grant, error)
+	// Live reads a grant as it is now, on behalf of the tenant whose caller would use it. An error, or nil for one
+	// that does not count any more, denies.
+	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
 	// Now is the clock.
 	Now func() time.Time
 	// Used is told of each grant that allowed a request. It must not block.
@@ -111,7 +112,7 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Crossing) *Grant {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 	defer cancel()
-	live, err := g.Live(ctx, candidate.Namespace, candidate.Name)
+	live, err := g.Live(ctx, c.Caller, candidate.Namespace, candidate.Name)
 	if err != nil {
 		klog.FromContext(ctx).Info("A grant that matches could not be read: denied", "namespace", candidate.Namespace, "grant", candidate.Name, "err", err)
 		return nil

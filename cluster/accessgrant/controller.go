@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +35,7 @@ const (
 // Controller follows the AccessGrants that a client sees.
 type Controller struct {
 	client   dynamic.Interface
+	reads    *reads
 	now      func() time.Time
 	index    *grant.Index
 	informer cache.SharedIndexInformer
@@ -51,7 +51,8 @@ func New(client dynamic.Interface, now func() time.Time) *Controller {
 	if now == nil {
 		now = time.Now
 	}
-	return &Controller{client: client, now: now, index: grant.NewIndex(),
+	return &Controller{client: client, reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
+		now: now, index: grant.NewIndex(),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants()).Informer(),
 		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
 }
@@ -62,7 +63,7 @@ func accessGrants() schema.GroupVersionResource {
 
 // Grants are what a boundary asks: those that count, each read again live before it does.
 func (g *Controller) Grants() *grant.Grants {
-	return &grant.Grants{Index: g.index, Live: g.live, Now: g.now, Used: g.noteUse}
+	return &grant.Grants{Index: g.index, Live: g.reads.live, Now: g.now, Used: g.noteUse}
 }
 
 // Run follows the grants, and writes their status, until ctx ends. may says what grantors may do themselves.
@@ -160,18 +161,6 @@ func (g *Controller) set(ctx context.Context, u *unstructured.Unstructured) {
 		return
 	}
 	g.index.Set(counts)
-}
-
-// live reads a grant as the server has it now.
-func (g *Controller) live(ctx context.Context, namespace, name string) (*grant.Grant, error) {
-	u, err := g.client.Resource(accessGrants()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return grantOf(u)
 }
 
 // noteUse remembers that a grant was used.

@@ -3,12 +3,15 @@ package main
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 )
 
 func newCommand() *cobra.Command {
@@ -52,8 +55,16 @@ func (c *cluster) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.namespace, "namespace", "kubetenant-system", "namespace in which this runs")
 }
 
-// config returns how to reach the cluster.
+// config returns how to reach the cluster. A connection that is dead is noticed in seconds, unless the environment
+// says otherwise.
 func (c *cluster) config() (*rest.Config, error) {
+	for name, seconds := range service.HTTP2Timeouts() {
+		if os.Getenv(name) == "" {
+			if err := os.Setenv(name, seconds); err != nil {
+				return nil, err
+			}
+		}
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics"
@@ -28,10 +29,14 @@ import (
 // a small cluster holds 20 MB. GOGC in the environment has the last word.
 const gcPercent = 400
 
+// minMemory is what a replica of a small cluster needs.
+const minMemory = 128 << 20
+
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	cluster
 	config, listen, metrics string
+	memory                  resource.QuantityValue
 	serving                 service.Serving
 }
 
@@ -52,11 +57,16 @@ func newServeCommand() *cobra.Command {
 	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
 	f.StringVar(&o.serving.ClientCAFile, "client-ca-file", "", "authorities of kube-apiserver's client certificates; followed. Without it --insecure-any-client is needed.")
 	f.StringSliceVar(&o.serving.ClientNames, "client-name", nil, "common names that clients' certificates may have; empty: any that the authorities signed")
+	o.memory.Quantity = resource.MustParse("1Gi")
+	f.Var(&o.memory, "memory-limit", "memory of the process, as its container's limit says: requests in hand take up to half of it, more wait; GOMEMLIMIT is nine tenths of it, unless that is set")
 	anyClient := f.Bool("insecure-any-client", false, "answer whoever reaches the listener: for benchmarks")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if o.memory.Value() < minMemory {
+			return errors.New("--memory-limit: at least 128Mi are needed")
+		}
 		if o.serving.ClientCAFile == "" && !*anyClient {
 			return errors.New("--client-ca-file is required: whoever may ask learns what anybody may do")
 		}
@@ -68,6 +78,9 @@ func newServeCommand() *cobra.Command {
 func (o *serveOptions) run(ctx context.Context) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(o.memory.Value() / 10 * 9)
 	}
 	settings, err := loadChecked(ctx, o.config)
 	if err != nil {
@@ -97,6 +110,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err := state.Run(background, stack); err != nil {
 		return err
 	}
+	server.Ready = state.Ready
 	o.registerOwn(registry, server, state)
 	tracer, err := tracerOf(background, &settings.Service)
 	if err != nil {
@@ -106,8 +120,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 		defer func() { _ = tracer.Shutdown(background) }() // at worst the last spans are lost
 	}
 	live := []healthz.HealthChecker{healthz.PingHealthz}
-	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining()}, state.Checks()...)
-	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits),
+	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, state.Checks()...)
+	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: state.OwnerOf,
 		Live: live, Ready: ready, Register: registry.Register, Tracer: tracerOrNil(tracer)})
 	if err != nil {
 		return err
@@ -133,8 +147,8 @@ func loadChecked(ctx context.Context, path string) (*v1alpha1.TenancyConfigurati
 	return settings, kubetenant.Check(ctx, path)
 }
 
-func limitsOf(l *v1alpha1.Limits) service.Limits {
-	return service.Limits{Concurrent: *l.Concurrent, Queued: *l.Queued, Timeout: l.Timeout.Duration, BodyBytes: *l.BodyBytes}
+func limitsOf(l *v1alpha1.Limits, memory int64) service.Limits {
+	return service.Limits{Concurrent: *l.Concurrent, Queued: *l.Queued, Timeout: l.Timeout.Duration, BodyBytes: *l.BodyBytes, Memory: memory}
 }
 
 func tracerOf(ctx context.Context, s *v1alpha1.Service) (tracing.TracerProvider, error) {

@@ -76,7 +76,7 @@ func defaultAdmission(a *Admission) {
 
 func defaultService(s *Service) {
 	defaultList(&s.APIAudiences, "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local")
-	defaultDuration(&s.StaleAfter, 5*time.Minute)
+	defaultDuration(&s.StaleAfter, 10*time.Second)
 	defaultDuration(&s.Drain, 10*time.Second)
 	defaultValue(&s.TenantMetrics, 500)
 	defaultValue(&s.Limits.Concurrent, 256)

@@ -16,9 +16,10 @@ type Service struct {
 	// do not take each other's room.
 	// +optional
 	Limits Limits `json:"limits,omitempty"`
-	// staleAfter is how long the watches of the cluster may say nothing, neither an event nor a
-	// bookmark, until tenants' callers are denied and the service is not ready. kube-apiserver sends a
-	// bookmark about every minute. At least 90s. Default: 5m.
+	// staleAfter is how old what is known of the cluster may be: kube-apiserver is asked every two seconds
+	// whether it still answers, and where it does not for so long, or a watch is not established again,
+	// tenants' callers are denied. After half of it the service is not ready any more. At least 10s.
+	// Default: 10s.
 	// +optional
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 	// drain is how long the service goes on answering after it was told to stop, not ready any more, so

@@ -7,14 +7,13 @@ import (
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
 )
 
-// minStaleAfter is more than the time between two bookmarks: about a minute
-// (k8s.io/apiserver pkg/storage/cacher, v0.37.1).
-const minStaleAfter = 90 * time.Second
+// minStaleAfter leaves time for five looks at kube-apiserver.
+const minStaleAfter = 10 * time.Second
 
 func validateService(s *Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.StaleAfter.Duration < minStaleAfter {
-		errs = append(errs, field.Invalid(path.Child("staleAfter"), s.StaleAfter.Duration.String(), "must be 90s or more: kube-apiserver sends a bookmark about every minute"))
+		errs = append(errs, field.Invalid(path.Child("staleAfter"), s.StaleAfter.Duration.String(), "must be 10s or more"))
 	}
 	if s.Drain.Duration < 0 {
 		errs = append(errs, field.Invalid(path.Child("drain"), s.Drain.Duration.String(), "must not be negative"))

@@ -11,10 +11,17 @@ import (
 	"time"
 )
 
-// lookEvery is how often the balancer looks which replicas are ready.
-const lookEvery = 100 * time.Millisecond
+// The readiness of a replica is looked at as the kubelet does by the chart's probe; before it is ready for the first
+// time, more often.
+const (
+	lookEvery   = 2 * time.Second
+	lookTimeout = time.Second
+	failures    = 2
+	lookAtFirst = 100 * time.Millisecond
+)
 
-// balancer spreads connections over the replicas that are ready, as a Service does. One replica needs none.
+// balancer spreads connections over the replicas that are ready, as a Service does: one whose replica cannot be
+// reached is not tried with another. One replica needs none.
 type balancer struct {
 	address  string
 	replicas []*replica
@@ -51,7 +58,9 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	}
 	b.address = listener.Addr().String()
 	context.AfterFunc(ctx, func() { _ = listener.Close() })
-	go b.look(ctx)
+	for _, r := range b.replicas {
+		go r.look(ctx)
+	}
 	go func() {
 		for {
 			connection, err := listener.Accept()
@@ -64,16 +73,26 @@ func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	return b, nil
 }
 
-func (b *balancer) look(ctx context.Context) {
-	for ctx.Err() == nil {
-		for _, r := range b.replicas {
-			r.ready.Store(r.check(ctx) == nil)
+// look follows whether a replica is ready until ctx ends.
+func (r *replica) look(ctx context.Context) {
+	for failed := 0; ctx.Err() == nil; {
+		limited, cancel := context.WithTimeout(ctx, lookTimeout)
+		if r.check(limited) == nil {
+			failed = 0
+			r.ready.Store(true)
+		} else if failed++; failed >= failures {
+			r.ready.Store(false)
 		}
-		time.Sleep(lookEvery)
+		cancel()
+		wait := lookAtFirst
+		if r.ready.Load() {
+			wait = lookEvery
+		}
+		time.Sleep(wait)
 	}
 }
 
-// forward hands a connection to the next replica that is ready, or takes it.
+// forward hands a connection to the next replica that is ready.
 func (b *balancer) forward(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	first := b.next.Add(1)
@@ -84,7 +103,7 @@ func (b *balancer) forward(from net.Conn) {
 		}
 		to, err := net.Dial("tcp", r.address)
 		if err != nil {
-			continue
+			return
 		}
 		defer func() { _ = to.Close() }()
 		var wg sync.WaitGroup

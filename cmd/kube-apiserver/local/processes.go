@@ -31,7 +31,7 @@ import (
 )
 
 // run starts a process whose output goes to a file, and its number into another beside it.
-func (s *shape) run(name, logFile string, args ...string) error {
+func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -46,6 +46,7 @@ func (s *shape) run(name, logFile string, args ...string) error {
 	}
 	defer func() { _ = file.Close() }()
 	child := exec.Command(path, args...) // #nosec G204 -- beside our own
+	child.Env = append(os.Environ(), env...)
 	child.Stdout, child.Stderr, child.SysProcAttr = file, file, localserver.EndsWithParent()
 	if err := child.Start(); err != nil {
 		return err

@@ -203,7 +203,7 @@ func (s *shape) start(ctx context.Context) error {
 	}
 	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
 		[]string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, strings.Fields(string(files["control-plane/flags.txt"])), s.flags)
-	if err := s.run(vanillaBinary, "kube-apiserver.log", args...); err != nil {
+	if err := s.run(vanillaBinary, "kube-apiserver.log", strings.Fields(string(files["control-plane/environment.txt"])), args...); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(s.admin)
@@ -293,14 +293,14 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
 	for i, r := range s.balancer.replicas {
 		name := "kubetenant-webhook-" + strconv.Itoa(i+1)
-		if err := s.run(webhookBinary, name+".log", "serve", "--config="+s.o.TenancyConfig,
+		if err := s.run(webhookBinary, name+".log", nil, "serve", "--config="+s.o.TenancyConfig,
 			"--kubeconfig="+s.kubeconfig("kubetenant-webhook"), "--namespace="+webhookNamespace,
 			"--listen="+r.address, "--metrics-listen="+r.side, "--tls-cert-file="+pki("webhook.crt"), "--tls-private-key-file="+pki("webhook.key"),
 			"--client-ca-file="+pki("ca.crt"), "--client-name="+clientName); err != nil {
 			return err
 		}
 	}
-	if err := s.run(webhookBinary, "kubetenant-controller.log", "controller",
+	if err := s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
 		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace, "--metrics-listen=127.0.0.1:0"); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/docs/deploy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -107,9 +108,10 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	data := map[string]any{
 		"Values": v, "Directory": o.Directory, "URL": o.URL, "ClientCertificate": o.ClientCertificate, "ClientKey": o.ClientKey,
 		"Authorizers": o.Authorizers, "StaticPolicies": o.StaticPolicies, "AdmissionUser": host,
-		"Users":  append(slices.Clone(users), accounts+webhookAccount, accounts+controllerAccount),
-		"Probes": o.probes,
-		"Bound":  bound,
+		"Users":       append(slices.Clone(users), accounts+webhookAccount, accounts+controllerAccount),
+		"Probes":      o.probes,
+		"Bound":       bound,
+		"Environment": service.HTTP2Timeouts(),
 	}
 	files, err := fs.Sub(controlPlane, "control-plane")
 	if err != nil {

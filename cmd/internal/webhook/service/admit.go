@@ -1,30 +1,45 @@
 package service
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 
-	"gomodules.xyz/jsonpatch/v2"
+	"github.com/go-json-experiment/json/jsontext"
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/warning"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/kubetenant/kubetenant"
 )
 
-// admissionReview is an AdmissionReview as it comes; v1 and v1beta1 look the same.
+// admissionReview is an AdmissionReview as it comes, of which the objects are not read yet; v1 and v1beta1 look the same.
 type admissionReview struct {
 	metav1.TypeMeta `json:",inline"`
-	Request         *admissionv1.AdmissionRequest `json:"request"`
+	Request         *admissionRequest `json:"request"`
+}
+
+// admissionRequest is what is looked at of an AdmissionRequest.
+type admissionRequest struct {
+	UID         types.UID                   `json:"uid"`
+	Kind        metav1.GroupVersionKind     `json:"kind"`
+	Resource    metav1.GroupVersionResource `json:"resource"`
+	SubResource string                      `json:"subResource"`
+	Name        string                      `json:"name"`
+	Namespace   string                      `json:"namespace"`
+	Operation   admission.Operation         `json:"operation"`
+	UserInfo    authenticationv1.UserInfo   `json:"userInfo"`
+	Object      jsontext.Value              `json:"object"`
+	OldObject   jsontext.Value              `json:"oldObject"`
+	DryRun      *bool                       `json:"dryRun"`
 }
 
 type admissionAnswer struct {
@@ -32,62 +47,52 @@ type admissionAnswer struct {
 	Response        *admissionv1.AdmissionResponse `json:"response"`
 }
 
-// readAdmission decodes an AdmissionReview. Its objects stay as they are, whatever their version: that loses
-// nothing that this program does not know.
-func readAdmission(body []byte) (*admissionReview, admission.Attributes, error) {
-	in := &admissionReview{}
+// operations are those that kube-apiserver asks about.
+func operations() []admission.Operation {
+	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
+}
+
+// readAdmission decodes an AdmissionReview. done is called when its objects are not needed any more.
+func readAdmission(ctx context.Context, body []byte, objects *objects) (in *admissionReview, a admission.Attributes, done func(), err error) {
+	in = &admissionReview{}
 	if err := decodeReview(body, in, &in.TypeMeta, admissionv1.GroupName, "AdmissionReview"); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	r := in.Request
-	if r == nil || r.UID == "" {
-		return nil, nil, errReview
+	if r == nil || r.UID == "" || !slices.Contains(operations(), r.Operation) {
+		return nil, nil, nil, errReview
 	}
-	object, err := objectOf(r.Object.Raw)
+	kind := schema.GroupVersionKind(r.Kind)
+	read, done, err := objects.read(ctx, kind, r.Object, r.OldObject)
 	if err != nil {
-		return nil, nil, err
-	}
-	old, err := objectOf(r.OldObject.Raw)
-	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	u := &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups, Extra: map[string][]string{}}
 	for key, values := range r.UserInfo.Extra {
 		u.Extra[key] = values
 	}
 	dryRun := r.DryRun != nil && *r.DryRun
-	return in, admission.NewAttributesRecord(object, old, schema.GroupVersionKind(r.Kind), r.Namespace, r.Name,
-		schema.GroupVersionResource(r.Resource), r.SubResource, admission.Operation(r.Operation), nil, dryRun, u), nil
+	return in, admission.NewAttributesRecord(read[0], read[1], kind, r.Namespace, r.Name,
+		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, nil, dryRun, u), done, nil
 }
 
-// objectOf returns an object, nil for none.
-func objectOf(raw []byte) (runtime.Object, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil, nil
-	}
-	out := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil || out.Object == nil {
-		return nil, errReview
-	}
-	return out, nil
-}
-
-// conversions returns what plugins convert objects with: nothing, since they get them as they are stored.
+// conversions returns what plugins convert objects with: nothing, since they get them in the version that was written.
 func conversions() admission.ObjectInterfaces {
 	return admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 }
 
 // mutate answers an AdmissionReview with what the plugins change.
-func mutate(plugins []kubetenant.Plugin) answerer {
+func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
 	none := conversions()
 	return func(r *http.Request, body []byte) (any, error) {
-		in, a, err := readAdmission(body)
+		in, a, done, err := readAdmission(r.Context(), body, objects)
 		if err != nil {
 			return nil, err
 		}
-		var came *unstructured.Unstructured
-		if object, ok := a.GetObject().(*unstructured.Unstructured); ok {
-			came = object.DeepCopy()
+		defer done()
+		var came runtime.Object
+		if a.GetObject() != nil {
+			came = a.GetObject().DeepCopyObject()
 		}
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
 		ctx := warning.WithWarningRecorder(withUID(r.Context(), string(in.Request.UID)), (*warnings)(out))
@@ -101,71 +106,25 @@ func mutate(plugins []kubetenant.Plugin) answerer {
 				break
 			}
 		}
-		if is, ok := a.GetObject().(*unstructured.Unstructured); ok && came != nil && out.Allowed {
-			err = patch(out, came, is)
+		if came != nil && out.Allowed {
+			if out.Patch, err = patchOf(in.Request.Object, came, a.GetObject()); out.Patch != nil {
+				kind := admissionv1.PatchTypeJSONPatch
+				out.PatchType = &kind
+			}
 		}
 		return &admissionAnswer{in.TypeMeta, out}, err
 	}
 }
 
-// differences returns what of two objects is not the same, with the objects around it.
-func differences(before, now map[string]any) (was, is map[string]any) {
-	was, is = map[string]any{}, map[string]any{}
-	for key, new := range now {
-		old, had := before[key]
-		oldMap, wasMap := old.(map[string]any)
-		newMap, isMap := new.(map[string]any)
-		switch {
-		case !had:
-			is[key] = new
-		case wasMap && isMap:
-			if a, b := differences(oldMap, newMap); len(a)+len(b) > 0 {
-				was[key], is[key] = a, b
-			}
-		case !equality.Semantic.DeepEqual(old, new):
-			was[key], is[key] = old, new
-		}
-	}
-	for key, old := range before {
-		if _, has := now[key]; !has {
-			was[key] = old
-		}
-	}
-	return was, is
-}
-
-// patch says how the object differs from what came.
-func patch(out *admissionv1.AdmissionResponse, came, is *unstructured.Unstructured) error {
-	before, now := differences(came.Object, is.Object)
-	if len(before)+len(now) == 0 {
-		return nil
-	}
-	was, err := json.Marshal(before)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(now)
-	if err != nil {
-		return err
-	}
-	operations, err := jsonpatch.CreatePatch(was, text)
-	if err != nil {
-		return err
-	}
-	kind := admissionv1.PatchTypeJSONPatch
-	out.PatchType = &kind
-	out.Patch, err = json.Marshal(operations)
-	return err
-}
-
 // validate answers an AdmissionReview by what the plugins refuse.
-func validate(plugins []kubetenant.Plugin) answerer {
+func validate(plugins []kubetenant.Plugin, objects *objects) answerer {
 	none := conversions()
 	return func(r *http.Request, body []byte) (any, error) {
-		in, a, err := readAdmission(body)
+		in, a, done, err := readAdmission(r.Context(), body, objects)
 		if err != nil {
 			return nil, err
 		}
+		defer done()
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
 		ctx := warning.WithWarningRecorder(withUID(r.Context(), string(in.Request.UID)), (*warnings)(out))
 		for _, p := range plugins {

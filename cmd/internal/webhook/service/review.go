@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -20,21 +21,28 @@ var errTooLarge = errors.New("the body is too large")
 // answerer decides about one review, given as it came, and returns what to answer with.
 type answerer func(r *http.Request, body []byte) (any, error)
 
-// readBody reads a body of at most limit bytes.
-func readBody(r *http.Request, limit int64) ([]byte, error) {
-	if r.ContentLength > limit {
-		return nil, errTooLarge
-	}
+// readRest reads a body to its end, of which a head was read. A size that was not said is limit.
+func readRest(r *http.Request, head []byte, size, limit int64) ([]byte, error) {
 	if r.ContentLength >= 0 {
-		body := make([]byte, r.ContentLength)
-		_, err := io.ReadFull(r.Body, body)
+		if int64(len(head)) == size {
+			return head, nil
+		}
+		body := make([]byte, size)
+		n := copy(body, head)
+		_, err := io.ReadFull(r.Body, body[n:])
 		return body, err
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	body, err := io.ReadAll(io.MultiReader(bytes.NewReader(head), io.LimitReader(r.Body, limit-int64(len(head))+1)))
 	if err == nil && int64(len(body)) > limit {
 		err = errTooLarge
 	}
 	return body, err
+}
+
+func tooLarge(w http.ResponseWriter) {
+	// What is left of the body is not read: the connection cannot be used again.
+	w.Header().Set("Connection", "close")
+	http.Error(w, errTooLarge.Error(), http.StatusRequestEntityTooLarge)
 }
 
 // decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names are
@@ -50,36 +58,27 @@ func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) e
 	return nil
 }
 
-// review is the handler of one kind of reviews.
-func review(limit int64, answer answerer) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			http.Error(w, "only POST", http.StatusMethodNotAllowed)
-			return
-		}
-		body, err := readBody(r, limit)
-		switch {
-		case errors.Is(err, errTooLarge):
-			// What is left of the body is not read: the connection cannot be used again.
-			w.Header().Set("Connection", "close")
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-			return
-		case err != nil:
-			http.Error(w, "the body could not be read", http.StatusBadRequest)
-			return
-		}
-		out, err := answer(r, body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		data, err := stdjson.Marshal(out) // of Kubernetes' types, whose tags are those of encoding/json
-		if err != nil {
-			http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(data) // the client is gone otherwise
+// answerBody answers one review.
+func answerBody(w http.ResponseWriter, r *http.Request, head []byte, size, limit int64, answer answerer) {
+	body, err := readRest(r, head, size, limit)
+	switch {
+	case errors.Is(err, errTooLarge):
+		tooLarge(w)
+		return
+	case err != nil:
+		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		return
 	}
+	out, err := answer(r, body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	data, err := stdjson.Marshal(out) // of Kubernetes' types, whose tags are those of encoding/json
+	if err != nil {
+		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data) // the client is gone otherwise
 }

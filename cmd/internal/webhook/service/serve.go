@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 )
 
@@ -28,6 +29,9 @@ const (
 	readTimeout   = 30 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
+	// leaveAfter is how old a connection is before it is closed because the replica is not ready: where no other
+	// is, not each request takes a handshake.
+	leaveAfter = time.Second
 	// lastRequests is how long the requests that run when the service stops may take to end.
 	lastRequests = 20 * time.Second
 )
@@ -44,6 +48,9 @@ type Serving struct {
 	ClientNames []string
 	// Drain is how long requests are answered after the end has begun.
 	Drain time.Duration
+	// Ready reports whether callers are to come. While they are not, each connection is closed after its next
+	// answer, so that they find another replica: a Service takes none away that is there. Nil: always.
+	Ready func() bool
 }
 
 // Server serves a handler.
@@ -113,6 +120,32 @@ func (s *Server) Draining() healthz.HealthChecker {
 	})
 }
 
+// CertificateValid is the check of readiness that fails while clients would refuse the certificate.
+func (s *Server) CertificateValid() healthz.HealthChecker {
+	return healthz.NamedCheck("certificate", func(*http.Request) error {
+		certificates, err := cert.ParseCertsPEM(s.Certificate())
+		if err != nil {
+			return err
+		}
+		if now := time.Now(); now.Before(certificates[0].NotBefore) || now.After(certificates[0].NotAfter) {
+			return errors.New("the serving certificate is not valid now")
+		}
+		return nil
+	})
+}
+
+// begunKey is the key of a connection's beginning in the contexts of its requests.
+type begunKey struct{}
+
+// leaves reports whether the connection of a request is to be closed after the answer.
+func (s *Server) leaves(ctx context.Context) bool {
+	if s.draining.Load() {
+		return true
+	}
+	begun, known := ctx.Value(begunKey{}).(time.Time)
+	return s.Ready != nil && !s.Ready() && known && time.Since(begun) > leaveAfter
+}
+
 // tlsConfig returns the configuration of each connection: the same whatever certificate was loaded last.
 func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	base := &tls.Config{
@@ -176,13 +209,16 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if s.draining.Load() {
+			if s.leaves(r.Context()) {
 				w.Header().Set("Connection", "close")
 			}
 			handler.ServeHTTP(w, r)
 		}),
 		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		ConnState: s.busy.note, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
+		ConnState: s.busy.note, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, begunKey{}, time.Now())
+		},
+		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.ServeTLS(s.Listener, "", "") }()

@@ -370,3 +370,76 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 }
+
+// TestLeave: while a replica is not ready its connections are closed, but not each at once.
+func TestLeave(t *testing.T) {
+	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
+	var ready atomic.Bool
+	ready.Store(true)
+	r.server.Ready = ready.Load
+	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+	transport := &http.Transport{TLSClientConfig: r.config(&good), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	get := func() (kept bool) {
+		t.Helper()
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.address+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.ProtoMajor != 2 {
+			t.Errorf("over %s", resp.Proto)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Error(err)
+		}
+		_ = resp.Body.Close()
+		return kept
+	}
+	get()
+	if !get() {
+		t.Error("a connection of one that is ready was closed")
+	}
+	ready.Store(false)
+	waittest.Until(t, func() error {
+		if get() {
+			return errors.New("the connection is kept")
+		}
+		return nil
+	})
+	if !get() {
+		t.Error("each request takes a connection of its own")
+	}
+}
+
+// TestCertificateValid: a replica whose certificate has ended is not ready.
+func TestCertificateValid(t *testing.T) {
+	r := run(t, http.NotFoundHandler(), 0)
+	if err := r.server.CertificateValid().Check(nil); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	for name, times := range map[string][2]time.Duration{"ended": {-2 * time.Hour, -time.Minute}, "to come": {time.Hour, 2 * time.Hour}} {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(times[0]), NotAfter: time.Now().Add(times[1])}
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		certFile, keyFile := writePair(t, dir, &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
+		s, err := service.NewServer(service.Serving{CertFile: certFile, KeyFile: keyFile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.CertificateValid().Check(nil) == nil {
+			t.Errorf("%s: ready", name)
+		}
+	}
+}

@@ -24,10 +24,13 @@ const (
 	ValidatePath     = "/admit/validate"
 )
 
-// Options configure a service. Stack, Limits and Register are required.
+// Options configure a service. Stack, Limits, OwnerOf and Register are required.
 type Options struct {
 	Stack  *kubetenant.Stack
 	Limits Limits
+	// OwnerOf names the tenant of a namespace as far as that is known at once. It decides whose turn it is in a queue,
+	// and nothing else.
+	OwnerOf func(namespace string) string
 	// Live and Ready are the checks of /livez and /readyz.
 	Live, Ready []healthz.HealthChecker
 	// Register registers the service's metrics.
@@ -46,13 +49,20 @@ func New(o Options) (http.Handler, error) {
 		}
 	}
 	mux := http.NewServeMux()
-	for path, answer := range map[string]answerer{
-		AuthenticatePath: authenticate(o.Stack.Authenticator),
-		AuthorizePath:    authorize(o.Stack.Authorizer),
-		MutatePath:       mutate(o.Stack.Admission),
-		ValidatePath:     validate(o.Stack.Admission),
+	eighth := o.Limits.Memory / 8
+	mutated, validated := newObjects(o.Stack.ReadsContent, 3*eighth), newObjects(o.Stack.ReadsContent, 3*eighth)
+	for path, kind := range map[string]struct {
+		answer answerer
+		memory int64
+	}{
+		AuthenticatePath: {authenticate(o.Stack.Authenticator), eighth},
+		AuthorizePath:    {authorize(o.Stack.Authorizer), eighth},
+		MutatePath:       {mutate(o.Stack.Admission, mutated), 3 * eighth},
+		ValidatePath:     {validate(o.Stack.Admission, validated), 3 * eighth},
 	} {
-		mux.Handle(path, m.measured(path, recovered(limited(o.Limits, review(o.Limits.BodyBytes, answer)))))
+		limits := o.Limits
+		limits.Memory = kind.memory
+		mux.Handle(path, m.measured(path, recovered(limited(limits, o.OwnerOf, kind.answer))))
 	}
 	InstallHealth(mux, o.Live, o.Ready)
 	handler := http.Handler(mux)

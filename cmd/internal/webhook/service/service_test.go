@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,8 @@ admission: {attribution: {creator: {enabled: false}}}}`)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.Limits = service.Limits{Concurrent: 4, Queued: 4, Timeout: 5 * time.Second, BodyBytes: 1 << 20}
+	w.Limits = service.Limits{Concurrent: 4, Queued: 4, Timeout: 5 * time.Second, BodyBytes: 1 << 20, Memory: 1 << 30}
+	w.OwnerOf = func(namespace string) string { return namespace[:1] }
 	w.Register = w.registry.Register
 	w.Live = []healthz.HealthChecker{healthz.PingHealthz}
 	w.Ready = []healthz.HealthChecker{healthz.PingHealthz, healthz.NamedCheck("watches", func(*http.Request) error { return nil })}
@@ -226,6 +228,11 @@ func TestNoReview(t *testing.T) {
 		bad := map[string]string{"empty": "", "no JSON": "{", "null": "null", "a list": "[" + body + "]", "twice": body + body,
 			"another version": strings.Replace(body, "/v1\"", "/v2\"", 1), "another kind": strings.Replace(body, "Review\"", "Reviews\"", 1),
 			"a key twice": strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1), "a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1)}
+		if strings.HasPrefix(path, "/admit") {
+			for _, operation := range []string{"", "REPLACE", "create", "*"} {
+				bad["operation "+operation] = strings.Replace(body, `"CREATE"`, strconv.Quote(operation), 1)
+			}
+		}
 		for other, foreign := range good {
 			if other != path && !strings.HasPrefix(other, "/admit") {
 				bad["a review of "+other] = foreign

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,13 +22,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -40,27 +43,40 @@ type State struct {
 	known      *cluster.Cluster
 	swept      *sweptFile
 	synced     map[string]func() bool
-	progress   *progress
+	watches    *watches
+	namespace  string
 	staleAfter time.Duration
 	current    atomic.Bool // what Check said last
+	ready      atomic.Bool // and what Checks say
 }
 
 // checkEvery is how often Check is asked for the requests' sake.
 const checkEvery = 200 * time.Millisecond
 
-// qps and burst bound the service's own requests: live looks at namespaces and grants.
+// qps and burst bound the service's own requests, for each of its clients ([cluster.Clients]).
 const (
 	qps   = 100
 	burst = 200
 )
 
+// dialTimeout bounds how long a connection takes to come about.
+const dialTimeout = 3 * time.Second
+
+// HTTP2Timeouts are the variables of the environment by which a client of Kubernetes, kube-apiserver too, notices a
+// connection that is dead: it pings one that says nothing for so many seconds, and gives it up where no answer
+// comes in so many (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1; by default 30 and 15).
+func HTTP2Timeouts() map[string]string {
+	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
+}
+
 // NewState returns the state of the cluster that config reaches, as the settings need it, for a service
 // that runs in namespace. Nothing is asked before [State.Run].
 func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
-	s := &State{progress: newProgress(time.Now), staleAfter: settings.Service.StaleAfter.Duration}
+	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = qps, burst
-	config.Wrap(s.progress.wrap)
+	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	config.Wrap(s.watches.wrap)
 	clients, err := cluster.NewClients(protobuf(config))
 	if err != nil {
 		return nil, err
@@ -106,7 +122,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	if *settings.Authorization.Grants.Enabled {
 		s.Server.Cluster.Grants = s.known.Grants.Grants()
 		s.synced["grants"] = s.known.Grants.HasSynced
-		if s.Server.Authorization.Grantors, err = grantors(clients.Typed); err != nil {
+		if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 			return nil, err
 		}
 	}
@@ -139,9 +155,9 @@ func noOpinion() authorizer.Authorizer {
 
 // grantors asks kube-apiserver, who knows all its authorizers, the service among them. What it says is not
 // remembered: who lost a right cannot give it.
-func grantors(client kubernetes.Interface) (authorizer.Authorizer, error) {
+func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(),
+		SubjectAccessReviewClient: client,
 		AllowCacheTTL:             time.Nanosecond, DenyCacheTTL: time.Nanosecond,
 		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
 	}.New()
@@ -182,11 +198,27 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	if s.Server.Cluster.Grants != nil {
 		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
-	go wait.UntilWithContext(ctx, func(context.Context) { s.current.Store(s.Check() == nil) }, checkEvery)
+	go s.watches.probe(ctx, s.ask)
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		s.current.Store(s.Check() == nil)
+		s.ready.Store(s.current.Load() && s.checkSoon() == nil)
+	}, checkEvery)
 	return nil
 }
 
 var errNotSynced = errors.New("not read completely yet")
+
+// OwnerOf names the tenant of a namespace as far as the cache knows it.
+func (s *State) OwnerOf(namespace string) string {
+	ns, err := s.known.Namespaces.Get(namespace)
+	if err != nil {
+		return ""
+	}
+	return ns.Labels[tenant.Label]
+}
+
+// Ready reports whether callers are to come to this replica. It costs nothing.
+func (s *State) Ready() bool { return s.ready.Load() }
 
 // Check returns why the state is not to be relied on, nil where it is.
 func (s *State) Check() error { return errors.Join(s.checkSynced(), s.checkWatches()) }
@@ -200,13 +232,26 @@ func (s *State) checkSynced() error {
 	return nil
 }
 
-func (s *State) checkWatches() error { return s.progress.silent(s.staleAfter) }
+func (s *State) checkWatches() error { return s.watches.check(s.staleAfter) }
+
+// checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers to them before it
+// has to deny.
+func (s *State) checkSoon() error { return s.watches.check(s.staleAfter / 2) }
+
+// ask asks kube-apiserver, and the storage behind it, for the namespace of the service.
+func (s *State) ask(ctx context.Context) error {
+	_, err := s.known.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
 
 // Checks are those of readiness, by name.
 func (s *State) Checks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
 		healthz.NamedCheck("informers", func(*http.Request) error { return s.checkSynced() }),
-		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkWatches() }),
+		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
 		healthz.NamedCheck("decisions", func(*http.Request) error {
 			if !s.current.Load() {
 				return errors.New("tenants' callers are denied")

@@ -1,0 +1,99 @@
+package accessgrant
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestFlood: 900 at once use one grant. Few reads answer them all, no tenant's flood takes another's reads, and nobody
+// is answered by a read that began before he asked.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var version, began atomic.Int64
+		r := newReads(func(_ context.Context, of cache.ObjectName) (*grant.Grant, error) {
+			began.Add(1)
+			found := &grant.Grant{Namespace: of.Namespace, Name: fmt.Sprint(version.Load())}
+			time.Sleep(5 * time.Millisecond)
+			return found, nil
+		})
+		var wg sync.WaitGroup
+		ask := func(by tenant.ID, name string) {
+			asked := version.Load()
+			g, err := r.live(t.Context(), by, "n", name)
+			if err != nil {
+				t.Errorf("%s: %v", by, err)
+				return
+			}
+			var read int64
+			if _, err := fmt.Sscan(g.Name, &read); err != nil || read < asked {
+				t.Errorf("answered by version %d, the grant was at %d before", read, asked)
+			}
+		}
+		acme, globex := tenanttest.ID(t, "acme"), tenanttest.ID(t, "globex")
+		for range 900 {
+			wg.Go(func() {
+				for range 20 {
+					ask(acme, "flooded")
+				}
+			})
+		}
+		wg.Go(func() { // somebody changes it all the time
+			for range 500 {
+				time.Sleep(time.Millisecond)
+				version.Add(1)
+			}
+		})
+		wg.Go(func() {
+			for i := range 50 {
+				start := time.Now()
+				ask(globex, fmt.Sprint("of globex ", i))
+				if took := time.Since(start); took > 10*time.Millisecond {
+					t.Errorf("another tenant waited %v", took)
+				}
+			}
+		})
+		wg.Wait()
+		if n := began.Load(); n > 200 {
+			t.Errorf("%d reads for 18,000 questions", n)
+		}
+		if len(r.last)+len(r.waiting) != 0 {
+			t.Errorf("%d and %d are kept", len(r.last), len(r.waiting))
+		}
+	})
+}
+
+// TestManyGrants: who uses very many grants is refused after a while, and nobody else.
+func TestManyGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReads(func(context.Context, cache.ObjectName) (*grant.Grant, error) { return &grant.Grant{}, nil })
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 1000 {
+			wg.Go(func() {
+				if _, err := r.live(t.Context(), tenanttest.ID(t, "acme"), "n", fmt.Sprint(i)); err != nil {
+					refused.Add(1)
+				}
+			})
+		}
+		wg.Go(func() {
+			if _, err := r.live(t.Context(), tenanttest.ID(t, "globex"), "n", "other"); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		if n := refused.Load(); n < 700 || n > 900 {
+			t.Errorf("%d of 1000 are refused", n)
+		}
+	})
+}

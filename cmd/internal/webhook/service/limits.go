@@ -1,0 +1,121 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// headBytes of a body are read before the request waits: they tell whose it is. kube-apiserver writes the user
+	// before the object.
+	headBytes = 16 << 10
+	// expansion is how many times its body's size a request takes of memory at most: the body, its objects in Go's
+	// form and their copies (TestMemory).
+	expansion = 24
+)
+
+// Limits bound the requests of one kind.
+type Limits struct {
+	// Concurrent requests, and Queued ones that wait for them, by turns of their tenants. More are answered 429.
+	Concurrent, Queued int
+	// Timeout of a request, its time in the queue included.
+	Timeout time.Duration
+	// BodyBytes bounds a body.
+	BodyBytes int64
+	// Memory bounds, in bytes, what the requests may take together; one that may take more has all of it alone.
+	Memory int64
+}
+
+// limited lets through what the limits allow. Each kind of requests has its own, so that those that wait
+// for a slow identity provider take no room from decisions.
+func limited(l Limits, ownerOf func(namespace string) string, answer answerer) http.Handler {
+	queue := newQueue(l.Concurrent, l.Queued, l.Memory)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "only POST", http.StatusMethodNotAllowed)
+			return
+		}
+		size := r.ContentLength
+		if size < 0 {
+			size = l.BodyBytes // kube-apiserver says how long it is
+		}
+		if size > l.BodyBytes {
+			tooLarge(w)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), l.Timeout)
+		defer cancel()
+		body := bytes.NewBuffer(make([]byte, 0, min(size, headBytes)))
+		if _, err := io.CopyN(body, r.Body, min(size, headBytes)); err != nil && err != io.EOF {
+			http.Error(w, "the body could not be read", http.StatusBadRequest)
+			return
+		}
+		leave, err := queue.enter(ctx, size*expansion, func() string { return flowOf(body.Bytes(), ownerOf) })
+		if err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			return
+		}
+		defer leave()
+		answerBody(w, r.WithContext(ctx), body.Bytes(), size, l.BodyBytes, answer)
+	})
+}
+
+// flowOf names whose request a body is, by what is there of it: of the tenant that the user names or that owns its
+// service account's namespace, or of the user. It decides about nothing but turns.
+func flowOf(body []byte, ownerOf func(namespace string) string) string {
+	user := userOf(body)
+	if user.tenant != "" {
+		return user.tenant
+	}
+	if namespace, _, err := serviceaccount.SplitUsername(user.name); err == nil {
+		return ownerOf(namespace)
+	}
+	return "user " + user.name
+}
+
+// reviewed is the user of a review.
+type reviewed struct{ name, tenant string }
+
+// userOf returns the user of an AdmissionReview or a SubjectAccessReview, of which the end may be missing.
+func userOf(body []byte) (u reviewed) {
+	extra := "/extra/" + strings.ReplaceAll(tenant.ExtraKey, "/", "~1") + "/0"
+	d := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := d.ReadToken()
+		if err != nil {
+			return u
+		}
+		if token.Kind() != '"' {
+			continue
+		}
+		if kind, length := d.StackIndex(d.StackDepth()); kind == '{' && length%2 == 1 { // a name
+			if d.StackPointer() == "/request/object" {
+				return u
+			}
+			continue
+		}
+		switch at := string(d.StackPointer()); {
+		case at == "/request/userInfo/username", at == "/spec/user":
+			u.name = token.String()
+		case at == "/request/userInfo"+extra, at == "/spec"+extra:
+			u.tenant = token.String()
+		case u.tenant == "" && slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, at[:max(0, strings.LastIndexByte(at, '/'))]):
+			u.tenant, _ = strings.CutPrefix(token.String(), tenant.GroupPrefix)
+			if u.tenant == token.String() {
+				u.tenant = ""
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/semaphore"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	kjson "sigs.k8s.io/json"
+)
+
+// treeExpansion is how many times its text a tree of maps takes of memory, with its copy (TestMemory).
+const treeExpansion = 96
+
+// objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one as its metadata
+// alone, since no plugin looks at more of it, but for those whose content is looked at. It bounds the memory of the last,
+// which are trees of maps.
+type objects struct {
+	content func(schema.GroupKind) bool
+	memory  int64
+	trees   *semaphore.Weighted
+}
+
+func newObjects(content func(schema.GroupKind) bool, memory int64) *objects {
+	return &objects{content, memory, semaphore.NewWeighted(memory)}
+}
+
+// read returns the objects of a review, nil for one that is not there, and what is called when they are not needed any
+// more.
+func (o *objects) read(ctx context.Context, kind schema.GroupVersionKind, raw ...[]byte) (out []runtime.Object, done func(), err error) {
+	done = func() {}
+	weight := int64(0)
+	if o.content(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {
+		for _, text := range raw {
+			weight += int64(len(text)) * treeExpansion
+		}
+		weight = min(weight, o.memory)
+		if err := o.trees.Acquire(ctx, weight); err != nil {
+			return nil, done, errBusy
+		}
+		done = func() { o.trees.Release(weight) }
+	}
+	for _, text := range raw {
+		object, err := readObject(kind, text, weight > 0)
+		if err != nil {
+			done()
+			return nil, func() {}, err
+		}
+		out = append(out, object)
+	}
+	return out, done, nil
+}
+
+// readObject reads one object.
+func readObject(kind schema.GroupVersionKind, raw []byte, tree bool) (runtime.Object, error) {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil, nil
+	}
+	if raw[0] != '{' {
+		return nil, errReview
+	}
+	if tree {
+		out := &unstructured.Unstructured{}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil || out.Object == nil {
+			return nil, errReview
+		}
+		return out, nil
+	}
+	out, err := scheme.Scheme.New(kind)
+	if err != nil {
+		out = &metav1.PartialObjectMetadata{}
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return nil, errors.Join(errReview, errObject)
+	}
+	return out, nil
+}
+
+// errObject says that an object is not of the kind that its review names.
+var errObject = errors.New("its object cannot be read")

@@ -1,0 +1,197 @@
+package service
+
+import (
+	"encoding/json"
+	"math/rand"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// TestEveryKind: what is read of an object of any of Kubernetes' kinds is what was written, as kube-apiserver writes it,
+// and no change of it is a patch of nothing.
+func TestEveryKind(t *testing.T) {
+	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(scheme.Scheme))
+	kinds := 0
+	for kind := range scheme.Scheme.AllKnownTypes() {
+		if kind.Version == runtime.APIVersionInternal || strings.HasSuffix(kind.Kind, "List") || kind.Group == "" && kind.Kind == "Status" {
+			continue
+		}
+		object, err := scheme.Scheme.New(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := reflect.ValueOf(object).Elem().FieldByName("ObjectMeta"); !f.IsValid() {
+			continue
+		}
+		kinds++
+		for range 5 {
+			filler.Fill(object)
+			object.GetObjectKind().SetGroupVersionKind(kind)
+			text, err := json.Marshal(object)
+			if err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			want := reflect.New(reflect.TypeOf(object).Elem()).Interface().(runtime.Object)
+			if err := json.Unmarshal(text, want); err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			got, err := readObject(kind, text, false)
+			if err != nil {
+				t.Fatalf("%s: %v", kind, err)
+			}
+			if !equality.Semantic.DeepEqual(got, want) {
+				t.Fatalf("%s:\n%s", kind, cmp.Diff(want, got))
+			}
+			if patch, err := patchOf(text, want, got); err != nil || patch != nil {
+				t.Fatalf("%s: a patch of nothing: %s, %v", kind, patch, err)
+			}
+			checkPatch(t, kind, text, got)
+		}
+	}
+	if kinds < 60 {
+		t.Errorf("%d kinds", kinds)
+	}
+}
+
+// checkPatch changes what plugins change, and looks whether the patch makes of the text what was changed.
+func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object runtime.Object) {
+	t.Helper()
+	was := object.DeepCopyObject()
+	m, is := object.(metav1.Object)
+	if !is {
+		t.Fatalf("%s has no metadata", kind)
+	}
+	labels := map[string]string{"kubetenant.dev/tenant": "acme"}
+	for key, value := range m.GetLabels() {
+		if len(labels) < 2 { // one goes
+			labels[key] = value + "/~"
+		}
+	}
+	m.SetLabels(labels)
+	m.SetAnnotations(map[string]string{"": "x", "a~/b": ""})
+	switch o := object.(type) {
+	case *corev1.Pod:
+		o.Spec.NodeSelector = map[string]string{"a": "b"}
+		o.Spec.Tolerations = append(o.Spec.Tolerations, corev1.Toleration{Key: "k"})
+		o.Spec.SchedulerName = "yunikorn"
+	case *appsv1.Deployment:
+		o.Spec.Template.Annotations = map[string]string{"c": "d"}
+		o.Spec.Template.Spec.Tolerations = nil
+	}
+	patch, err := patchOf(text, was, object)
+	if err != nil {
+		t.Fatalf("%s: %v", kind, err)
+	}
+	decoded, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatalf("%s: %s: %v", kind, patch, err)
+	}
+	now, err := decoded.Apply(text)
+	if err != nil {
+		t.Fatalf("%s: %s of %s: %v", kind, patch, text, err)
+	}
+	got, err := readObject(kind, now, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(got, object) {
+		t.Fatalf("%s: %s:\n%s", kind, patch, cmp.Diff(object, got))
+	}
+}
+
+// TestPatch: a patch is as small as the change, and holds where what came lacks a parent.
+func TestPatch(t *testing.T) {
+	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	for name, c := range map[string]struct {
+		text   string
+		change func(runtime.Object)
+		want   string
+	}{
+		"a label beside others": {`{"metadata":{"labels":{"app":"web"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["kubetenant.dev/tenant"] = "acme" },
+			`[{"op":"add","path":"/metadata/labels/kubetenant.dev~1tenant","value":"acme"}]`},
+		"the first label": {`{"metadata":{"name":"p","labels":null}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`},
+		"no metadata": {`{"spec":{"containers":[]}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
+			`[{"op":"add","path":"/metadata","value":{}},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`},
+		"a label goes": {`{"metadata":{"labels":{"a":"b","c":"d"}}}`, func(o runtime.Object) { delete(o.(*corev1.Pod).Labels, "a") },
+			`[{"op":"remove","path":"/metadata/labels/a"}]`},
+		"the last label goes": {`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil },
+			`[{"op":"remove","path":"/metadata/labels"}]`},
+		"a label is empty": {`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["a"] = "" },
+			`[{"op":"add","path":"/metadata/labels/a","value":""}]`},
+		"in a list": {`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`, func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
+			`[{"op":"add","path":"/spec/containers/1/image","value":"i"}]`},
+		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
+	} {
+		object, err := readObject(pod, []byte(c.text), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := object.DeepCopyObject()
+		c.change(object)
+		if patch, err := patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
+			t.Errorf("%s: %s, %v; want %s", name, patch, err, c.want)
+		}
+	}
+}
+
+// TestUnstructured: of other kinds the metadata is read, of those whose content is looked at all of it.
+func TestUnstructured(t *testing.T) {
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}
+	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},"spec":{"templates":[{"spec":{"n":1}},null]}}`
+	o := newObjects(func(gk schema.GroupKind) bool { return gk == kind.GroupKind() }, 1<<20)
+	read, done, err := o.read(t.Context(), kind, []byte(text), []byte("null"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, is := read[0].(*unstructured.Unstructured)
+	if !is || read[1] != nil || o.trees.TryAcquire(1<<20) {
+		t.Fatalf("%T, %v, or nothing is taken of the memory", read[0], read[1])
+	}
+	was := u.DeepCopy()
+	if err := unstructured.SetNestedField(u.Object, "x", "metadata", "annotations", "k"); err != nil {
+		t.Fatal(err)
+	}
+	u.Object["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(2)
+	patch, err := patchOf([]byte(text), was, u)
+	if want := `[{"op":"add","path":"/metadata/annotations","value":{"k":"x"}},{"op":"add","path":"/spec/templates/0/spec/n","value":2}]`; err != nil || string(patch) != want {
+		t.Errorf("%s, %v; want %s", patch, err, want)
+	}
+	done()
+	if !o.trees.TryAcquire(1 << 20) {
+		t.Error("memory is not given back")
+	}
+	o.trees.Release(1 << 20)
+	read, done, err = newObjects(func(schema.GroupKind) bool { return false }, 1).read(t.Context(), kind, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if m, is := read[0].(*metav1.PartialObjectMetadata); !is || m.Kind != "Job" || m.Labels["a"] != "b" {
+		t.Errorf("%#v", read[0])
+	}
+	for _, bad := range []string{`[]`, `"x"`, `1`, `{`, `{"metadata":1}`} {
+		for _, content := range []bool{true, false} {
+			if _, err := readObject(kind, []byte(bad), content); err == nil && !(content && slices.Contains([]string{`{"metadata":1}`}, bad)) {
+				t.Errorf("%s is an object", bad)
+			}
+		}
+	}
+}

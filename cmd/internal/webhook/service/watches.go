@@ -1,0 +1,212 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// probeEvery is how often kube-apiserver is asked whether it still answers, and probeTimeout bounds one
+	// such request: an answer tells of the time at which it was asked for.
+	probeEvery   = 2 * time.Second
+	probeTimeout = 10 * time.Second
+	// lossNoticedWithin is how long a connection that says nothing is taken for a good one: the times of
+	// [HTTP2Timeouts] together.
+	lossNoticedWithin = 5 * time.Second
+)
+
+// againAfter is how long a list or watch that failed waits before it is tried again. client-go's reflectors
+// wait for up to a minute (tools/cache/reflector.go, v0.37.1), which is too long to know nothing.
+func againAfter() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 20, Cap: 3 * time.Second}
+}
+
+var (
+	errNotEstablished = errors.New("not established again")
+	errNotHTTP2       = errors.New("not over HTTP/2, where a lost connection would not be noticed")
+)
+
+// watches notes whether what is followed of the cluster is what it is now: whether kube-apiserver answers on the
+// connection of the watches, and whether each of them stands. An event proves nothing here: a quiet cluster
+// sends none, and bookmarks come once a minute. Safe for concurrent use.
+type watches struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	answered time.Time
+	open     map[string]int       // watches that stand, by key
+	broken   map[string]time.Time // since when none of a key does
+	why      map[string]error     // and why it could not be established again
+}
+
+func newWatches(now func() time.Time) *watches {
+	return &watches{now: now, answered: now(), open: map[string]int{}, broken: map[string]time.Time{}, why: map[string]error{}}
+}
+
+// check returns why what is known may be older than a time; nil where it is not.
+func (w *watches) check(after time.Duration) error {
+	now := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.Sub(w.answered) > after {
+		return fmt.Errorf("kube-apiserver has not answered for %v", after)
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.broken)) {
+		if now.Sub(w.broken[key]) > after {
+			return fmt.Errorf("the watch of %s for %v: %w", key, after, w.why[key])
+		}
+	}
+	return nil
+}
+
+// probe asks kube-apiserver by ask, again and again until ctx ends, and notes when it answered. ask MUST use the
+// connection of the watches.
+func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
+	one := func() {
+		limited, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		asked := w.now()
+		if err := ask(limited); err != nil {
+			klog.FromContext(ctx).V(2).Info("kube-apiserver does not answer", "err", err)
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if asked.After(w.answered) {
+			w.answered = asked
+		}
+	}
+	wait.UntilWithContext(ctx, func(context.Context) { go one() }, probeEvery) // a slow answer keeps the next from nothing
+}
+
+// established notes that a watch stands.
+func (w *watches) established(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[key]++
+	delete(w.broken, key)
+	delete(w.why, key)
+}
+
+// ended notes that a watch stands no more, since a time.
+func (w *watches) ended(key string, since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open[key]--; w.open[key] > 0 {
+		return
+	}
+	delete(w.open, key)
+	w.broken[key], w.why[key] = since, errNotEstablished
+}
+
+// failed notes that a watch could not be established, and reports whether that is news.
+func (w *watches) failed(key string, err error) bool {
+	now := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open[key] > 0 {
+		return false
+	}
+	if _, known := w.broken[key]; !known {
+		w.broken[key] = now
+	}
+	news := w.why[key] == nil || errors.Is(w.why[key], errNotEstablished)
+	w.why[key] = err
+	return news
+}
+
+// wrap is a client's transport that notes its watches, and tries lists and watches of reflectors again that
+// fail: those alone name a resource version.
+func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		query := r.URL.Query()
+		watch := query.Has("watch")
+		if r.Method != http.MethodGet || !watch && !query.Has("resourceVersion") {
+			return next.RoundTrip(r)
+		}
+		key := r.URL.Path
+		if chosen := query.Get("fieldSelector"); chosen != "" {
+			key += "?" + chosen
+		}
+		delay := againAfter()
+		for {
+			resp, err := next.RoundTrip(r)
+			if err = w.noteAnswer(key, watch, resp, err); err == nil {
+				return resp, nil
+			}
+			if w.failed(key, err) && r.Context().Err() == nil {
+				klog.FromContext(r.Context()).Info("Could not follow the cluster: trying again", "path", key, "err", err)
+			}
+			select {
+			case <-r.Context().Done():
+				return nil, context.Cause(r.Context())
+			case <-time.After(delay.Step()):
+			}
+		}
+	})
+}
+
+// noteAnswer notes a watch that is established. The error says why the request is to be tried again.
+func (w *watches) noteAnswer(key string, watch bool, resp *http.Response, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusTooManyRequests,
+		resp.StatusCode >= http.StatusInternalServerError && resp.StatusCode != http.StatusGatewayTimeout:
+		err = errors.New(resp.Status)
+	case resp.StatusCode != http.StatusOK:
+		// The reflector begins anew, with another token, or without the resource version that is gone (410)
+		// or yet to come (504).
+		w.failed(key, errors.New(resp.Status))
+		return nil
+	case !watch:
+		return nil
+	case resp.ProtoMajor != 2:
+		err = errNotHTTP2
+	default:
+		w.established(key)
+		resp.Body = &noting{ReadCloser: resp.Body, ended: func(since time.Time) { w.ended(key, since) }, now: w.now}
+		return nil
+	}
+	_ = resp.Body.Close() // what it says is known
+	return err
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// noting tells when a watch ends: one whose connection was lost ended before that was noticed.
+type noting struct {
+	io.ReadCloser
+	now   func() time.Time
+	once  sync.Once
+	ended func(since time.Time)
+}
+
+func (n *noting) Read(b []byte) (int, error) {
+	count, err := n.ReadCloser.Read(b)
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		n.once.Do(func() { n.ended(n.now()) })
+	default:
+		n.once.Do(func() { n.ended(n.now().Add(-lossNoticedWithin)) })
+	}
+	return count, err
+}
+
+func (n *noting) Close() error {
+	n.once.Do(func() { n.ended(n.now()) })
+	return n.ReadCloser.Close()
+}
