@@ -36,6 +36,7 @@ type generation struct {
 	revoked       func() *authn.Revocations // nil where nothing is
 	hash, mode    string                    // of the configuration
 	described     workload.Kinds            // that describe pods
+	governed      map[schema.GroupKind]bool // whose identity is recorded
 	stop          context.CancelFunc
 }
 
@@ -106,7 +107,8 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 			stop()
 		}
 	}()
-	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), described: workloadKinds(config.Admission.Workloads)}
+	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), described: workloadKinds(config.Admission.Workloads),
+		governed: governedKinds(config.Admission.Binding.Kinds)}
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}

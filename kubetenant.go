@@ -289,10 +289,12 @@ func (s *Stack) FollowNamespaces() cache.ResourceEventHandler { return s.shared.
 func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
 
 // ReadsContent reports whether plugins look at more of the objects of a kind than their metadata, where the kind is none
-// of Kubernetes' own. Who has no type for it must hand them the whole object, unstructured.
+// of Kubernetes' own: for who gives room to what they are read into.
 func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
-	_, described := s.current.Load().described[kind]
-	return described || kind.Group == v1alpha1.Resource("").Group
+	g := s.current.Load()
+	_, described := g.described[kind]
+	_, governed := g.governed[kind]
+	return described || governed || kind.Group == v1alpha1.Resource("").Group
 }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.

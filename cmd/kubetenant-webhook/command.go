@@ -27,7 +27,7 @@ what may stand in tenant space (AdmissionReview). Any number of replicas.`,
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
-	cmd.AddCommand(newServeCommand(), newControllerCommand(), newGenerateCommand(), newVersionCommand())
+	cmd.AddCommand(newServeCommand(), newControllerCommand(), newCertificatesCommand(), newGenerateCommand(), newVersionCommand())
 	return cmd
 }
 

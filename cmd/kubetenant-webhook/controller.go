@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/leader"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
@@ -17,33 +20,69 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 )
 
+// The metrics of what runs in one replica at a time.
+const (
+	leadingMetric = "kubetenant_controller_leading"
+	lackingMetric = "kubetenant_controller_sweep_lacking"
+)
+
+// follower is a command that does something in one replica at a time.
+type follower struct {
+	cluster
+	name, listen string // of the Lease; of metrics and health
+}
+
+func (f *follower) addFlags(cmd *cobra.Command) {
+	f.cluster.addFlags(cmd)
+	cmd.Flags().StringVar(&f.listen, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
+}
+
+// run does the tasks while this process leads, and tells of itself with further metrics.
+func (f *follower) run(ctx context.Context, further []metrics.Registerable, tasks ...leader.Task) error {
+	config, err := f.config()
+	if err != nil {
+		return err
+	}
+	var leads atomic.Bool
+	leading := metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: leadingMetric, ConstLabels: map[string]string{"name": f.name},
+		Help: "1 in the replica that does the work of this name, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
+		if leads.Load() {
+			return 1
+		}
+		return 0
+	})
+	registry := metrics.NewKubeRegistry()
+	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), leading)
+	for _, m := range further {
+		if err := registry.Register(m); err != nil {
+			return err
+		}
+	}
+	side, err := serveSide(ctx, f.listen, registry, []healthz.HealthChecker{healthz.PingHealthz}, []healthz.HealthChecker{healthz.PingHealthz})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = side.Close() }()
+	return leader.Run(ctx, config, leader.Lease{Namespace: f.namespace, Name: f.name, Leading: leads.Store}, tasks...)
+}
+
 func newControllerCommand() *cobra.Command {
-	var c cluster
-	var listen string
-	var own, quotas bool
-	var names []string
+	f := follower{name: "kubetenant-controller"}
+	var quotas bool
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Label older objects, count quotas and keep the webhooks' certificates, in one replica at a time",
+		Short: "Label older objects and count quotas, in one replica at a time",
 		Args:  cobra.NoArgs,
 	}
-	c.addFlags(cmd)
-	cmd.Flags().StringVar(&listen, "metrics-listen", ":8080", "address of the health checks, without TLS")
+	f.addFlags(cmd)
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count what the objects of tenants use")
-	cmd.Flags().BoolVar(&own, "certificates", false, "make and renew the service's certificates, in Secrets of the namespace, and tell the webhook configurations of their authorities")
-	cmd.Flags().StringSliceVar(&names, "name", nil, "DNS names and addresses besides the Service's by which kube-apiserver reaches the service, for --certificates")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		config, err := c.config()
+		config, err := f.config()
 		if err != nil {
 			return err
 		}
 		config.QPS, config.Burst = 50, 100
-		side, err := serveHealth(cmd.Context(), listen)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = side.Close() }()
-		work, err := controller.NewTasks(config, c.namespace)
+		work, err := controller.NewTasks(config, f.namespace)
 		if err != nil {
 			return err
 		}
@@ -51,28 +90,61 @@ func newControllerCommand() *cobra.Command {
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}
-		if own {
-			client, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				return err
+		lacking := metrics.NewGauge(&metrics.GaugeOpts{Name: lackingMetric, StabilityLevel: metrics.ALPHA,
+			Help: "Of how many resources some objects lack their tenant's label: lists of those over all namespaces are closed to the tenants."})
+		tasks = append(tasks, func(ctx context.Context) error {
+			for ctx.Err() == nil {
+				lacking.Set(float64(work.Lacking()))
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
 			}
-			tasks = append(tasks, certificates.New(client, c.namespace, names).Run)
-		}
-		return leader.Run(cmd.Context(), config, c.namespace, tasks...)
+			return nil
+		})
+		return f.run(cmd.Context(), []metrics.Registerable{lacking}, tasks...)
 	}
 	return cmd
 }
 
-// serveHealth serves /livez and its like.
-func serveHealth(ctx context.Context, address string) (*http.Server, error) {
+func newCertificatesCommand() *cobra.Command {
+	f := follower{name: "kubetenant-certificates"}
+	var names []string
+	cmd := &cobra.Command{
+		Use:   "certificates",
+		Short: "Make and renew the service's certificates, in one replica at a time",
+		Long: `Makes and renews the service's certificates, in Secrets of the namespace, and tells
+the webhook configurations of their authorities.`,
+		Args: cobra.NoArgs,
+	}
+	f.addFlags(cmd)
+	cmd.Flags().StringSliceVar(&names, "name", nil, "DNS names and addresses besides the Service's by which kube-apiserver reaches the service")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := f.config()
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		rotation := certificates.New(client, f.namespace, names)
+		return f.run(cmd.Context(), []metrics.Registerable{rotation.Due}, rotation.Run)
+	}
+	return cmd
+}
+
+// serveSide serves metrics and health on a listener of their own, which the kubelet and Prometheus reach without a
+// certificate.
+func serveSide(ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("health: %w", err)
+		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	mux := http.NewServeMux()
-	checks := []healthz.HealthChecker{healthz.PingHealthz}
-	service.InstallHealth(mux, checks, checks)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
+	service.InstallHealth(mux, live, ready)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	return server, nil
 }

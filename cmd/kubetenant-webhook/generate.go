@@ -53,6 +53,7 @@ without a tenant.`,
 	f.StringVar(&o.ServingCA, "serving-ca-file", "", "authorities of the service's certificate, where the controller does not make it")
 	f.BoolVar(&o.SelfManaged, "self-managed-certificates", false, "let the controller make and renew the service's certificate")
 	f.BoolVar(&o.Monitoring, "monitoring", false, "add a ServiceMonitor and alert rules")
+	f.StringSliceVar(&o.SweepGroups, "sweep-groups", nil, "groups of custom resources whose older objects the controller may label")
 	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant", "where the files will stand on the control plane's machines")
 	f.StringVar(&o.ClientCertificate, "client-certificate", "/etc/kubernetes/kubetenant/client.crt", "there, the certificate that kube-apiserver shows")
 	f.StringVar(&o.ClientKey, "client-key", "/etc/kubernetes/kubetenant/client.key", "and its key")

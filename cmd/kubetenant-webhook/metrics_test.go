@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/docs/deploy"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -34,7 +35,7 @@ func TestMetricsExist(t *testing.T) {
 	if _, err := service.New(service.Options{Stack: stack, Register: register}); err != nil {
 		t.Fatal(err)
 	}
-	known = append(known, certificateExpiry, stateCurrent)
+	known = append(known, certificateExpiry, clientCertificateExpiry, stateCurrent, leadingMetric, lackingMetric, certificates.New(nil, "", nil).Due.FQName())
 	named := regexp.MustCompile(`kubetenant_[a-z_]+`)
 	check := func(where, text string) {
 		for _, name := range named.FindAllString(text, -1) {

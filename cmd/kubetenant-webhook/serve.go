@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"math"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
@@ -126,7 +124,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	side, err := o.serveMetrics(registry, live, ready)
+	side, err := serveSide(ctx, o.metrics, registry, live, ready)
 	if err != nil {
 		return err
 	}
@@ -165,10 +163,11 @@ func tracerOrNil(t tracing.TracerProvider) oteltrace.TracerProvider {
 	return t
 }
 
-// The metrics of this process itself.
+// The metrics of a replica itself.
 const (
-	certificateExpiry = "kubetenant_webhook_certificate_expiration_timestamp_seconds"
-	stateCurrent      = "kubetenant_webhook_state_current"
+	certificateExpiry       = "kubetenant_webhook_certificate_expiration_timestamp_seconds"
+	clientCertificateExpiry = "kubetenant_webhook_client_certificate_expiration_timestamp_seconds"
+	stateCurrent            = "kubetenant_webhook_state_current"
 )
 
 // registerOwn registers what this process says of itself.
@@ -182,6 +181,13 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servic
 			}
 			return float64(certificates[0].NotAfter.Unix())
 		}),
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: clientCertificateExpiry,
+			Help: "When the first of the certificates expires that connected clients have shown, in seconds since 1970; infinite while there is none.", StabilityLevel: metrics.ALPHA}, func() float64 {
+			if end := server.ClientCertificatesEnd(); !end.IsZero() {
+				return float64(end.Unix())
+			}
+			return math.Inf(1)
+		}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: stateCurrent,
 			Help: "1 while all that is followed of the cluster is known and its watches say something, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
 			if state.Check() != nil {
@@ -189,19 +195,4 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servic
 			}
 			return 1
 		}))
-}
-
-// serveMetrics serves metrics and health on a listener of their own, which the kubelet and Prometheus
-// reach without a certificate.
-func (o *serveOptions) serveMetrics(registry metrics.KubeRegistry, live, ready []healthz.HealthChecker) (*http.Server, error) {
-	listener, err := net.Listen("tcp", o.metrics)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
-	service.InstallHealth(mux, live, ready)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // until it is closed
-	return server, nil
 }

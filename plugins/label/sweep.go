@@ -62,6 +62,7 @@ type Sweep struct {
 
 	mu      sync.RWMutex
 	swept   map[schema.GroupResource]tenants // those whose objects are not all in line
+	resumed map[schema.GroupResource]bool    // of which that is what somebody said before, and is looked at again
 	retryAt time.Time                        // when what is left is tried again
 	asked   map[schema.GroupResource]time.Time
 	owners  *lru.Cache           // of a namespace's name to the label it had last
@@ -81,7 +82,7 @@ type tenants map[tenant.ID]bool
 // here and whose writes pass the plugin. The error of resources may come with some of them.
 func NewSweep(objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc) *Sweep {
 	return &Sweep{objects: objects, resources: resources, owner: owner, wake: make(chan struct{}, 1),
-		swept: map[schema.GroupResource]tenants{}, asked: map[schema.GroupResource]time.Time{}, owners: lru.New(knownNamespaces), changed: map[string]time.Time{}}
+		swept: map[schema.GroupResource]tenants{}, resumed: map[schema.GroupResource]bool{}, asked: map[schema.GroupResource]time.Time{}, owners: lru.New(knownNamespaces), changed: map[string]time.Time{}}
 }
 
 // Done reports whether of a resource all objects of a tenant, and no others, carry its label. Where it
@@ -106,6 +107,22 @@ func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
 		out[resource] = slices.Collect(maps.Keys(lacking))
 	}
 	return out
+}
+
+// Resume takes over what [Sweep.Swept] of another Sweep said, until each resource is swept anew. What was stored since
+// MUST have passed the plugin too.
+func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for resource, lacking := range before {
+		if _, known := s.swept[resource]; known {
+			continue
+		}
+		s.swept[resource], s.resumed[resource] = tenants{}, true
+		for _, id := range lacking {
+			s.swept[resource][id] = true
+		}
+	}
 }
 
 // mayWake reports whether asking for a resource makes Run look for it: now and then, since some can
@@ -208,6 +225,7 @@ func (s *Sweep) Round(ctx context.Context) error {
 		if lacking != nil {
 			s.mu.Lock()
 			s.swept[r.GroupResource()] = lacking
+			delete(s.resumed, r.GroupResource())
 			s.mu.Unlock()
 		}
 	}
@@ -242,7 +260,7 @@ func (s *Sweep) isDue(r schema.GroupResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	lacking, swept := s.swept[r]
-	return !swept || len(lacking) > 0 && !time.Now().Before(s.retryAt)
+	return !swept || s.resumed[r] || len(lacking) > 0 && !time.Now().Before(s.retryAt)
 }
 
 // lacks reports whether something is left of some resource.

@@ -239,3 +239,24 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 		}
 	}
 }
+
+// TestResume: what was said before holds until it is looked at anew, which mends what is not in line any more.
+func TestResume(t *testing.T) {
+	c := client(t, stored("Secret", "a--web", "plain"))
+	s := label.NewSweep(c, resources(services, secrets), owner)
+	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
+	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): {b}})
+	if !s.Done(secrets.GroupResource(), a) || s.Done(secrets.GroupResource(), b) || s.Done(services.GroupResource(), a) {
+		t.Error("what was said before does not hold, or more than that")
+	}
+	if err := s.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if labelOf(t, c, secrets, "a--web", "plain") != "a" || !s.Done(secrets.GroupResource(), b) {
+		t.Error("it was not looked at anew")
+	}
+	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): {a}})
+	if !s.Done(secrets.GroupResource(), a) {
+		t.Error("what is older counts for more than what is known")
+	}
+}

@@ -17,9 +17,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaseName is the name of the Lease, in the controller's namespace.
-const LeaseName = "kubetenant-controller"
-
 // The times of the Lease, those of kube-controller-manager (k8s.io/component-base config/v1alpha1, v0.37.1).
 const (
 	leaseDuration = 15 * time.Second
@@ -30,14 +27,25 @@ const (
 // errLost ends the process: what it was about to write may be another's to write now.
 var errLost = errors.New("another controller leads now")
 
+// Lease says who of several leads.
+type Lease struct {
+	Namespace, Name string
+	// Leading is told when this process begins and ceases to lead; nil for nobody.
+	Leading func(bool)
+}
+
 // Task is done by the leader until ctx ends.
 type Task func(ctx context.Context) error
 
 // Run does the tasks while this process leads, until ctx ends, a task fails or the lead is lost.
-func Run(ctx context.Context, config *rest.Config, namespace string, tasks ...Task) error {
+func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
+	}
+	leading := lease.Leading
+	if leading == nil {
+		leading = func(bool) {}
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -47,11 +55,12 @@ func Run(ctx context.Context, config *rest.Config, namespace string, tasks ...Ta
 	defer cancel()
 	ended := make(chan error, len(tasks)+1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Name: LeaseName, Namespace: namespace}, Client: client.CoordinationV1(),
+		Lock: &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace}, Client: client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true, Name: LeaseName,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true, Name: lease.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
+				leading(true)
 				for _, task := range tasks {
 					go func() {
 						if err := task(ctx); err != nil && ctx.Err() == nil {
@@ -60,7 +69,10 @@ func Run(ctx context.Context, config *rest.Config, namespace string, tasks ...Ta
 					}()
 				}
 			},
-			OnStoppedLeading: func() { ended <- errLost },
+			OnStoppedLeading: func() {
+				leading(false)
+				ended <- errLost
+			},
 		},
 	})
 	if err != nil {

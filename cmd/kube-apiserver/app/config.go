@@ -255,7 +255,7 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 // for gone.
 func countQuotas(ctx context.Context, config *rest.Config, known *cluster.Cluster) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := leader.Run(ctx, config, metav1.NamespaceSystem, known.CountQuotas); err != nil && ctx.Err() == nil {
+		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Quotas are counted by another server", "err", err)
 		}
 	}, time.Second)

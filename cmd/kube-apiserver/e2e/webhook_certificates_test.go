@@ -11,16 +11,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
@@ -29,8 +34,8 @@ import (
 
 const serviceNamespace = "kubetenant-system"
 
-// TestWebhookCertificates: the controller's certificates on a real server, with no more rights than the
-// generated ones and behind the generated policy.
+// TestWebhookCertificates: the certificates that the service makes itself on a real server, with no more rights than
+// the generated ones and behind the generated policy.
 func TestWebhookCertificates(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -41,9 +46,11 @@ func TestWebhookCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, s, string(files["cluster/accounts.yaml"]))
+	apply(t, s, string(files["cluster/policies.yaml"]))
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
 	// Of three that start at once one makes the authorities.
-	stop := startControllers(t, s, 3)
+	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")
+	stop := startCertificates(t, kubeconfig, 3)
 	waittest.Until(t, func() error {
 		_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
 		return err
@@ -68,8 +75,8 @@ func TestWebhookCertificates(t *testing.T) {
 	mount(t, admin, s)
 	waittest.Until(t, func() error { return serves(s, "kubetenant-webhook."+serviceNamespace+".svc") })
 	uses("with the new certificate")
-	controller := client(t, config(t, s, "kubetenant-controller"))
-	rotation := certificates.New(controller, serviceNamespace, []string{"127.0.0.1"})
+	account := clientOf(t, kubeconfig)
+	rotation := certificates.New(account, serviceNamespace, []string{"127.0.0.1"})
 	if err := admin.CoreV1().Secrets(serviceNamespace).Delete(t.Context(), certificates.AuthoritiesName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -79,26 +86,54 @@ func TestWebhookCertificates(t *testing.T) {
 	uses("with authorities made anew, and the certificate of the ones before")
 	mount(t, admin, s)
 	uses("with a certificate of the authorities made anew")
-	writesNothingElse(t, controller)
+	writesNothingElse(t, account)
 }
 
-// startControllers starts n processes. The function that it returns ends them and returns what they said.
-func startControllers(t *testing.T, s *localserver.Server, n int) (stop func() string) {
+// accountKubeconfig writes the kubeconfig of one of the service's accounts, with a token as its pods have.
+func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
+	t.Helper()
+	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := clientcmd.LoadFromFile(s.Kubeconfig("admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user := range c.AuthInfos {
+		c.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	}
+	path := filepath.Join(t.TempDir(), name+".kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
+	t.Helper()
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client(t, c)
+}
+
+// startCertificates starts n processes. The function that it returns ends them and returns what they said.
+func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() string) {
 	t.Helper()
 	var outputs []*bytes.Buffer
 	var all []*exec.Cmd
 	for range n {
 		out := &bytes.Buffer{}
-		c := exec.CommandContext(t.Context(), binary(t, "kubetenant-webhook"), "controller", "--kubeconfig", s.Kubeconfig("kubetenant-controller"),
-			"--namespace", serviceNamespace, "--metrics-listen=127.0.0.1:0", "--certificates", "--name=127.0.0.1")
+		c := exec.CommandContext(t.Context(), binary(t, "kubetenant-webhook"), "certificates", "--kubeconfig", kubeconfig,
+			"--namespace", serviceNamespace, "--metrics-listen=127.0.0.1:0", "--name=127.0.0.1")
 		c.Stdout, c.Stderr = out, out
-		// The one that local runs leads without certificates: it is told to go.
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
 		outputs, all = append(outputs, out), append(all, c)
 	}
-	endLocalController(t, s)
 	return func() string {
 		said := ""
 		for i, c := range all {
@@ -107,14 +142,6 @@ func startControllers(t *testing.T, s *localserver.Server, n int) (stop func() s
 			said += outputs[i].String()
 		}
 		return said
-	}
-}
-
-// endLocalController ends the controller of the server, so that another one leads.
-func endLocalController(t *testing.T, s *localserver.Server) {
-	t.Helper()
-	if err := process(t, s, "kubetenant-controller").Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("end the controller: %v", err)
 	}
 }
 
@@ -174,10 +201,15 @@ func serves(s *localserver.Server, name string) error {
 	return err
 }
 
-// writesNothingElse: of the webhook configurations the controller may change the authorities only.
-func writesNothingElse(t *testing.T, controller *kubernetes.Clientset) {
+// writesNothingElse: of the webhook configurations the account may change the authorities only, and it may not touch the
+// policy that says so.
+func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	t.Helper()
-	hooks := controller.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	policies := account.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	if err := policies.Delete(t.Context(), "certificates.kubetenant.dev", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("delete the policy: %v", err)
+	}
+	hooks := account.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	for name, patch := range map[string]string{
 		"failurePolicy":     `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]`,
 		"rules":             `[{"op":"replace","path":"/webhooks/0/rules/0/resources","value":["pods"]}]`,
@@ -194,5 +226,83 @@ func writesNothingElse(t *testing.T, controller *kubernetes.Clientset) {
 	}
 	if err := hooks.Delete(t.Context(), "kubetenant", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("delete: %v", err)
+	}
+}
+
+// TestWebhookControllerAccount: whoever has the controller's token labels objects and does nothing else with it.
+func TestWebhookControllerAccount(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--webhook")
+	admin := client(t, config(t, s, "admin"))
+	apply(t, s, `{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop, labels: {app: d}, annotations: {n: "1"}}, spec: {selector: {matchLabels: {a: b}},
+template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}, data: {k: dg==}}`)
+	account := clientOf(t, s.Kubeconfig("kubetenant-controller"))
+	patch := func(path, kind, body string) error {
+		return account.CoreV1().RESTClient().Patch(types.PatchType(kind)).AbsPath(path).Body([]byte(body)).Do(t.Context()).Error()
+	}
+	const deployment, secret, merge = "/apis/apps/v1/namespaces/shop/deployments/d", "/api/v1/namespaces/shop/secrets/s", "application/merge-patch+json"
+	for name, c := range map[string]struct{ path, body string }{
+		"an image":             {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
+		"replicas":             {deployment, `{"spec":{"replicas":9}}`},
+		"another label":        {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
+		"a label more":         {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
+		"a label less":         {deployment, `{"metadata":{"labels":{"app":null}}}`},
+		"an annotation":        {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
+		"a finalizer":          {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
+		"an owner":             {deployment, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"s","uid":"u"}]}}`},
+		"data":                 {secret, `{"data":{"k":"eA=="}}`},
+		"the service itself":   {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
+		"a status":             {deployment + "/status", `{"status":{"replicas":1}}`},
+		"a scale":              {deployment + "/scale", `{"spec":{"replicas":1}}`},
+		"a cluster role":       {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
+		"a node":               {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
+		"a namespace":          {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
+		"its policy":           {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/controller.kubetenant.dev", `{"spec":{"failurePolicy":"Ignore"}}`},
+		"its policy's binding": {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/controller.kubetenant.dev", `{"spec":{"validationActions":["Warn"]}}`},
+		"the webhooks":         {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubetenant", `{"webhooks":[]}`},
+		"a definition":         {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/accessgrants.kubetenant.dev", `{"metadata":{"labels":{"a":"b"}}}`},
+	} {
+		if err := patch(c.path, merge, c.body); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"delete": account.CoreV1().Secrets("shop").Delete(t.Context(), "s", metav1.DeleteOptions{}),
+		"create": func() error {
+			_, err := account.CoreV1().Secrets("shop").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+			return err
+		}(),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What it is for: the namespace is given to a tenant, and what is in it gets its label, whatever it is.
+	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		d, err := admin.AppsV1().Deployments("shop").Get(t.Context(), "d", metav1.GetOptions{})
+		if err == nil && d.Labels["kubetenant.dev/tenant"] != "acme" {
+			err = errors.New("the Deployment has no label yet")
+		}
+		return err
+	})
+	sweepable := cluster.LabelledResources(admin.Discovery(), func(schema.GroupResource) authz.Scope { return authz.ScopeUnknown })
+	resources, err := sweepable()
+	if err != nil || len(resources) < 30 {
+		t.Fatalf("%d resources, %v", len(resources), err)
+	}
+	for _, r := range resources { // every one that may be swept
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "patch", Group: r.Group, Version: r.Version, Resource: r.Resource}}}
+		said, err := account.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil || !said.Status.Allowed {
+			t.Errorf("%s cannot be labelled: %v", r, err)
+		}
 	}
 }

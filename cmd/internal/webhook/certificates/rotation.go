@@ -8,9 +8,12 @@ package certificates
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 )
 
@@ -36,7 +40,7 @@ const (
 
 const (
 	bundleKey    = "ca.crt"
-	fieldManager = "kubetenant-controller"
+	fieldManager = "kubetenant-certificates"
 	// lookEvery is how soon what was deleted or damaged is mended.
 	lookEvery = 10 * time.Second
 	// retryAfter follows a look that failed.
@@ -54,12 +58,21 @@ type Rotation struct {
 	Now   func() time.Time
 	// Settle waits until kube-apiserver follows.
 	Settle func(context.Context)
+	// Due is when kube-apiserver's own copy of the authorities must be there that are trusted now, since something may
+	// be signed by an authority that an earlier copy lacks: in seconds since 1970. Infinite where the ConfigMap says, in
+	// [CopiedAnnotation], that they were copied.
+	Due *metrics.Gauge
 }
+
+// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was copied to kube-apiserver last.
+const CopiedAnnotation = "kubetenant.dev/copied"
 
 // New returns the rotation for the service's own names in a namespace and further ones.
 func New(client kubernetes.Interface, namespace string, further []string) *Rotation {
 	service := "kubetenant-webhook." + namespace
 	return &Rotation{Client: client, Namespace: namespace, Names: append([]string{service + ".svc", service, service + ".svc.cluster.local"}, further...),
+		Due: metrics.NewGauge(&metrics.GaugeOpts{Name: "kubetenant_webhook_authority_copy_due_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+			Help: "When kube-apiserver's files must hold the authorities that are trusted now, in seconds since 1970; infinite where they are said to."}),
 		Now: time.Now, Settle: func(ctx context.Context) {
 			select {
 			case <-ctx.Done():
@@ -96,6 +109,15 @@ func (r *Rotation) Look(ctx context.Context) error {
 		return err
 	}
 	bundle := r.bundle(authorities, serving)
+	copied, err := r.publish(ctx, bundle)
+	if err != nil {
+		return err
+	}
+	// From then on another one signs.
+	r.Due.Set(float64(older(authorities).cert.NotAfter.Add(-caReplace).Unix()))
+	if copied {
+		r.Due.Set(math.Inf(1))
+	}
 	changed, err := r.trust(ctx, bundle)
 	if err != nil {
 		return err
@@ -204,12 +226,19 @@ func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
 	return out.Bytes()
 }
 
-// trust tells everybody of the authorities, and whether something was new to kube-apiserver.
-func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
+// publish writes the authorities down for kube-apiserver's operator, and reports whether he says that he has them.
+func (r *Rotation) publish(ctx context.Context, bundle []byte) (copied bool, err error) {
 	config := applycorev1.ConfigMap(AuthoritiesName, r.Namespace).WithData(map[string]string{bundleKey: string(bundle)})
-	if _, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+	published, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
 		return false, fmt.Errorf("publish the authorities: %w", err)
 	}
+	sum := sha256.Sum256(bundle)
+	return published.Annotations[CopiedAnnotation] == hex.EncodeToString(sum[:]), nil
+}
+
+// trust tells kube-apiserver of the authorities, and whether something was new to it.
+func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
 	hooks := r.Client.AdmissionregistrationV1()
 	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) { // they may be installed after the service

@@ -3,6 +3,8 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -32,7 +34,11 @@ const fieldManager = "kubetenant-controller"
 // Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
 // what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
 // the webhooks are in place; Quotas counts what the objects of tenants use.
-type Tasks struct{ Sweep, Quotas leader.Task }
+type Tasks struct {
+	Sweep, Quotas leader.Task
+	// Lacking returns of how many resources something is left to label.
+	Lacking func() int
+}
 
 // NewTasks returns the tasks. Nothing is asked before one of them runs.
 func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
@@ -46,6 +52,12 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 		return nil, err
 	}
 	return &Tasks{
+		Lacking: func() (n int) {
+			for _, lacking := range known.Sweep.Swept() {
+				n += min(1, len(lacking))
+			}
+			return n
+		},
 		Sweep: func(ctx context.Context) error {
 			factory.StartWithContext(ctx)
 			go known.CRDs.Run(ctx)
@@ -61,21 +73,52 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 
 func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {
 	// What is stored before the webhooks stand would never be seen.
+	var webhooks string
 	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(ctx context.Context) (bool, error) {
-		_, err := known.Typed.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
+		var err error
+		webhooks, err = identityOf(ctx, known.Typed)
 		return err == nil, nil
 	}); err != nil {
 		return nil // ended before they came
 	}
+	// What the leader before said holds as long as the same webhooks have been there since.
+	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, service.SweptName, metav1.GetOptions{})
+	if err == nil && before.Annotations[webhooksAnnotation] == webhooks {
+		known.Sweep.Resume(service.ParseSwept(before.Data[service.SweptKey]))
+	}
 	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
 	both.Go(func() error { return known.RunSweep(ctx) })
-	both.Go(func() error { return publish(ctx, known.Typed, namespace, known.Sweep) })
+	both.Go(func() error { return publish(ctx, known.Typed, namespace, webhooks, known.Sweep) })
 	return both.Wait()
 }
 
-// publish tells what is swept until ctx ends. At first nothing is: what an earlier leader said may not be
-// true any more.
-func publish(ctx context.Context, client kubernetes.Interface, namespace string, sweep *label.Sweep) error {
+// webhooksAnnotation of the ConfigMap says with which webhooks the resources were swept.
+const webhooksAnnotation = "kubetenant.dev/webhooks"
+
+// identityOf returns what tells the webhook configurations apart from others, before and later. Authorities do not count.
+func identityOf(ctx context.Context, client kubernetes.Interface) (string, error) {
+	hooks := client.AdmissionregistrationV1()
+	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	validating, err := hooks.ValidatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	for i := range mutating.Webhooks {
+		mutating.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	for i := range validating.Webhooks {
+		validating.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	text, err := json.Marshal([]any{mutating.UID, mutating.Webhooks, validating.UID, validating.Webhooks})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// publish tells what is swept until ctx ends, at first what the leader before said, if that holds.
+func publish(ctx context.Context, client kubernetes.Interface, namespace, webhooks string, sweep *label.Sweep) error {
 	said := "-"
 	for {
 		text, err := sweptText(sweep)
@@ -83,7 +126,8 @@ func publish(ctx context.Context, client kubernetes.Interface, namespace string,
 			return err
 		}
 		if text != said {
-			config := applycorev1.ConfigMap(service.SweptName, namespace).WithData(map[string]string{service.SweptKey: text})
+			config := applycorev1.ConfigMap(service.SweptName, namespace).WithData(map[string]string{service.SweptKey: text}).
+				WithAnnotations(map[string]string{webhooksAnnotation: webhooks})
 			_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 			if err == nil {
 				said = text

@@ -112,7 +112,7 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		return err != nil || matches
 	}
 	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller",
-		serviceaccount.MakeUsername(c.namespace, webhookAccount), serviceaccount.MakeUsername(c.namespace, controllerAccount)} {
+		serviceaccount.MakeUsername(c.namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(c.namespace, "kubetenant-controller")} {
 		if asked(name, nil, "") {
 			c.report("matchConditions hold up %s: the control plane waits for the service, and the service for the control plane", name)
 		}

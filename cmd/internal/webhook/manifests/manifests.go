@@ -5,8 +5,10 @@ package manifests
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,8 +56,10 @@ type Options struct {
 	ClientCA, ServingCA string
 	// SelfManaged lets the controller make and renew the certificates.
 	SelfManaged bool
-	// Monitoring adds a ServiceMonitor and alert rules.
+	// Monitoring adds ServiceMonitors and alert rules.
 	Monitoring bool
+	// SweepGroups are groups of custom resources whose older objects the controller may label.
+	SweepGroups []string
 	// Directory on the control plane's machines in which its files will stand.
 	Directory string
 	// ClientCertificate and ClientKey are the files, there, of the certificate that kube-apiserver shows.
@@ -79,6 +83,9 @@ func Generate(o Options) (map[string][]byte, error) {
 		return nil, err
 	}
 	data := map[string]any{"Values": v, "Release": map[string]any{"Namespace": o.Namespace}}
+	if data["Chart"], err = chartOf(); err != nil {
+		return nil, err
+	}
 	chart, err := fs.Sub(deploy.Files, "chart/templates")
 	if err != nil {
 		return nil, err
@@ -96,11 +103,23 @@ func Generate(o Options) (map[string][]byte, error) {
 	return out, o.controlPlane(v, out)
 }
 
+// chartOf returns what a template knows of its chart.
+func chartOf() (map[string]any, error) {
+	var chart struct{ AppVersion string }
+	data, err := deploy.Files.ReadFile("chart/Chart.yaml")
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(data, &chart); err != nil {
+		return nil, err
+	}
+	return map[string]any{"AppVersion": chart.AppVersion}, nil
+}
+
 // controlPlane adds the files of kube-apiserver.
 func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	exempt, _ := v["exempt"].(map[string]any)
 	users, _ := exempt["users"].([]string)
-	accounts := "system:serviceaccount:" + o.Namespace + ":"
 	host := strings.TrimPrefix(o.URL, "https://")
 	if !o.External {
 		host = "kubetenant-webhook." + o.Namespace + ".svc"
@@ -108,7 +127,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	data := map[string]any{
 		"Values": v, "Directory": o.Directory, "URL": o.URL, "ClientCertificate": o.ClientCertificate, "ClientKey": o.ClientKey,
 		"Authorizers": o.Authorizers, "StaticPolicies": o.StaticPolicies, "AdmissionUser": host,
-		"Users":       append(slices.Clone(users), accounts+webhookAccount, accounts+controllerAccount),
+		"Users":       append(slices.Clone(users), accountsOf(o)...),
 		"Probes":      o.probes,
 		"Bound":       bound,
 		"Environment": service.HTTP2Timeouts(),
@@ -145,11 +164,14 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 // deployed are the templates of what runs in the cluster.
 func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
 
-// The names of the service accounts in the chart.
-const (
-	webhookAccount    = "kubetenant-webhook"
-	controllerAccount = "kubetenant-controller"
-)
+// accountsOf returns the user names of the service accounts in the chart.
+func accountsOf(o *Options) []string {
+	out := []string{serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller")}
+	if o.SelfManaged {
+		out = append(out, serviceaccount.MakeUsername(o.Namespace, "kubetenant-certificates"))
+	}
+	return out
+}
 
 // bound is CEL that says whether the caller of a review names a tenant, or has a service account's name in a
 // certificate, which no service account has.
@@ -211,7 +233,12 @@ func valuesOf(o *Options) (map[string]any, error) {
 		}
 		v["caBundle"] = string(ca)
 	}
-	v["certificates"] = map[string]any{"selfManaged": o.SelfManaged}
+	if certificates, ok := v["certificates"].(map[string]any); ok {
+		certificates["selfManaged"] = o.SelfManaged
+	}
+	if o.SweepGroups != nil {
+		v["sweepGroups"] = o.SweepGroups
+	}
 	settingsValues(v, config)
 	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
 	return v, nil
@@ -226,6 +253,7 @@ func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 		groups.Insert(k.Group)
 	}
 	v["workloadGroups"] = sets.List(groups)
+	v["fromGroups"] = config.Authorization.Subject.FromGroups
 	v["rbac"] = config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed
 	restricted := []map[string]string{}
 	for _, r := range config.Admission.Restriction.Resources {
@@ -248,8 +276,7 @@ func exemptOf(a *v1alpha1.Authorization) map[string]any {
 	return map[string]any{"users": a.SystemSubjects.Users, "groups": a.SystemSubjects.Groups, "userPrefixes": prefixes}
 }
 
-// configFiles returns the configuration as tenancy.yaml and the files that it names, by their path below
-// it with "/" as "__": a key of a Secret holds none.
+// configFiles returns the configuration as tenancy.yaml and the files that it names, by their path below it.
 func configFiles(config string) (map[string]string, error) {
 	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
 	if err != nil {
@@ -268,7 +295,7 @@ func configFiles(config string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		files[strings.ReplaceAll(filepath.ToSlash(filepath.Clean(*name)), "/", "__")] = string(content)
+		files[filepath.ToSlash(filepath.Clean(*name))] = string(content)
 	}
 	return files, nil
 }
@@ -280,7 +307,7 @@ func render(files fs.FS, data any, wanted func(name string) bool, each func(name
 		return err
 	}
 	for _, e := range entries {
-		if path.Ext(e.Name()) == ".tpl" || wanted != nil && !wanted(e.Name()) {
+		if path.Ext(e.Name()) == ".tpl" || e.Name() == "NOTES.txt" || wanted != nil && !wanted(e.Name()) {
 			continue
 		}
 		text, err := renderOne(files, e.Name(), data)
@@ -302,7 +329,11 @@ func renderOne(files fs.FS, name string, data any) ([]byte, error) {
 			err := encoder.Encode(v)
 			return strings.TrimSuffix(out.String(), "\n"), err
 		},
-		"b64enc":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"b64enc": func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"sha256sum": func(s string) string {
+			sum := sha256.Sum256([]byte(s))
+			return hex.EncodeToString(sum[:])
+		},
 		"lower":   strings.ToLower,
 		"list":    func(items ...any) []any { return items },
 		"replace": func(old, with, s string) string { return strings.ReplaceAll(s, old, with) },

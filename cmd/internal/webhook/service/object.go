@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,9 +19,8 @@ import (
 // treeExpansion is how many times its text a tree of maps takes of memory, with its copy (TestMemory).
 const treeExpansion = 96
 
-// objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one as its metadata
-// alone, since no plugin looks at more of it, but for those whose content is looked at. It bounds the memory of the last,
-// which are trees of maps.
+// objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one as a [customObject],
+// but for those whose content is looked at. It bounds the memory of the last, which are trees of maps.
 type objects struct {
 	content func(schema.GroupKind) bool
 	memory  int64
@@ -74,7 +74,7 @@ func readObject(kind schema.GroupVersionKind, raw []byte, tree bool) (runtime.Ob
 	}
 	out, err := scheme.Scheme.New(kind)
 	if err != nil {
-		out = &metav1.PartialObjectMetadata{}
+		out = &customObject{}
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
 		return nil, errors.Join(errReview, errObject)
@@ -84,3 +84,59 @@ func readObject(kind schema.GroupVersionKind, raw []byte, tree bool) (runtime.Ob
 
 // errObject says that an object is not of the kind that its review names.
 var errObject = errors.New("its object cannot be read")
+
+// customObject is an object of a kind that this program has no type for: its metadata, and the rest as it came. Plugins
+// may ask for that as they may of any unstructured object; most do not, which saves a tree of maps.
+type customObject struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	// Rest is everything else. That it is compared as it was written says of two objects that differ never that they are
+	// the same.
+	Rest jsontext.Value `json:",embed"`
+	// Content is what Rest says, once somebody has asked.
+	Content map[string]any `json:"-"`
+}
+
+var _ runtime.Unstructured = &customObject{}
+
+// GetObjectKind implements [runtime.Object].
+func (o *customObject) GetObjectKind() schema.ObjectKind { return &o.TypeMeta }
+
+// DeepCopyObject implements [runtime.Object].
+func (o *customObject) DeepCopyObject() runtime.Object {
+	return &customObject{o.TypeMeta, *o.ObjectMeta.DeepCopy(), o.Rest, runtime.DeepCopyJSON(o.Content)}
+}
+
+// UnstructuredContent implements [runtime.Unstructured]. It panics where the rest cannot be read, which no plugin must
+// take for an empty one.
+func (o *customObject) UnstructuredContent() map[string]any {
+	if o.Content == nil {
+		o.Content = map[string]any{}
+		if len(o.Rest) > 0 {
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Rest, &o.Content); err != nil {
+				panic(errObject)
+			}
+		}
+	}
+	metadata, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o.ObjectMeta)
+	if err != nil {
+		panic(errObject)
+	}
+	o.Content["apiVersion"], o.Content["kind"], o.Content["metadata"] = o.APIVersion, o.Kind, metadata
+	return o.Content
+}
+
+// SetUnstructuredContent implements [runtime.Unstructured]. Nobody reads into such an object.
+func (o *customObject) SetUnstructuredContent(map[string]any) { panic(errObject) }
+
+// NewEmptyInstance implements [runtime.Unstructured].
+func (o *customObject) NewEmptyInstance() runtime.Unstructured { return &unstructured.Unstructured{} }
+
+// IsList implements [runtime.Unstructured].
+func (o *customObject) IsList() bool { return false }
+
+// EachListItem implements [runtime.Unstructured].
+func (o *customObject) EachListItem(func(runtime.Object) error) error { return errObject }
+
+// EachListItemWithAlloc implements [runtime.Unstructured].
+func (o *customObject) EachListItemWithAlloc(func(runtime.Object) error) error { return errObject }

@@ -184,8 +184,38 @@ func TestUnstructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	if m, is := read[0].(*metav1.PartialObjectMetadata); !is || m.Kind != "Job" || m.Labels["a"] != "b" {
-		t.Errorf("%#v", read[0])
+	custom, is := read[0].(*customObject)
+	if !is || custom.Kind != "Job" || custom.Labels["a"] != "b" || custom.Content != nil {
+		t.Fatalf("%#v", read[0])
+	}
+	cameAs := custom.DeepCopyObject()
+	if patch, err := patchOf([]byte(text), cameAs, custom); err != nil || patch != nil {
+		t.Errorf("a patch of nothing: %s, %v", patch, err)
+	}
+	custom.Labels["a"] = "c"
+	content := custom.UnstructuredContent()
+	if name, _, _ := unstructured.NestedString(content, "metadata", "labels", "a"); name != "c" {
+		t.Errorf("%v", content)
+	}
+	content["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(3)
+	patch, err = patchOf([]byte(text), cameAs, custom)
+	if want := `[{"op":"add","path":"/metadata/labels/a","value":"c"},{"op":"add","path":"/spec/templates/0/spec/n","value":3}]`; err != nil || string(patch) != want {
+		t.Errorf("%s, %v; want %s", patch, err, want)
+	}
+	// Two that differ in something that nobody looked at are never the same.
+	fresh := func(text string) runtime.Object {
+		t.Helper()
+		object, err := readObject(kind, []byte(text), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return object
+	}
+	if equality.Semantic.DeepEqual(fresh(text), fresh(strings.Replace(text, `"n":1`, `"n":2`, 1))) {
+		t.Error("the rest is not compared")
+	}
+	if !equality.Semantic.DeepEqual(fresh(text), fresh(text)) {
+		t.Error("two that are the same are not")
 	}
 	for _, bad := range []string{`[]`, `"x"`, `1`, `{`, `{"metadata":1}`} {
 		for _, content := range []bool{true, false} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -35,16 +36,25 @@ var errPatch = errors.New("a change of the object cannot be written as a patch")
 // may add to an object only what its parent is there for.
 func patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 	d := &differ{text: text}
-	before, now := reflect.ValueOf(was), reflect.ValueOf(is)
-	if before.Type() != now.Type() {
+	if reflect.TypeOf(was) != reflect.TypeOf(is) {
 		return nil, errPatch
 	}
-	if tree, unstructured := was.(runtime.Unstructured); unstructured {
-		before, now = reflect.ValueOf(&map[string]any{}), reflect.ValueOf(&map[string]any{})
-		before.Elem().Set(reflect.ValueOf(tree.UnstructuredContent()))
-		now.Elem().Set(reflect.ValueOf(is.(runtime.Unstructured).UnstructuredContent()))
+	var err error
+	switch was := was.(type) {
+	case *customObject:
+		is := is.(*customObject)
+		if err = d.compare([]string{"metadata"}, reflect.ValueOf(was.ObjectMeta), reflect.ValueOf(is.ObjectMeta)); err == nil && is.Content != nil {
+			before, now := maps.Clone(was.UnstructuredContent()), maps.Clone(is.Content)
+			delete(before, "metadata")
+			delete(now, "metadata")
+			err = d.compareKeys(nil, reflect.ValueOf(before), reflect.ValueOf(now))
+		}
+	case runtime.Unstructured:
+		err = d.compareKeys(nil, reflect.ValueOf(was.UnstructuredContent()), reflect.ValueOf(is.(runtime.Unstructured).UnstructuredContent()))
+	default:
+		err = d.compare(nil, reflect.ValueOf(was).Elem(), reflect.ValueOf(is).Elem())
 	}
-	if err := d.compare(nil, before.Elem(), now.Elem()); err != nil || len(d.out) == 0 {
+	if err != nil || len(d.out) == 0 {
 		return nil, err
 	}
 	return json.Marshal(d.out)
@@ -113,6 +123,9 @@ func (d *differ) compareFields(path []string, was, is reflect.Value) error {
 
 // compareKeys compares maps with keys that are strings.
 func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
+	if reflect.DeepEqual(was.Interface(), is.Interface()) {
+		return nil
+	}
 	keys := map[string]reflect.Value{}
 	for _, m := range []reflect.Value{was, is} {
 		for _, key := range m.MapKeys() {

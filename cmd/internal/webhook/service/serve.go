@@ -60,33 +60,51 @@ type Server struct {
 	cert     *dynamiccertificates.DynamicCertKeyPairContent
 	ca       *dynamiccertificates.DynamicFileCAContent
 	draining atomic.Bool
-	busy     connections
+	clients  connections
 }
 
-// connections are those on which a request runs or is about to.
+// connections are those that are open.
 type connections struct {
 	mu   sync.Mutex
-	open map[net.Conn]struct{}
+	open map[net.Conn]http.ConnState
 }
 
 // note is a server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if state == http.StateNew || state == http.StateActive {
-		if c.open == nil {
-			c.open = map[net.Conn]struct{}{}
-		}
-		c.open[conn] = struct{}{}
+	if state == http.StateClosed || state == http.StateHijacked {
+		delete(c.open, conn)
 		return
 	}
-	delete(c.open, conn)
+	if c.open == nil {
+		c.open = map[net.Conn]http.ConnState{}
+	}
+	c.open[conn] = state
 }
 
-func (c *connections) none(context.Context) (bool, error) {
+// idle reports whether on no connection a request runs or is about to.
+func (c *connections) idle(context.Context) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open) == 0, nil
+	for _, state := range c.open {
+		if state != http.StateIdle {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// known returns those whose handshake is over.
+func (c *connections) known() (out []*tls.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn, state := range c.open {
+		if secured, is := conn.(*tls.Conn); is && state != http.StateNew {
+			out = append(out, secured)
+		}
+	}
+	return out
 }
 
 // NewServer reads the files.
@@ -108,6 +126,17 @@ func NewServer(s Serving) (*Server, error) {
 func (s *Server) Certificate() []byte {
 	certificate, _ := s.cert.CurrentCertKeyContent()
 	return certificate
+}
+
+// ClientCertificatesEnd returns the end of the first to end of the certificates that connected clients have shown; zero
+// where nobody has shown any.
+func (s *Server) ClientCertificatesEnd() (end time.Time) {
+	for _, c := range s.clients.known() {
+		if shown := c.ConnectionState().PeerCertificates; len(shown) > 0 && (end.IsZero() || shown[0].NotAfter.Before(end)) {
+			end = shown[0].NotAfter
+		}
+	}
+	return end
 }
 
 // Draining is the check of readiness that fails once the end has begun.
@@ -215,7 +244,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 			handler.ServeHTTP(w, r)
 		}),
 		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		ConnState: s.busy.note, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+		ConnState: s.clients.note, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, begunKey{}, time.Now())
 		},
 		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
@@ -240,6 +269,6 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	last, cancel := context.WithTimeout(background, lastRequests)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.busy.none) // what still runs then is cut off
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.idle) // what still runs then is cut off
 	return s.http.Shutdown(last)
 }

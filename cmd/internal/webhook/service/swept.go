@@ -41,21 +41,35 @@ func (f *sweptFile) read(obj any) {
 	if !ok {
 		return
 	}
-	var said map[string][]string
-	if err := json.Unmarshal([]byte(config.Data[SweptKey]), &said); err != nil {
-		f.set(nil)
-		return
-	}
 	lacking := map[string]map[tenant.ID]bool{}
-	for resource, names := range said {
-		lacking[resource] = map[tenant.ID]bool{}
-		for _, name := range names {
-			if id, err := tenant.Parse(name); err == nil {
-				lacking[resource][id] = true
-			}
+	for resource, ids := range ParseSwept(config.Data[SweptKey]) {
+		lacking[resource.String()] = map[tenant.ID]bool{}
+		for _, id := range ids {
+			lacking[resource.String()][id] = true
 		}
 	}
 	f.set(lacking)
+}
+
+// ParseSwept reads what stands at [SweptKey]: nothing, where it is not understood.
+func ParseSwept(text string) map[schema.GroupResource][]tenant.ID {
+	var said map[string][]string
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return nil
+	}
+	out := map[schema.GroupResource][]tenant.ID{}
+	for resource, names := range said {
+		var ids []tenant.ID
+		for _, name := range names {
+			id, err := tenant.Parse(name)
+			if err != nil {
+				return nil
+			}
+			ids = append(ids, id)
+		}
+		out[schema.ParseGroupResource(resource)] = ids
+	}
+	return out
 }
 
 func (f *sweptFile) set(lacking map[string]map[tenant.ID]bool) {

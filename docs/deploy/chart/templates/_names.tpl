@@ -6,5 +6,26 @@
 {{- /* CEL that says whether the caller is an exempt identity of the control plane,
        which names no tenant. */ -}}
 {{- define "exempt" -}}
-(!{{ template "bound" . }} && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"]))
+(!{{ template "bound" . }} && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"{{ if .Values.certificates.selfManaged }}, "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-certificates"{{ end }}]))
+{{- end -}}
+{{- /* CEL that says whether the caller is the control plane's or the system tenant's. */ -}}
+{{- define "system" -}}
+({{ template "exempt" . }} || (has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra ? request.userInfo.extra["kubetenant.dev/tenant"] == ["system"] : {{ if .Values.fromGroups }}has(request.userInfo.groups) && request.userInfo.groups.filter(g, g.startsWith("tenant:")) == ["tenant:system"]{{ else }}false{{ end }}))
+{{- end -}}
+{{- /* Labels of everything. */ -}}
+{{- define "labels" -}}
+app.kubernetes.io/part-of: kubetenant, app.kubernetes.io/version: {{ toJson .Chart.AppVersion }}{{ range $key, $value := .Values.labels }}, {{ toJson $key }}: {{ toJson $value }}{{ end }}
+{{- end -}}
+{{- /* What the pods of all deployments have in common. */ -}}
+{{- define "pod" -}}
+priorityClassName: {{ toJson .Values.priorityClassName }}
+      securityContext: { runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: { type: RuntimeDefault } }
+      imagePullSecrets: {{ toJson .Values.imagePullSecrets }}
+      nodeSelector: {{ toJson .Values.nodeSelector }}
+      tolerations: {{ toJson .Values.tolerations }}
+{{- end -}}
+{{- define "container" -}}
+image: {{ toJson (required "image: there is no default" .Values.image) }}
+        imagePullPolicy: {{ toJson .Values.imagePullPolicy }}
+        securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: [ALL] } }
 {{- end -}}

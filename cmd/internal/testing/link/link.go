@@ -1,0 +1,138 @@
+// Package link is a connection between two programs that a test can cut.
+package link
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Mode is what becomes of what is sent.
+type Mode int
+
+// Modes. Pass is the first.
+const (
+	Pass   Mode = iota
+	Reset       // connections are reset, and new ones too
+	Silent      // connections stay, and nothing is passed on; new ones come about and hear nothing
+)
+
+// Link passes connections on to a target. Safe for concurrent use.
+type Link struct {
+	listener net.Listener
+	target   string
+
+	mu    sync.Mutex
+	mode  Mode
+	now   chan struct{} // closed when the mode changes
+	conns map[net.Conn]bool
+}
+
+// New listens at an address until the test ends.
+func New(t testing.TB, address, target string) *Link {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Link{listener: listener, target: target, now: make(chan struct{}), conns: map[net.Conn]bool{}}
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.Set(Reset)
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go l.pass(conn)
+		}
+	}()
+	return l
+}
+
+// Address is where the link listens.
+func (l *Link) Address() string { return l.listener.Addr().String() }
+
+// Set changes the mode. Connections that were silent are reset when they are not to be any more, as they would be by the
+// time that either side has given them up.
+func (l *Link) Set(m Mode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m == Reset || l.mode == Silent {
+		for conn := range l.conns {
+			if tcp, is := conn.(*net.TCPConn); is {
+				_ = tcp.SetLinger(0) // a reset, not an end
+			}
+			_ = conn.Close()
+		}
+	}
+	l.mode = m
+	close(l.now)
+	l.now = make(chan struct{})
+}
+
+func (l *Link) state() (Mode, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mode, l.now
+}
+
+func (l *Link) add(conn net.Conn) (mode Mode) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[conn] = true
+	return l.mode
+}
+
+func (l *Link) remove(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, conn)
+	_ = conn.Close()
+}
+
+// pass passes one connection on.
+func (l *Link) pass(from net.Conn) {
+	defer l.remove(from)
+	if l.add(from) == Reset {
+		_ = from.(*net.TCPConn).SetLinger(0)
+		return
+	}
+	for mode, changed := l.state(); mode == Silent; mode, changed = l.state() {
+		<-changed
+	}
+	to, err := net.Dial("tcp", l.target)
+	if err != nil {
+		return
+	}
+	defer l.remove(to)
+	l.add(to)
+	var wg sync.WaitGroup
+	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+		wg.Go(func() { l.copy(way[1], way[0]) })
+	}
+	wg.Wait()
+}
+
+// copy passes on what is said on one connection.
+func (l *Link) copy(to, from net.Conn) {
+	defer func() { _ = to.(*net.TCPConn).CloseWrite() }()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		for mode, changed := l.state(); mode == Silent; mode, changed = l.state() {
+			<-changed
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil && err != io.EOF || err == io.EOF {
+			return
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/link"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
+	"github.com/kubetenant/kubetenant/internal/waittest"
+)
+
+// replicaUnderTest is a replica with a link before it and one behind, which a test can cut.
+type replicaUnderTest struct {
+	dir     string
+	process *exec.Cmd
+	args    []string
+	logs    *os.File
+	front   *link.Link // from kube-apiserver's connections
+	back    *link.Link // to kube-apiserver
+}
+
+// outage is something that happens to one replica, and its end.
+type outage struct {
+	name string
+	// begin returns what ends it.
+	begin func(t *testing.T, r *replicaUnderTest) (end func())
+	// lasting says that it cannot be served while it lasts, where there is no other replica.
+	lasting bool
+}
+
+func outages() []outage {
+	return []outage{
+		{"killed", func(t *testing.T, r *replicaUnderTest) func() {
+			r.kill(t)
+			return func() { r.start(t) }
+		}, true},
+		{"frozen", func(t *testing.T, r *replicaUnderTest) func() {
+			r.signal(t, syscall.SIGSTOP)
+			return func() { r.signal(t, syscall.SIGCONT) }
+		}, true},
+		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset), true},
+		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent), true},
+		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset), true},
+		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent), true},
+		{"serving certificate expired", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.otherCertificate(t, nil, -time.Minute)
+		}, true},
+		{"serving certificate of another authority", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.otherCertificate(t, selfOrSigned(t, "another authority", nil, time.Hour), time.Hour)
+		}, true},
+		{"client certificate refused", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0]}))
+		}, true},
+		{"configuration garbage", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.replace(t, "tenancy.yaml", []byte("\x00garbage"))
+		}, false},
+		{"disk of the log full", func(t *testing.T, r *replicaUnderTest) func() {
+			r.restart(t, "/dev/full")
+			return func() { r.restart(t, "") }
+		}, false},
+	}
+}
+
+func cut(which func(*replicaUnderTest) *link.Link, how link.Mode) func(*testing.T, *replicaUnderTest) func() {
+	return func(_ *testing.T, r *replicaUnderTest) func() {
+		which(r).Set(how)
+		return func() { which(r).Set(link.Pass) }
+	}
+}
+
+// servedAgain bounds how long tenants may be denied when something happens to one of two replicas: ten seconds are
+// promised, and these machines are noisy.
+const servedAgain = 15 * time.Second
+
+// TestWebhookOutages breaks one replica of one, and of two, in every way, under steady requests of two tenants and after
+// a burst of them. It writes the table of docs/webhook.md.
+func TestWebhookOutages(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d", replicas), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, t.TempDir(), "--webhook", "--replicas", fmt.Sprint(replicas))
+			f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+			f.prepare(t)
+			r := takeReplica(t, f)
+			tenants := map[string]*kubernetes.Clientset{"acme": f.acme, "globex": client(t, config(t, s, "globex"))}
+			var table strings.Builder
+			for _, o := range outages() {
+				f.settled(t, tenants)
+				burst(t, tenants)
+				began := time.Now()
+				end := o.begin(t, r)
+				last := watchCallers(t, tenants, began, replicas == 1 && o.lasting)
+				ended := time.Now()
+				end()
+				back := watchCallers(t, tenants, ended, false)
+				fmt.Fprintf(&table, "| %s | %s | %s |\n", o.name, seconds(last, replicas == 1 && o.lasting), seconds(back, false))
+				if replicas == 2 && last > servedAgain {
+					t.Errorf("%s: tenants were denied for %v", o.name, last)
+				}
+				if back > servedAgain {
+					t.Errorf("%s: tenants were denied for %v after its end", o.name, back)
+				}
+			}
+			t.Logf("%d replicas: denied for, and after its end for\n%s", replicas, table.String())
+			if replicas == 1 {
+				notOlder(t, f, r)
+			}
+		})
+	}
+}
+
+func seconds(d time.Duration, lasting bool) string {
+	if lasting {
+		return "as long as it lasts"
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+// burst makes kube-apiserver open what connections it opens.
+func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for name, c := range tenants {
+		for range 25 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, _ = c.CoreV1().ConfigMaps(name+"--web").List(ctx, metav1.ListOptions{}) // whatever is answered
+			})
+		}
+	}
+	wg.Wait()
+}
+
+const (
+	callEvery  = 200 * time.Millisecond
+	servedFor  = 3 * time.Second  // without a denial: served again
+	watchedFor = 10 * time.Second // at least: what breaks may break late
+)
+
+// watchCallers lets both tenants ask again and again, for what is their own and what is not, until they are served, and
+// returns how long after a moment the last of them was denied. What is another's is never given to them.
+func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since time.Time, lasting bool) (last time.Duration) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for name, c := range tenants {
+		wg.Go(func() {
+			good := time.Time{}
+			for i := 0; ; i++ {
+				own, asked := i%4 != 3, time.Now()
+				namespace := name + "--web"
+				if !own {
+					namespace = map[string]string{"acme": "globex--web", "globex": "acme--web"}[name]
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				_, err := c.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+				cancel()
+				switch {
+				case err == nil && !own:
+					t.Errorf("%s was given what is another's", name)
+				case err == nil && good.IsZero():
+					good = asked
+				case err != nil && own:
+					good = time.Time{}
+					mu.Lock()
+					last = max(last, time.Since(since))
+					mu.Unlock()
+				}
+				now := time.Since(since)
+				if !good.IsZero() && now-good.Sub(since) > servedFor && now > watchedFor || now > time.Minute || lasting && now > watchedFor {
+					return
+				}
+				time.Sleep(callEvery)
+			}
+		})
+	}
+	wg.Wait()
+	return last
+}
+
+// settled waits until both tenants are served and all replicas are ready.
+func (f *faults) settled(t *testing.T, tenants map[string]*kubernetes.Clientset) {
+	t.Helper()
+	served := 0
+	waittest.Until(t, func() error {
+		for name, c := range tenants {
+			if _, err := c.CoreV1().ConfigMaps(name+"--web").List(t.Context(), metav1.ListOptions{}); err != nil {
+				served = 0
+				return err
+			}
+		}
+		if served++; served < 20 {
+			return errors.New("not for long enough")
+		}
+		return nil
+	})
+}
+
+// notOlder: a replica that nobody tells anything any more says nothing of what was true long ago.
+func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
+	t.Helper()
+	ctx := t.Context()
+	apply(t, f.Server, "{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
+	waittest.Until(t, func() error {
+		_, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	r.back.Set(link.Silent)
+	cutAt := time.Now()
+	if err := f.admin.CoreV1().Namespaces().Delete(ctx, "moving", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for time.Since(cutAt) < 30*time.Second {
+		asked := time.Since(cutAt)
+		if _, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{}); err == nil && asked > 12*time.Second {
+			t.Fatalf("answered after %v by what was true before", asked)
+		} else if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInternalError(err) {
+			t.Fatal(err)
+		} else if err != nil {
+			t.Logf("without a working watch denied after %.1f s", asked.Seconds())
+			break
+		}
+		time.Sleep(callEvery)
+	}
+	r.back.Set(link.Pass)
+}
+
+// takeReplica puts a replica that can be broken in place of the first of the server's.
+func takeReplica(t *testing.T, f *faults) *replicaUnderTest {
+	t.Helper()
+	_, process := f.replica(t, 1)
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replicaUnderTest{dir: t.TempDir(), args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")[1:]}
+	kubeconfig, err := clientcmd.LoadFromFile(f.Kubeconfig("kubetenant-webhook"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range kubeconfig.Clusters {
+		server := strings.TrimPrefix(c.Server, "https://")
+		r.back = link.New(t, "127.0.0.1:0", server)
+		c.Server, c.TLSServerName = "https://"+r.back.Address(), hostOf(server)
+	}
+	if err := clientcmd.WriteToFile(*kubeconfig, filepath.Join(r.dir, "kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	behind, err := local.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	address := ""
+	for i, arg := range r.args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "--kubeconfig":
+			value = filepath.Join(r.dir, "kubeconfig")
+		case "--listen":
+			address, value = value, behind
+		case "--config", "--tls-cert-file", "--tls-private-key-file", "--client-ca-file":
+			base := map[string]string{"--config": "tenancy.yaml", "--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key", "--client-ca-file": "clients.crt"}[name]
+			copyFile(t, value, filepath.Join(r.dir, base))
+			if name == "--config" {
+				copyFile(t, filepath.Join(filepath.Dir(value), "tokens.csv"), filepath.Join(r.dir, "tokens.csv"))
+			}
+			value = filepath.Join(r.dir, base)
+		}
+		if strings.Contains(arg, "=") {
+			r.args[i] = name + "=" + value
+		}
+	}
+	r.args = append([]string{binary(t, "kubetenant-webhook")}, r.args...)
+	waittest.Until(t, func() error { // the port is free when the process has ended
+		listener, err := net.Listen("tcp", address)
+		if err == nil {
+			err = listener.Close()
+		}
+		return err
+	})
+	r.front = link.New(t, address, behind)
+	r.start(t)
+	t.Cleanup(func() {
+		_ = r.process.Process.Signal(syscall.SIGCONT)
+		_ = r.process.Process.Kill()
+		_ = r.process.Wait()
+	})
+	return r
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts the process, which logs to a file of its own or to one that is given.
+func (r *replicaUnderTest) start(t *testing.T, log ...string) {
+	t.Helper()
+	path := filepath.Join(r.dir, "log")
+	if len(log) > 0 && log[0] != "" {
+		path = log[0]
+	}
+	var err error
+	if r.logs, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.process = exec.CommandContext(context.WithoutCancel(t.Context()), r.args[0], r.args[1:]...)
+	r.process.Stdout, r.process.Stderr, r.process.SysProcAttr = r.logs, r.logs, localserver.EndsWithParent()
+	if err := r.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.logs.Close() // the process has it
+}
+
+func (r *replicaUnderTest) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := r.process.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *replicaUnderTest) kill(t *testing.T) {
+	t.Helper()
+	r.signal(t, syscall.SIGKILL)
+	_ = r.process.Wait()
+}
+
+// restart ends the process as a rollout does, and starts it with another log.
+func (r *replicaUnderTest) restart(t *testing.T, log string) {
+	t.Helper()
+	r.signal(t, syscall.SIGTERM)
+	_ = r.process.Wait()
+	r.start(t, log)
+}
+
+// replace puts something in place of one of the replica's files, and returns what puts it back.
+func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (back func()) {
+	t.Helper()
+	path := filepath.Join(r.dir, name)
+	before, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.WriteFile(path, before, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// otherCertificate lets the replica serve another certificate, of an authority or of itself.
+func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, lifetime time.Duration) (back func()) {
+	t.Helper()
+	pair := selfOrSigned(t, "webhook", ca, lifetime)
+	key, err := keyutil.MarshalPrivateKeyToPEM(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backs := []func(){r.replace(t, "tls.key", key),
+		r.replace(t, "tls.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}))}
+	return func() {
+		for _, b := range slices.Backward(backs) {
+			b()
+		}
+	}
+}
+
+// selfOrSigned makes a certificate for the loopback, signed by an authority or by itself.
+func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.Duration) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: ca == nil, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(lifetime), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	parent, signer := template, any(key)
+	if ca != nil {
+		parent, signer = ca.Leaf, ca.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
