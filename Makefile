@@ -77,7 +77,7 @@ test: build
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^TestWebhook' ./...
 
 .PHONY: test-e2e
-test-e2e: build $(BIN)/helm $(BIN)/kubeconform
+test-e2e: build $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./e2e
 
 RACE := $(BIN)/race
@@ -94,6 +94,14 @@ test-race: build
 $(BIN)/helm $(BIN)/kubeconform:
 	@echo 'building $(@F) ...'
 	@GOBIN=$(BIN) go install $(if $(filter helm,$(@F)),$(HELM),$(KUBECONFORM))
+
+# promtool of the distribution (Debian), without the server that its package would start.
+$(BIN)/promtool:
+	@echo 'installing promtool ...'
+	@rm -rf .cache/prometheus && mkdir -p $(BIN) .cache/prometheus && cd .cache/prometheus && \
+	  { apt-get download -qq prometheus 2>/dev/null || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } && \
+	  dpkg -x prometheus_*.deb . && install -m 755 usr/bin/promtool $@
+	@rm -rf .cache/prometheus
 
 # The identity providers: Keystone of the distribution (Debian), an OpenID provider of npm.
 IDP := $(CURDIR)/.cache/idp

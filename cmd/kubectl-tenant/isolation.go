@@ -22,7 +22,9 @@ account of the first tenant, as a user without a tenant and without credentials:
 in the other tenant's namespace, in the system's, at cluster scope, over all
 namespaces, through tenant paths and by impersonation. It looks at what lists and
 watches deliver, whether self reviews agree, and whether watches end with their
-namespace. All that it made is removed at the end.
+namespace. All that it made is removed at the end. Behind the webhook service, what that
+cannot do is not asked for: lists over all namespaces name their tenant, and watches may
+outlive a namespace.
 
 It needs an admin's kubeconfig, sends some 25,000 requests (writes as dry runs)
 and takes about a minute. Exit status: 0 nothing leaked and nothing of one's own was
@@ -45,7 +47,7 @@ refused, 1 something did, 2 it could not be tried.`,
 			if report == nil {
 				return c.Explain(err)
 			}
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%d resources and subresources\n", report.Resources)
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%d resources and subresources, tenants by %s\n", report.Resources, report.Shape)
 			report.Write(cmd.OutOrStdout())
 			if !report.OK() {
 				if err != nil {

@@ -96,9 +96,15 @@ spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, v
 
 // TestIsolation tries everything that the server serves, custom and aggregated resources included,
 // across the line between tenants; and some groups of it as an operator would, by the command and impersonation.
-func TestIsolation(t *testing.T) {
+func TestIsolation(t *testing.T) { testIsolation(t, isolation.CompiledIn) }
+
+// TestWebhookIsolation tries the same behind the webhook service.
+func TestWebhookIsolation(t *testing.T) { testIsolation(t, isolation.Webhook, "--webhook") }
+
+func testIsolation(t *testing.T, shape isolation.Shape, args ...string) {
+	t.Helper()
 	t.Parallel()
-	s := start(t, t.TempDir())
+	s := start(t, t.TempDir(), args...)
 	apply(t, s, definitions)
 	aggregated(t, s)
 	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
@@ -112,7 +118,7 @@ func TestIsolation(t *testing.T) {
 	var table bytes.Buffer
 	report.Write(&table)
 	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
-	if !report.OK() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
+	if !report.OK() || report.Shape != shape || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
 		t.Error("not isolated, or too little tried")
 	}
 

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,7 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/internal/waittest"
@@ -209,4 +214,125 @@ plugins: [
 		}
 		return nil
 	})
+}
+
+// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade, uninstall. What is
+// installed is there each time, and gone in the end, but for the definitions.
+func TestWebhookHelm(t *testing.T) {
+	t.Parallel()
+	out := generated(t, "--image=example.com/kubetenant-webhook:1")
+	values := filepath.Join(out, "values.yaml")
+	s := start(t, t.TempDir(), "--webhook")
+	const ours = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
+	names := func() string {
+		t.Helper()
+		said, err := kubectl(t, s, "admin", "get", ours, "-o", "name")
+		if err != nil {
+			t.Fatal(said)
+		}
+		var kept []string
+		for line := range strings.Lines(said) {
+			if strings.Contains(line, "kubetenant") {
+				kept = append(kept, strings.TrimSpace(line))
+			}
+		}
+		return strings.Join(kept, "\n")
+	}
+	// The server's own set makes room.
+	for name := range strings.Lines(names()) {
+		if said, err := kubectl(t, s, "admin", "delete", strings.TrimSpace(name)); err != nil {
+			t.Fatal(said)
+		}
+	}
+	if said, err := kubectl(t, s, "admin", "-n", "kubetenant-system", "delete", "serviceaccounts,roles,rolebindings,configmaps,leases,secrets", "--all"); err != nil {
+		t.Fatal(said)
+	}
+	helm := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), binary(t, "helm"), args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"))
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("helm %v: %v\n%s", args, err, said)
+		}
+		return string(said)
+	}
+	page, err := os.ReadFile("../../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The commands as they stand in the page.
+	command := func(verb string) []string {
+		t.Helper()
+		for line := range strings.Lines(string(page)) {
+			if rest, is := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); is {
+				rest = strings.NewReplacer("docs/deploy/chart", "../../../docs/deploy/chart", "installed/values.yaml", values).Replace(rest)
+				return append([]string{verb}, strings.Fields(rest)...)
+			}
+		}
+		t.Fatalf("docs/install.md has no helm %s", verb)
+		return nil
+	}
+	if said, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
+		t.Fatal(said)
+	}
+	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said, "kube-apiserver must show its client certificate") {
+		t.Errorf("the notes are missing:\n%s", said)
+	}
+	installed := names()
+	for _, want := range []string{"mutatingwebhookconfiguration.admissionregistration.k8s.io/kubetenant", "certificates.kubetenant.dev", "clusterrole.rbac.authorization.k8s.io/kubetenant-controller"} {
+		if !strings.Contains(installed, want) {
+			t.Errorf("%s is not there:\n%s", want, installed)
+		}
+	}
+	// What is written into them meanwhile stays over an upgrade.
+	admin := client(t, config(t, s, "admin"))
+	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` + base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
+	hooks := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType, bundle, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	helm(append(command("upgrade"), "--set", "monitoring=false", "--set", "replicas=3")...)
+	d, err := admin.AppsV1().Deployments("kubetenant-system").Get(t.Context(), "kubetenant-webhook", metav1.GetOptions{})
+	if err != nil || *d.Spec.Replicas != 3 || names() != installed {
+		t.Errorf("after the upgrade: %v, %v\n%s", d, err, names())
+	}
+	if w, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{}); err != nil || len(w.Webhooks[0].ClientConfig.CABundle) == 0 {
+		t.Errorf("the upgrade took the authorities away: %v", err)
+	}
+	helm("uninstall", "kubetenant", "-n", "kubetenant-system")
+	if left := names(); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+	if said, err := kubectl(t, s, "admin", "get", "crd", "accessgrants.kubetenant.dev", "tenantquotas.kubetenant.dev"); err != nil {
+		t.Errorf("the definitions are gone: %s", said)
+	}
+}
+
+func selfSignedPEM(t *testing.T) []byte {
+	t.Helper()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "ca", nil, time.Hour).Certificate[0]})
+}
+
+// TestWebhookChartValues: each value that is wrong is refused by the schema, by its place.
+func TestWebhookChartValues(t *testing.T) {
+	t.Parallel()
+	out := generated(t)
+	for _, c := range []struct{ set, at string }{
+		{"image=", "/image"}, {"imagePullPolicy=Sometimes", "/imagePullPolicy"}, {"replicas=0", "/replicas"}, {"replicas=two", "/replicas"},
+		{"resources.limits.memory=lots", "/resources/limits/memory"}, {"resources=null", "resources"}, {"controller.resource.x=1", "/controller"},
+		{"extraArgs[0]=verbose", "/extraArgs/0"}, {"nodeSelector.a=1", "/nodeSelector/a"}, {"tolerations=all", "/tolerations"}, {"affinity=x", "/affinity"},
+		{"labels.a=1", "/labels/a"}, {"certificates.selfManaged=maybe", "/certificates/selfManaged"}, {"networkPolicy.metricsFrom=null", "networkPolicy"}, {"networkPolicy.metricsFrom={}", "networkPolicy"},
+		{"monitoring=2", "/monitoring"}, {"sweepGroups[0]=admissionregistration.k8s.io", "/sweepGroups/0"}, {"sweepGroups[0]=*", "/sweepGroups/0"},
+		{"config.tenancy=1", "/config/tenancy"}, {"url=http://a", "/url"}, {"clusterIP=name", "/clusterIP"}, {"names[0]=1", "/names/0"},
+		{"caBundle=x", "/caBundle"}, {"clientCA=x", "/clientCA"}, {"clientNames[0]=", "/clientNames/0"}, {"grants=x", "/grants"}, {"quota=x", "/quota"}, {"rbac=x", "/rbac"},
+		{"fromGroups=x", "/fromGroups"}, {"workloadGroups[0]=1", "/workloadGroups/0"}, {"restricted[0].group=1", "/restricted/0"},
+		{"exempt.userPrefixes[0]=", "/exempt/userPrefixes/0"}, {"exempt.all=true", "/exempt"}, {"replica=2", "replica"}, {"createNamespace=x", "/createNamespace"},
+		{"imagePullSecrets[0]=x", "/imagePullSecrets/0"}, {"priorityClassName=1", "/priorityClassName"}, {"exemptSystem=x", "/exemptSystem"},
+	} {
+		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../docs/deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
+		if err == nil || !strings.Contains(string(said), "schema") || !strings.Contains(string(said), c.at) {
+			t.Errorf("%s: %v\n%.600s", c.set, err, said)
+		}
+	}
 }

@@ -8,8 +8,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +44,7 @@ type replicaUnderTest struct {
 	process *exec.Cmd
 	args    []string
 	logs    *os.File
+	side    string     // of metrics and health
 	front   *link.Link // from kube-apiserver's connections
 	back    *link.Link // to kube-apiserver
 }
@@ -51,8 +54,6 @@ type outage struct {
 	name string
 	// begin returns what ends it.
 	begin func(t *testing.T, r *replicaUnderTest) (end func())
-	// lasting says that it cannot be served while it lasts, where there is no other replica.
-	lasting bool
 }
 
 func outages() []outage {
@@ -60,31 +61,31 @@ func outages() []outage {
 		{"killed", func(t *testing.T, r *replicaUnderTest) func() {
 			r.kill(t)
 			return func() { r.start(t) }
-		}, true},
+		}},
 		{"frozen", func(t *testing.T, r *replicaUnderTest) func() {
 			r.signal(t, syscall.SIGSTOP)
 			return func() { r.signal(t, syscall.SIGCONT) }
-		}, true},
-		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset), true},
-		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent), true},
-		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset), true},
-		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent), true},
+		}},
+		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset)},
+		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent)},
+		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset)},
+		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent)},
 		{"serving certificate expired", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.otherCertificate(t, nil, -time.Minute)
-		}, true},
+		}},
 		{"serving certificate of another authority", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.otherCertificate(t, selfOrSigned(t, "another authority", nil, time.Hour), time.Hour)
-		}, true},
+		}},
 		{"client certificate refused", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0]}))
-		}, true},
+		}},
 		{"configuration garbage", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.replace(t, "tenancy.yaml", []byte("\x00garbage"))
-		}, false},
+		}},
 		{"disk of the log full", func(t *testing.T, r *replicaUnderTest) func() {
 			r.restart(t, "/dev/full")
 			return func() { r.restart(t, "") }
-		}, false},
+		}},
 	}
 }
 
@@ -109,40 +110,134 @@ func TestWebhookOutages(t *testing.T) {
 			s := start(t, t.TempDir(), "--webhook", "--replicas", fmt.Sprint(replicas))
 			f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
 			f.prepare(t)
-			r := takeReplica(t, f)
+			all := make([]*replicaUnderTest, replicas)
+			for i := range all {
+				all[i] = takeReplica(t, f, i+1)
+				f.settled(t)
+			}
 			tenants := map[string]*kubernetes.Clientset{"acme": f.acme, "globex": client(t, config(t, s, "globex"))}
 			var table strings.Builder
 			for _, o := range outages() {
-				f.settled(t, tenants)
-				burst(t, tenants)
-				began := time.Now()
-				end := o.begin(t, r)
-				last := watchCallers(t, tenants, began, replicas == 1 && o.lasting)
-				ended := time.Now()
-				end()
-				back := watchCallers(t, tenants, ended, false)
-				fmt.Fprintf(&table, "| %s | %s | %s |\n", o.name, seconds(last, replicas == 1 && o.lasting), seconds(back, false))
-				if replicas == 2 && last > servedAgain {
-					t.Errorf("%s: tenants were denied for %v", o.name, last)
+				f.settled(t)
+				if !callTheFirst(t, tenants, all) {
+					t.Fatal("kube-apiserver does not call the first replica")
 				}
-				if back > servedAgain {
-					t.Errorf("%s: tenants were denied for %v after its end", o.name, back)
+				end := o.begin(t, all[0])
+				during, lasts := watchCallers(t, tenants, time.Now(), watchedFor)
+				end()
+				after, _ := watchCallers(t, tenants, time.Now(), servedFor)
+				said := seconds(during)
+				if lasts {
+					said = "as long as it lasts"
+				}
+				fmt.Fprintf(&table, "| %s | %s | %s |\n", o.name, said, seconds(after))
+				if replicas == 2 && during > servedAgain {
+					t.Errorf("%s: tenants were denied for %v", o.name, during)
+				}
+				if after > servedAgain {
+					t.Errorf("%s: tenants were denied for %v after its end", o.name, after)
 				}
 			}
 			t.Logf("%d replicas: denied for, and after its end for\n%s", replicas, table.String())
 			if replicas == 1 {
-				notOlder(t, f, r)
+				notOlder(t, f, all[0])
+				return
 			}
+			leaderAway(t, f)
+			anotherConfiguration(t, all)
 		})
 	}
 }
 
-func seconds(d time.Duration, lasting bool) string {
-	if lasting {
-		return "as long as it lasts"
+// callTheFirst makes kube-apiserver call the first of the replicas, with many requests at a time, and reports whether it
+// does.
+func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []*replicaUnderTest) bool {
+	t.Helper()
+	for _, other := range all[1:] {
+		other.front.Set(link.Reset)
 	}
-	return fmt.Sprintf("%.1f s", d.Seconds())
+	burst(t, tenants)
+	for _, other := range all[1:] {
+		other.front.Set(link.Pass)
+	}
+	burst(t, tenants)
+	return all[0].front.Open() > 0
 }
+
+// leaderAway: while nobody leads, and when another does, lists over all namespaces stay open.
+func leaderAway(t *testing.T, f *faults) {
+	t.Helper()
+	list := func() error {
+		_, err := f.acme.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=acme"})
+		return err
+	}
+	waittest.Until(t, list)
+	first := process(t, f.Server, "kubetenant-controller")
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", first.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Signal(syscall.SIGTERM); err != nil { // it gives its Lease back
+		t.Fatal(err)
+	}
+	args := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
+	next := exec.CommandContext(t.Context(), binary(t, "kubetenant-webhook"), args[1:]...)
+	logs := &strings.Builder{}
+	next.Stdout, next.Stderr, next.SysProcAttr = logs, logs, localserver.EndsWithParent()
+	if err := next.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = next.Process.Kill()
+		_ = next.Wait()
+	}()
+	for range 50 {
+		if err := list(); err != nil {
+			t.Fatalf("a list over all namespaces: %v", err)
+		}
+		time.Sleep(callEvery)
+	}
+	lease, err := f.admin.CoordinationV1().Leases(serviceNamespace).Get(t.Context(), "kubetenant-controller", metav1.GetOptions{})
+	if err != nil || lease.Spec.LeaseTransitions == nil || *lease.Spec.LeaseTransitions == 0 {
+		t.Errorf("nobody else leads: %v, %v", lease, err)
+	}
+}
+
+// anotherConfiguration: replicas that differ show it.
+func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(all[0].dir, "tenancy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all[0].replace(t, "tenancy.yaml", []byte(strings.Replace(string(data), "authorization:\n", "authorization:\n  mode: Shadow\n", 1)))()
+	waittest.Until(t, func() error {
+		first, second := all[0].info(t), all[1].info(t)
+		if !strings.Contains(first, `mode="Shadow"`) || !strings.Contains(second, `mode="Enforce"`) {
+			return fmt.Errorf("one says %s, the other %s", first, second)
+		}
+		return nil
+	})
+}
+
+// info is the metric that names the configuration in force.
+func (r *replicaUnderTest) info(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get("http://" + r.side + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nkubetenant_config_info{")
+	line, _, _ := strings.Cut(rest, "\n")
+	return line
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // burst makes kube-apiserver open what connections it opens.
 func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
@@ -162,19 +257,21 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 
 const (
 	callEvery  = 200 * time.Millisecond
-	servedFor  = 3 * time.Second  // without a denial: served again
-	watchedFor = 10 * time.Second // at least: what breaks may break late
+	servedFor  = 3 * time.Second // without a denial: served again
+	watchedFor = 9 * time.Second // at least: what breaks may break late
+	slow       = 2 * time.Second // an answer that takes longer is none
 )
 
-// watchCallers lets both tenants ask again and again, for what is their own and what is not, until they are served, and
-// returns how long after a moment the last of them was denied. What is another's is never given to them.
-func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since time.Time, lasting bool) (last time.Duration) {
+// watchCallers lets both tenants ask again and again, for what is their own and what is not, for some time and until they
+// are served, and returns how long after a moment the last of them was denied or waited, and whether that goes on for longer
+// than is promised. What is another's is never given to them.
+func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since time.Time, atLeast time.Duration) (last time.Duration, lasts bool) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for name, c := range tenants {
 		wg.Go(func() {
-			good := time.Time{}
+			good := since // since when nothing was denied
 			for i := 0; ; i++ {
 				own, asked := i%4 != 3, time.Now()
 				namespace := name + "--web"
@@ -184,19 +281,20 @@ func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since 
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				_, err := c.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 				cancel()
-				switch {
-				case err == nil && !own:
+				now := time.Now()
+				if err == nil && !own {
 					t.Errorf("%s was given what is another's", name)
-				case err == nil && good.IsZero():
-					good = asked
-				case err != nil && own:
-					good = time.Time{}
+				}
+				over := now.Sub(since) > servedAgain+servedFor
+				served := err == nil && now.Sub(asked) < slow
+				if own && !served {
+					good = now
 					mu.Lock()
-					last = max(last, time.Since(since))
+					last = max(last, now.Sub(since))
+					lasts = lasts || over
 					mu.Unlock()
 				}
-				now := time.Since(since)
-				if !good.IsZero() && now-good.Sub(since) > servedFor && now > watchedFor || now > time.Minute || lasting && now > watchedFor {
+				if over || own && served && now.Sub(good) > servedFor && now.Sub(since) > atLeast {
 					return
 				}
 				time.Sleep(callEvery)
@@ -204,21 +302,19 @@ func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since 
 		})
 	}
 	wg.Wait()
-	return last
+	return last, lasts
 }
 
-// settled waits until both tenants are served and all replicas are ready.
-func (f *faults) settled(t *testing.T, tenants map[string]*kubernetes.Clientset) {
+// settled waits until the tenant is served again and again.
+func (f *faults) settled(t *testing.T) {
 	t.Helper()
 	served := 0
 	waittest.Until(t, func() error {
-		for name, c := range tenants {
-			if _, err := c.CoreV1().ConfigMaps(name+"--web").List(t.Context(), metav1.ListOptions{}); err != nil {
-				served = 0
-				return err
-			}
+		if _, err := f.acme.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
+			served = 0
+			return err
 		}
-		if served++; served < 20 {
+		if served++; served < 30 {
 			return errors.New("not for long enough")
 		}
 		return nil
@@ -254,10 +350,10 @@ func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
 	r.back.Set(link.Pass)
 }
 
-// takeReplica puts a replica that can be broken in place of the first of the server's.
-func takeReplica(t *testing.T, f *faults) *replicaUnderTest {
+// takeReplica puts a replica that can be broken in place of one of the server's.
+func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	t.Helper()
-	_, process := f.replica(t, 1)
+	_, process := f.replica(t, n)
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process.Pid))
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +382,8 @@ func takeReplica(t *testing.T, f *faults) *replicaUnderTest {
 	for i, arg := range r.args {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
+		case "--metrics-listen":
+			r.side = value
 		case "--kubeconfig":
 			value = filepath.Join(r.dir, "kubeconfig")
 		case "--listen":
@@ -312,12 +410,15 @@ func takeReplica(t *testing.T, f *faults) *replicaUnderTest {
 	})
 	r.front = link.New(t, address, behind)
 	r.start(t)
-	t.Cleanup(func() {
-		_ = r.process.Process.Signal(syscall.SIGCONT)
-		_ = r.process.Process.Kill()
-		_ = r.process.Wait()
-	})
+	t.Cleanup(r.end)
 	return r
+}
+
+// end ends the process, whatever was done to it.
+func (r *replicaUnderTest) end() {
+	_ = r.process.Process.Signal(syscall.SIGCONT)
+	_ = r.process.Process.Kill()
+	_ = r.process.Wait()
 }
 
 func hostOf(address string) string {
@@ -374,6 +475,16 @@ func (r *replicaUnderTest) restart(t *testing.T, log string) {
 	r.signal(t, syscall.SIGTERM)
 	_ = r.process.Wait()
 	r.start(t, log)
+	waittest.Until(t, func() error {
+		resp, err := http.Get("http://" + r.side + "/readyz")
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			err = errors.New(resp.Status)
+		}
+		return errors.Join(err, resp.Body.Close())
+	})
 }
 
 // replace puts something in place of one of the replica's files, and returns what puts it back.

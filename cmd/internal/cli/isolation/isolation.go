@@ -17,6 +17,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -30,11 +33,37 @@ type Options struct {
 	User *rest.Config
 	// Progress is told what is being done. Nil for nobody.
 	Progress func(string)
+	// Shape is that of the server. Empty: it is asked.
+	Shape Shape
 	// Groups are the API groups whose resources are tried. Empty: all that the server serves.
 	Groups []string
 	// Parallel is how many requests run at the same time; 0 means 8.
 	Parallel int
 }
+
+// Shape is how tenants came into a server. What differs stands in docs/webhook.md.
+type Shape string
+
+// The shapes.
+const (
+	CompiledIn Shape = "compiled in"
+	Webhook    Shape = "webhook"
+)
+
+// shapeOf tells the shape by whether the webhooks are installed.
+func shapeOf(ctx context.Context, admin kubernetes.Interface) (Shape, error) {
+	_, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, webhooksName, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return Webhook, nil
+	case apierrors.IsNotFound(err):
+		return CompiledIn, nil
+	}
+	return "", err
+}
+
+// webhooksName is that of the webhook configurations, as they are generated.
+const webhooksName = "kubetenant"
 
 // Outcome is what came of a request.
 type Outcome int
@@ -56,6 +85,7 @@ type Cell struct {
 
 // Report is the outcome of the whole matrix.
 type Report struct {
+	Shape     Shape
 	Resources int // resources and subresources that the server serves
 	Cells     []*Cell
 	// Problems are the requests that were leaked or refused, and disagreements of self reviews.
@@ -134,7 +164,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m.world = w
+	m.world, m.report.Shape = w, w.shape
 	served, err := discover(w.admin)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@
 package link
 
 import (
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -74,6 +73,13 @@ func (l *Link) Set(m Mode) {
 	l.now = make(chan struct{})
 }
 
+// Open returns how many connections it has.
+func (l *Link) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns) / 2 // on both sides
+}
+
 func (l *Link) state() (Mode, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +137,7 @@ func (l *Link) copy(to, from net.Conn) {
 				return
 			}
 		}
-		if err != nil && err != io.EOF || err == io.EOF {
+		if err != nil {
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -50,7 +53,9 @@ type checker struct {
 	findings   []Finding
 
 	file       string
-	seen       map[string]bool // kinds and names
+	seen       map[string]bool     // kinds and names
+	copied     []*x509.Certificate // authorities in kube-apiserver's files
+	published  []*x509.Certificate // and in the cluster
 	namespaces map[string]map[string]string
 	subjects   []located[rbacv1.Subject]
 }
@@ -73,7 +78,11 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 		return nil, err
 	}
 	c := &checker{settings: &loaded.Settings, namespace: namespace, seen: map[string]bool{}, namespaces: map[string]map[string]string{}}
-	if c.made, c.conditions, err = generated(config, namespace); err != nil {
+	selfManaged, err := isSelfManaged(dir)
+	if err != nil {
+		return nil, err
+	}
+	if c.made, c.conditions, err = generated(config, namespace, selfManaged); err != nil {
 		return nil, err
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -96,16 +105,36 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	return c.findings, nil
 }
 
+// isSelfManaged reports whether an installed set makes the service's certificates itself: it has the account for that.
+func isSelfManaged(dir string) (found bool, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".yml" {
+			return err
+		}
+		data, err := os.ReadFile(path) // #nosec G304 G122 -- in the operator's directory
+		for _, doc := range items(data) {
+			var is metav1.PartialObjectMetadata
+			found = found || yaml.Unmarshal(doc, &is) == nil && is.Kind == "ServiceAccount" && is.Name == "kubetenant-certificates"
+		}
+		return err
+	})
+	return found, err
+}
+
 // generated returns what the chart makes of the configuration, by kind and name, and the match conditions
 // of the authorizer.
-func generated(config, namespace string) (map[string]map[string]any, []any, error) {
+func generated(config, namespace string, selfManaged bool) (map[string]map[string]any, []any, error) {
+	servingCA := config
+	if selfManaged {
+		servingCA = ""
+	}
 	// Any file does for the authorities: they are not looked at.
-	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: true, URL: "https://none", Authorizers: []string{"RBAC"}})
+	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: selfManaged, ServingCA: servingCA, URL: "https://none", Authorizers: []string{"RBAC"}})
 	if err != nil {
 		return nil, nil, err
 	}
 	all := map[string]map[string]any{}
-	for _, file := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml"} {
+	for _, file := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml", "cluster/accounts.yaml"} {
 		for _, doc := range documents(made[file]) {
 			var u unstructured.Unstructured
 			if err := yaml.Unmarshal(doc, &u.Object); err != nil {
@@ -174,6 +203,9 @@ func (c *checker) checkFile(data []byte) error {
 	case ".txt":
 		c.checkFlags(string(data))
 		return nil
+	case ".crt", ".pem":
+		c.checkCertificates(data)
+		return nil
 	default:
 		return nil
 	}
@@ -229,12 +261,18 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 				c.report("policy binding %s: matchResources leaves out what they do not match", b.Name)
 			}
 		})
+	case "ConfigMap":
+		return decoded(doc, func(m *corev1.ConfigMap) {
+			if authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"])); err == nil && m.Name == certificates.AuthoritiesName {
+				c.published = authorities
+			}
+		})
 	case "Namespace":
 		return decoded(doc, func(n *corev1.Namespace) { c.namespaces[n.Name] = n.Labels })
 	case "ClusterRoleBinding":
-		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) { c.addSubjects(b.Subjects) })
+		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) { c.addSubjects(kind, b.Name, b.Subjects) })
 	case "RoleBinding":
-		return decoded(doc, func(b *rbacv1.RoleBinding) { c.addSubjects(b.Subjects) })
+		return decoded(doc, func(b *rbacv1.RoleBinding) { c.addSubjects(kind, b.Name, b.Subjects) })
 	}
 	return nil
 }

@@ -3,8 +3,10 @@ package manifests
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -63,8 +66,12 @@ func (c *checker) checkHook(h *hook) {
 	}
 }
 
-func (c *checker) addSubjects(list []rbacv1.Subject) {
+// addSubjects notes who is bound. The service's own accounts are by what generate writes, and by nothing else.
+func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
+		if _, ours := c.made[kind+"/"+name]; !ours && s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace && strings.HasPrefix(s.Name, "kubetenant-") {
+			c.report("%s %s gives the service account %s further rights: whoever takes over one of its pods has them", kind, name, s.Name)
+		}
 		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
 	}
 }
@@ -82,8 +89,10 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		return err
 	}
 	if !strings.HasSuffix(kind, "WebhookConfiguration") {
-		if !equality.Semantic.DeepEqual(is["spec"], want["spec"]) {
-			c.report("%s %s: its spec differs from what generate writes", kind, name)
+		for _, field := range []string{"spec", "rules", "roleRef", "subjects"} {
+			if !equality.Semantic.DeepEqual(is[field], want[field]) && !c.sweepsMore(kind, field, is, want) {
+				c.report("%s %s: its %s differs from what generate writes", kind, name, field)
+			}
 		}
 		return nil
 	}
@@ -107,6 +116,52 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 	return nil
 }
 
+// sweepsMore reports whether rules are those that generate writes, and some for groups of custom resources
+// (--sweep-groups) besides.
+func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
+	rules, ok := is[field].([]any)
+	if kind != "ClusterRole" || field != "rules" || !ok {
+		return false
+	}
+	rest := slices.DeleteFunc(slices.Clone(rules), func(rule any) bool {
+		r, _ := rule.(map[string]any)
+		groups, _ := r["apiGroups"].([]any)
+		return len(groups) == 1 && strings.Contains(fmt.Sprint(groups[0]), ".") && !strings.HasSuffix(fmt.Sprint(groups[0]), ".k8s.io") &&
+			equality.Semantic.DeepEqual(r["resources"], []any{"*"}) && equality.Semantic.DeepEqual(r["verbs"], []any{"patch"})
+	})
+	return equality.Semantic.DeepEqual(any(rest), want[field])
+}
+
+// endsSoon is how long before its end a certificate is found.
+const endsSoon = 30 * 24 * time.Hour
+
+// checkCertificates looks at when certificates end, and notes the authorities that kube-apiserver has.
+func (c *checker) checkCertificates(data []byte) {
+	found, err := cert.ParseCertsPEM(data)
+	if err != nil {
+		c.report("holds no certificate: %v", err)
+		return
+	}
+	if filepath.Base(c.file) == "webhook-ca.crt" {
+		c.copied = found
+		return
+	}
+	for _, one := range found {
+		if time.Until(one.NotAfter) < endsSoon {
+			c.report("the certificate of %s ends on %s: where it is kube-apiserver's, the service refuses it then, and everything is denied", one.Subject, one.NotAfter.Format(time.DateOnly))
+		}
+	}
+}
+
+// checkCopy looks whether kube-apiserver has all the authorities that the service may be signed by.
+func (c *checker) checkCopy() {
+	for _, authority := range c.published {
+		if !slices.ContainsFunc(c.copied, authority.Equal) && time.Now().Before(authority.NotAfter) {
+			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart that", authority.Subject)
+		}
+	}
+}
+
 // hooksOf returns the webhooks of a configuration by their names, without how they are reached.
 func hooksOf(config map[string]any) map[string]map[string]any {
 	all := map[string]map[string]any{}
@@ -123,6 +178,7 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 // checkWhole looks at what is missing, and at those who are bound and have no tenant.
 func (c *checker) checkWhole() {
 	c.file = "."
+	c.checkCopy()
 	for what, why := range map[string]string{
 		"MutatingWebhookConfiguration/kubetenant":   "nothing gets its tenant's label",
 		"ValidatingWebhookConfiguration/kubetenant": "nothing is refused",

@@ -2,12 +2,21 @@ package manifests_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -224,6 +233,19 @@ func TestCheck(t *testing.T) {
 		"a policy that warns":     {"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny"},
 		"a policy that is narrow": {"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Deny]\n  matchResources: { namespaceSelector: { matchLabels: { a: b } } }", "leaves out"},
 		"a policy that is gone":   {"cluster/policies.yaml", "name: label.kubetenant.dev", "name: other.example.com", "label.kubetenant.dev is missing"},
+		// rights
+		"a right more":         {"cluster/accounts.yaml", "  resources: [rolebindings, roles]\n  verbs: [patch]", "  resources: [rolebindings, roles]\n  verbs: [patch, bind]", "ClusterRole kubetenant-controller: its rules differs"},
+		"patch on everything":  {"cluster/accounts.yaml", "verbs: [list, watch]\n- apiGroups: [\"\"]", "verbs: [list, patch, watch]\n- apiGroups: [\"\"]", "ClusterRole kubetenant-controller: its rules differs"},
+		"another subject":      {"cluster/accounts.yaml", "- kind: ServiceAccount\n  name: kubetenant-certificates", "- kind: ServiceAccount\n  name: default", "kubetenant-certificates: its subjects differs"},
+		"another role":         {"cluster/accounts.yaml", "  kind: ClusterRole\n  name: kubetenant-controller", "  kind: ClusterRole\n  name: cluster-admin", "ClusterRoleBinding kubetenant-controller: its roleRef differs"},
+		"a binding besides":    {"more.yaml", "", binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"), "ClusterRoleBinding b gives the service account kubetenant-controller further rights"},
+		"groups to be swept":   {"cluster/accounts.yaml", "- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "- apiGroups: [example.com]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", ""},
+		"policies to be swept": {"cluster/accounts.yaml", "- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "- apiGroups: [admissionregistration.k8s.io]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "its rules differs"},
+		// certificates
+		"a certificate that ends":         {"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 20*24*time.Hour), "ends on"},
+		"a certificate that lasts":        {"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 200*24*time.Hour), ""},
+		"no certificate at all":           {"control-plane/client.crt", "", "x", "holds no certificate"},
+		"an authority that is not copied": {"more.yaml", "", "{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: {ca.crt: " + strconv.Quote(certificate(t, "new", 200*24*time.Hour)) + "}}", "webhook-ca.crt lacks the authority CN=new"},
 		// what else the cluster has
 		"a claim is the tenant":              {"authentication.yaml", "", authentication("groups: { claim: g, prefix: 'oidc:' }, extra: [ { key: kubetenant.dev/tenant, valueExpression: claims.t } ]"), "whoever signs the token chooses the tenant"},
 		"groups without a prefix":            {"authentication.yaml", "", authentication("groups: { claim: g, prefix: '' }"), "groups has no prefix"},
@@ -270,6 +292,21 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// certificate makes one that ends after a time.
+func certificate(t *testing.T, name string, lifetime time.Duration) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 func authentication(mappings string) string {

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// alertCase says of an alert which series raise it at a time, and which do not.
+type alertCase struct {
+	alert, at   string
+	fires, rest map[string]string
+}
+
+// The end of what is counted in seconds is seen from the time 0 of a test.
+func alertCases() []alertCase {
+	const current, info, leading = "kubetenant_webhook_state_current", "kubetenant_config_info", "kubetenant_controller_leading"
+	day := func(n string) string { return n + "+0x10000" }
+	return []alertCase{
+		{"KubetenantWebhookDown", "5m", map[string]string{current + `{pod="a"}`: day("0"), current + `{pod="b"}`: day("0")}, map[string]string{current + `{pod="a"}`: day("1"), current + `{pod="b"}`: day("0")}},
+		{"KubetenantWebhookStale", "10m", map[string]string{current + `{pod="a"}`: day("1"), current + `{pod="b"}`: day("0")}, map[string]string{current + `{pod="a"}`: day("1")}},
+		{"KubetenantWebhookReplicasDiffer", "10m", map[string]string{info + `{pod="a",hash="1",mode="Enforce"}`: day("1"), info + `{pod="b",hash="1",mode="Shadow"}`: day("1")},
+			map[string]string{info + `{pod="a",hash="1",mode="Enforce"}`: day("1"), info + `{pod="b",hash="1",mode="Enforce"}`: day("1")}},
+		{"KubetenantWebhookSlow", "30m", map[string]string{`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="0.25"}`: "0+10x10000", `kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="1"}`: "0+20x10000", `kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="+Inf"}`: "0+20x10000"},
+			map[string]string{`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="0.25"}`: "0+20x10000", `kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="+Inf"}`: "0+20x10000"}},
+		{"KubetenantWebhookErrors", "30m", map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="429"}`: "0+1x10000"}, map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="200"}`: "0+1x10000"}},
+		{"KubetenantWebhookCertificateExpires", "2h", map[string]string{"kubetenant_webhook_certificate_expiration_timestamp_seconds": day("1200000")}, map[string]string{"kubetenant_webhook_certificate_expiration_timestamp_seconds": day("1300000")}},
+		{"KubetenantWebhookClientCertificateExpires", "2h", map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("2500000")}, map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("1e15")}},
+		{"KubetenantConfigurationRefused", "10m", map[string]string{`kubetenant_config_reloads_total{path="p",result="error"}`: "0 0 0 1x10000"}, map[string]string{`kubetenant_config_reloads_total{path="p",result="success"}`: "0 0 0 1x10000"}},
+		{"KubetenantControllerDown", "10m", map[string]string{leading + `{name="kubetenant-controller"}`: day("0"), leading + `{name="kubetenant-certificates"}`: day("1")}, map[string]string{leading + `{name="kubetenant-controller",pod="a"}`: day("1"), leading + `{name="kubetenant-controller",pod="b"}`: day("0")}},
+		{"KubetenantSweepIncomplete", "2h", map[string]string{"kubetenant_controller_sweep_lacking": day("2")}, map[string]string{"kubetenant_controller_sweep_lacking": day("0")}},
+		{"KubetenantCertificatesDown", "30m", map[string]string{leading + `{name="kubetenant-certificates"}`: day("0")}, map[string]string{leading + `{name="kubetenant-certificates"}`: day("1")}},
+		{"KubetenantCopyAuthority", "2h", map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("5100000")}, map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("1e15")}},
+	}
+}
+
+// TestWebhookAlerts: Prometheus' own tool takes the rules, and each alert is raised when it should be and not otherwise.
+func TestWebhookAlerts(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join(generated(t), "cluster", "monitoring.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rule struct {
+		Spec struct {
+			Groups []struct {
+				Name  string           `json:"name"`
+				Rules []map[string]any `json:"rules"`
+			} `json:"groups"`
+		}
+	}
+	documents := strings.Split(string(data), "\n---\n")
+	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &rule); err != nil || len(rule.Spec.Groups) != 1 {
+		t.Fatalf("%v, %v", rule, err)
+	}
+	dir := t.TempDir()
+	write := func(name string, v any) string {
+		text, err := json.Marshal(v)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name)
+	}
+	run(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", write("rules.yaml", rule.Spec))
+	var names []string
+	for _, r := range rule.Spec.Groups[0].Rules {
+		names = append(names, r["alert"].(string))
+	}
+	var tests []map[string]any
+	for _, c := range alertCases() {
+		if !slices.Contains(names, c.alert) {
+			t.Errorf("there is no alert %s", c.alert)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return name == c.alert })
+		for _, side := range []struct {
+			series map[string]string
+			count  int
+		}{{c.fires, 1}, {c.rest, 0}} {
+			var input []map[string]string
+			for series, values := range side.series {
+				input = append(input, map[string]string{"series": series, "values": values})
+			}
+			want := []map[string]any{}
+			if side.count > 0 {
+				want = append(want, map[string]any{"labels": `{alertname="` + c.alert + `"}`, "value": 1})
+			}
+			tests = append(tests, map[string]any{"name": c.alert, "interval": "1m", "input_series": input,
+				"promql_expr_test": []map[string]any{{"expr": `count by (alertname) (ALERTS{alertname="` + c.alert + `",alertstate="firing"})`, "eval_time": c.at, "exp_samples": want}}})
+		}
+	}
+	if len(names) > 0 {
+		t.Errorf("alerts that no case raises: %v", names)
+	}
+	run(t, "promtool", "test", "rules", write("tests.yaml", map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
+}
