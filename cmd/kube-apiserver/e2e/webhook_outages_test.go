@@ -54,6 +54,8 @@ type outage struct {
 	name string
 	// begin returns what ends it.
 	begin func(t *testing.T, r *replicaUnderTest) (end func())
+	// late says that it shows no sooner than what is known is too old.
+	late bool
 }
 
 func outages() []outage {
@@ -61,31 +63,31 @@ func outages() []outage {
 		{"killed", func(t *testing.T, r *replicaUnderTest) func() {
 			r.kill(t)
 			return func() { r.start(t) }
-		}},
+		}, false},
 		{"frozen", func(t *testing.T, r *replicaUnderTest) func() {
 			r.signal(t, syscall.SIGSTOP)
 			return func() { r.signal(t, syscall.SIGCONT) }
-		}},
-		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset)},
-		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent)},
-		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset)},
-		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent)},
+		}, false},
+		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset), false},
+		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent), true},
+		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset), false},
+		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent), false},
 		{"serving certificate expired", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.otherCertificate(t, nil, -time.Minute)
-		}},
+		}, false},
 		{"serving certificate of another authority", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.otherCertificate(t, selfOrSigned(t, "another authority", nil, time.Hour), time.Hour)
-		}},
+		}, false},
 		{"client certificate refused", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0]}))
-		}},
+		}, false},
 		{"configuration garbage", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.replace(t, "tenancy.yaml", []byte("\x00garbage"))
-		}},
+		}, false},
 		{"disk of the log full", func(t *testing.T, r *replicaUnderTest) func() {
 			r.restart(t, "/dev/full")
 			return func() { r.restart(t, "") }
-		}},
+		}, false},
 	}
 }
 
@@ -123,7 +125,11 @@ func TestWebhookOutages(t *testing.T) {
 					t.Fatal("kube-apiserver does not call the first replica")
 				}
 				end := o.begin(t, all[0])
-				during, lasts := watchCallers(t, tenants, time.Now(), watchedFor)
+				atLeast := watchedFor
+				if o.late {
+					atLeast = servedAgain
+				}
+				during, lasts := watchCallers(t, tenants, time.Now(), atLeast)
 				end()
 				after, _ := watchCallers(t, tenants, time.Now(), servedFor)
 				said := seconds(during)
@@ -258,7 +264,7 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 const (
 	callEvery  = 200 * time.Millisecond
 	servedFor  = 3 * time.Second // without a denial: served again
-	watchedFor = 9 * time.Second // at least: what breaks may break late
+	watchedFor = 8 * time.Second // at least: what breaks may break late
 	slow       = 2 * time.Second // an answer that takes longer is none
 )
 
@@ -271,7 +277,7 @@ func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since 
 	var wg sync.WaitGroup
 	for name, c := range tenants {
 		wg.Go(func() {
-			good := since // since when nothing was denied
+			good, denied := since, false // since when nothing was denied, and whether the last was
 			for i := 0; ; i++ {
 				own, asked := i%4 != 3, time.Now()
 				namespace := name + "--web"
@@ -287,13 +293,16 @@ func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, since 
 				}
 				over := now.Sub(since) > servedAgain+servedFor
 				served := err == nil && now.Sub(asked) < slow
-				if own && !served {
-					good = now
-					mu.Lock()
-					last = max(last, now.Sub(since))
-					lasts = lasts || over
-					mu.Unlock()
+				mu.Lock()
+				if own {
+					denied = !served
 				}
+				if own && denied {
+					good = now
+					last = max(last, now.Sub(since))
+				}
+				lasts = lasts || over && denied
+				mu.Unlock()
 				if over || own && served && now.Sub(good) > servedFor && now.Sub(since) > atLeast {
 					return
 				}

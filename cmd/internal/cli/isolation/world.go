@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -161,8 +162,10 @@ func (w *world) makeRights(ctx context.Context) error {
 	for suffix, name := range map[string]string{"": w.role, "-admin": "admin"} {
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: w.role + suffix},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}
-		for _, id := range w.tenants {
-			binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: id.Group()})
+		for i, id := range w.tenants {
+			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} { // a webhook gives accounts no group
+				binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})
+			}
 		}
 		if _, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 			return err
@@ -293,5 +296,9 @@ func query(path string, pairs ...string) string {
 	for pair := range slices.Chunk(pairs, 2) {
 		values.Add(pair[0], pair[1])
 	}
-	return path + "?" + values.Encode()
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	return path + separator + values.Encode()
 }

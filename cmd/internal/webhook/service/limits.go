@@ -3,6 +3,7 @@ package service
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -56,19 +57,20 @@ func limited(l Limits, ownerOf func(namespace string) string, answer answerer) h
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), l.Timeout)
 		defer cancel()
-		body := bytes.NewBuffer(make([]byte, 0, min(size, headBytes)))
-		if _, err := io.CopyN(body, r.Body, min(size, headBytes)); err != nil && err != io.EOF {
+		head := make([]byte, min(size, headBytes))
+		n, err := io.ReadFull(r.Body, head)
+		if head = head[:n]; err != nil && (r.ContentLength >= 0 || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)) {
 			http.Error(w, "the body could not be read", http.StatusBadRequest)
 			return
 		}
-		leave, err := queue.enter(ctx, size*expansion, func() string { return flowOf(body.Bytes(), ownerOf) })
+		leave, err := queue.enter(ctx, size*expansion, func() string { return flowOf(head, ownerOf) })
 		if err != nil {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 			return
 		}
 		defer leave()
-		answerBody(w, r.WithContext(ctx), body.Bytes(), size, l.BodyBytes, answer)
+		answerBody(w, r.WithContext(ctx), head, size, l.BodyBytes, answer)
 	})
 }
 
