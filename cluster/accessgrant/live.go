@@ -32,8 +32,14 @@ type reads struct {
 	budgets *budget.Budgets // by tenant
 
 	mu sync.Mutex
-	// last are the newest reads of each grant, and waiting those of them that have not begun.
-	last, waiting map[cache.ObjectName]*shared
+	// last are the newest reads of each grant by a tenant, and waiting those of them that have not begun.
+	last, waiting map[use]*shared
+}
+
+// use is of a grant by a tenant: who has used up its budget must not answer for another.
+type use struct {
+	by tenant.ID
+	of cache.ObjectName
 }
 
 // shared is a read that several wait for.
@@ -46,18 +52,18 @@ type shared struct {
 
 func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)) *reads {
 	return &reads{read: read, budgets: budget.New(readsPerSecond, readBurst),
-		last: map[cache.ObjectName]*shared{}, waiting: map[cache.ObjectName]*shared{}}
+		last: map[use]*shared{}, waiting: map[use]*shared{}}
 }
 
 // live returns a grant as the server has it after the call began.
 func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
-	of := cache.NewObjectName(namespace, name)
+	of := use{by, cache.NewObjectName(namespace, name)}
 	r.mu.Lock()
 	s, waits := r.waiting[of]
 	if !waits {
 		s = &shared{before: r.last[of], done: make(chan struct{})}
 		r.waiting[of], r.last[of] = s, s
-		go r.run(context.WithoutCancel(ctx), by, of, s) // for others too, whose requests go on
+		go r.run(context.WithoutCancel(ctx), of, s) // for others too, whose requests go on
 	}
 	r.mu.Unlock()
 	select {
@@ -69,21 +75,21 @@ func (r *reads) live(ctx context.Context, by tenant.ID, namespace, name string) 
 }
 
 // run reads after the read before has ended.
-func (r *reads) run(ctx context.Context, by tenant.ID, of cache.ObjectName, s *shared) {
-	ctx, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
+func (r *reads) run(ctx context.Context, of use, s *shared) {
 	if s.before != nil {
 		<-s.before.done
 		s.before = nil
 	}
-	err := r.budgets.Of(by.String()).Wait(ctx)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	err := r.budgets.Of(of.by.String()).Wait(ctx)
 	r.mu.Lock()
 	delete(r.waiting, of) // who asks from here on waits for the next
 	r.mu.Unlock()
 	if err != nil {
 		s.err = fmt.Errorf("too many grants are used: %w", err)
 	} else {
-		s.found, s.err = r.read(ctx, of)
+		s.found, s.err = r.read(ctx, of.of)
 	}
 	r.mu.Lock()
 	if r.last[of] == s {

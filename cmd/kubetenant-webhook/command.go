@@ -58,9 +58,12 @@ func (c *cluster) addFlags(cmd *cobra.Command) {
 // config returns how to reach the cluster. A connection that is dead is noticed in seconds, unless the environment
 // says otherwise.
 func (c *cluster) config() (*rest.Config, error) {
-	for name, seconds := range service.HTTP2Timeouts() {
+	environment := service.HTTP2Timeouts()
+	// A list that is streamed by a watch looks like one that is established before it is there (client-go's feature gate).
+	environment["KUBE_FEATURE_WatchListClient"] = "false"
+	for name, value := range environment {
 		if os.Getenv(name) == "" {
-			if err := os.Setenv(name, seconds); err != nil {
+			if err := os.Setenv(name, value); err != nil {
 				return nil, err
 			}
 		}

@@ -189,7 +189,7 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servic
 			return math.Inf(1)
 		}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: stateCurrent,
-			Help: "1 while all that is followed of the cluster is known and its watches say something, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
+			Help: "1 while what is followed of the cluster is known as it is now, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
 			if state.Check() != nil {
 				return 0
 			}

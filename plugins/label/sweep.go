@@ -125,6 +125,16 @@ func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 	}
 }
 
+// forgetResumed takes back what somebody said before of a resource that cannot be looked at now.
+func (s *Sweep) forgetResumed(r schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resumed[r] {
+		delete(s.resumed, r)
+		delete(s.swept, r)
+	}
+}
+
 // mayWake reports whether asking for a resource makes Run look for it: now and then, since some can
 // never be listed.
 func (s *Sweep) mayWake(resource schema.GroupResource) bool {
@@ -227,6 +237,8 @@ func (s *Sweep) Round(ctx context.Context) error {
 			s.swept[r.GroupResource()] = lacking
 			delete(s.resumed, r.GroupResource())
 			s.mu.Unlock()
+		} else {
+			s.forgetResumed(r.GroupResource())
 		}
 	}
 	for _, namespace := range s.due(time.Now()) {

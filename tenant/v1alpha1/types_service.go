@@ -27,7 +27,7 @@ type Service struct {
 	// +optional
 	Drain *metav1.Duration `json:"drain,omitempty"`
 	// tenantMetrics is how many tenants have metrics of their own; further ones are counted together
-	// as "other". Default: 500.
+	// as "(others)". Default: 500.
 	// +optional
 	TenantMetrics *int `json:"tenantMetrics,omitempty"`
 	// tracing sends spans to an OpenTelemetry collector, as kube-apiserver's --tracing-config-file
@@ -41,7 +41,7 @@ type Limits struct {
 	// concurrent requests of one kind. Default: 256.
 	// +optional
 	Concurrent *int `json:"concurrent,omitempty"`
-	// queued requests of one kind, which wait in the order in which they came; more are answered 429.
+	// queued requests of one kind, which wait for turns, one of each tenant; more are answered 429.
 	// Default: 1024.
 	// +optional
 	Queued *int `json:"queued,omitempty"`

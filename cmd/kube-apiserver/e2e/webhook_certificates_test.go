@@ -217,6 +217,9 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 		"objectSelector":    `[{"op":"add","path":"/webhooks/1/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
 		"matchConditions":   `[{"op":"add","path":"/webhooks/1/matchConditions","value":[{"name":"no","expression":"false"}]}]`,
 		"url":               `[{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"https://127.0.0.1:2/x"}]`,
+		"an owner":          `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node","name":"none","uid":"u"}]}]`,
+		"a finalizer":       `[{"op":"add","path":"/metadata/finalizers","value":["example.com/f"]}]`,
+		"a label":           `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
 		"fewer":             `[{"op":"remove","path":"/webhooks/0"}]`,
 		"timeout":           `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
 	} {
@@ -239,32 +242,38 @@ func TestWebhookControllerAccount(t *testing.T) {
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop, labels: {app: d}, annotations: {n: "1"}}, spec: {selector: {matchLabels: {a: b}},
 template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}
 ---
-{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}, data: {k: dg==}}`)
+{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}, data: {k: dg==}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-client-ca, namespace: kubetenant-system}, data: {ca.crt: ""}}
+---
+{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kubetenant-certificates, namespace: kubetenant-system}, spec: {holderIdentity: somebody}}`)
 	account := clientOf(t, s.Kubeconfig("kubetenant-controller"))
 	patch := func(path, kind, body string) error {
 		return account.CoreV1().RESTClient().Patch(types.PatchType(kind)).AbsPath(path).Body([]byte(body)).Do(t.Context()).Error()
 	}
 	const deployment, secret, merge = "/apis/apps/v1/namespaces/shop/deployments/d", "/api/v1/namespaces/shop/secrets/s", "application/merge-patch+json"
 	for name, c := range map[string]struct{ path, body string }{
-		"an image":             {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
-		"replicas":             {deployment, `{"spec":{"replicas":9}}`},
-		"another label":        {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
-		"a label more":         {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
-		"a label less":         {deployment, `{"metadata":{"labels":{"app":null}}}`},
-		"an annotation":        {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
-		"a finalizer":          {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
-		"an owner":             {deployment, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"s","uid":"u"}]}}`},
-		"data":                 {secret, `{"data":{"k":"eA=="}}`},
-		"the service itself":   {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
-		"a status":             {deployment + "/status", `{"status":{"replicas":1}}`},
-		"a scale":              {deployment + "/scale", `{"spec":{"replicas":1}}`},
-		"a cluster role":       {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
-		"a node":               {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
-		"a namespace":          {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
-		"its policy":           {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/controller.kubetenant.dev", `{"spec":{"failurePolicy":"Ignore"}}`},
-		"its policy's binding": {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/controller.kubetenant.dev", `{"spec":{"validationActions":["Warn"]}}`},
-		"the webhooks":         {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubetenant", `{"webhooks":[]}`},
-		"a definition":         {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/accessgrants.kubetenant.dev", `{"metadata":{"labels":{"a":"b"}}}`},
+		"an image":               {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
+		"replicas":               {deployment, `{"spec":{"replicas":9}}`},
+		"another label":          {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
+		"a label more":           {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
+		"a label less":           {deployment, `{"metadata":{"labels":{"app":null}}}`},
+		"an annotation":          {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
+		"a finalizer":            {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
+		"an owner":               {deployment, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"s","uid":"u"}]}}`},
+		"data":                   {secret, `{"data":{"k":"eA=="}}`},
+		"the service itself":     {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
+		"a status":               {deployment + "/status", `{"status":{"replicas":1}}`},
+		"a scale":                {deployment + "/scale", `{"spec":{"replicas":1}}`},
+		"a cluster role":         {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
+		"a node":                 {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
+		"a namespace":            {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
+		"the clients' authority": {"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-webhook-client-ca", `{"data":{"ca.crt":"x"}}`},
+		"another's lease":        {"/apis/coordination.k8s.io/v1/namespaces/kubetenant-system/leases/kubetenant-certificates", `{"spec":{"holderIdentity":"x"}}`},
+		"its policy":             {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/controller.kubetenant.dev", `{"spec":{"failurePolicy":"Ignore"}}`},
+		"its policy's binding":   {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/controller.kubetenant.dev", `{"spec":{"validationActions":["Warn"]}}`},
+		"the webhooks":           {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubetenant", `{"webhooks":[]}`},
+		"a definition":           {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/accessgrants.kubetenant.dev", `{"metadata":{"labels":{"a":"b"}}}`},
 	} {
 		if err := patch(c.path, merge, c.body); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", name, err)

@@ -31,7 +31,19 @@ const memoryLimit = 1 << 30
 // TestWebhookMemory: objects as large as they may be, of what takes most memory in a program, many at a time, of a kind of
 // Kubernetes and of one whose whole content is looked at: the service stays under its limit, and another tenant is served.
 func TestWebhookMemory(t *testing.T) {
-	s := start(t, t.TempDir(), "--webhook")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(`apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication: { sources: [] }
+authorization: { subject: { fromGroups: true } }
+admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
 	f.prepare(t)
 	r := takeReplica(t, f, 1)

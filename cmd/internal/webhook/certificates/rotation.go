@@ -29,8 +29,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Names of what is kept in the cluster. The authorities' keys are in a Secret of their own, which nobody
-// but the controller reads; the service mounts the other. The ConfigMap is for the files of
+// Names of what is kept in the cluster. The authorities' keys are in a Secret of their own, which only this
+// package and the controller read; the service mounts the other. The ConfigMap is for the files of
 // kube-apiserver, which only its operator can write.
 const (
 	AuthoritiesName   = "kubetenant-webhook-ca"
@@ -64,8 +64,12 @@ type Rotation struct {
 	Due *metrics.Gauge
 }
 
-// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was copied to kube-apiserver last.
-const CopiedAnnotation = "kubetenant.dev/copied"
+// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was copied to kube-apiserver last;
+// dueAnnotation until when that must be done, which never moves away while it is not.
+const (
+	CopiedAnnotation = "kubetenant.dev/copied"
+	dueAnnotation    = "kubetenant.dev/copy-due"
+)
 
 // New returns the rotation for the service's own names in a namespace and further ones.
 func New(client kubernetes.Interface, namespace string, further []string) *Rotation {
@@ -109,14 +113,9 @@ func (r *Rotation) Look(ctx context.Context) error {
 		return err
 	}
 	bundle := r.bundle(authorities, serving)
-	copied, err := r.publish(ctx, bundle)
-	if err != nil {
-		return err
-	}
 	// From then on another one signs.
-	r.Due.Set(float64(older(authorities).cert.NotAfter.Add(-caReplace).Unix()))
-	if copied {
-		r.Due.Set(math.Inf(1))
+	if err := r.publish(ctx, bundle, older(authorities).cert.NotAfter.Add(-caReplace)); err != nil {
+		return err
 	}
 	changed, err := r.trust(ctx, bundle)
 	if err != nil {
@@ -226,15 +225,27 @@ func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
 	return out.Bytes()
 }
 
-// publish writes the authorities down for kube-apiserver's operator, and reports whether he says that he has them.
-func (r *Rotation) publish(ctx context.Context, bundle []byte) (copied bool, err error) {
-	config := applycorev1.ConfigMap(AuthoritiesName, r.Namespace).WithData(map[string]string{bundleKey: string(bundle)})
-	published, err := r.Client.CoreV1().ConfigMaps(r.Namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if err != nil {
-		return false, fmt.Errorf("publish the authorities: %w", err)
+// publish writes the authorities down for kube-apiserver's operator, and until when he must have them.
+func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) error {
+	configs := r.Client.CoreV1().ConfigMaps(r.Namespace)
+	before, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look at the published authorities: %w", err)
 	}
-	sum := sha256.Sum256(bundle)
-	return published.Annotations[CopiedAnnotation] == hex.EncodeToString(sum[:]), nil
+	config := applycorev1.ConfigMap(AuthoritiesName, r.Namespace).WithData(map[string]string{bundleKey: string(bundle)})
+	if sum := sha256.Sum256(bundle); before.Annotations[CopiedAnnotation] == hex.EncodeToString(sum[:]) {
+		r.Due.Set(math.Inf(1))
+	} else {
+		if sooner, err := time.Parse(time.RFC3339, before.Annotations[dueAnnotation]); err == nil && sooner.Before(due) {
+			due = sooner
+		}
+		r.Due.Set(float64(due.Unix()))
+		config = config.WithAnnotations(map[string]string{dueAnnotation: due.UTC().Format(time.RFC3339)})
+	}
+	if _, err := configs.Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+		return fmt.Errorf("publish the authorities: %w", err)
+	}
+	return nil
 }
 
 // trust tells kube-apiserver of the authorities, and whether something was new to it.

@@ -3,7 +3,9 @@ package certificates
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"testing"
@@ -17,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 )
 
 const namespace = "kubetenant-system"
@@ -256,5 +260,61 @@ func TestConflict(t *testing.T) {
 	})
 	if err := w.Look(t.Context()); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("Look = %v", err)
+	}
+}
+
+// TestCopyDue: of an operator who copies the authorities once and never again, the alert is on for weeks before the service is
+// signed by one that he lacks, and stays on; who says each time that he has copied them has none.
+func TestCopyDue(t *testing.T) {
+	for name, diligent := range map[string]bool{"copied once": false, "copied each time": true} {
+		w := newWorld()
+		if err := metrics.NewKubeRegistry().Register(w.Due); err != nil {
+			t.Fatal(err)
+		}
+		var copied []byte
+		alertSince, refused := time.Time{}, time.Time{}
+		for range 3 * 365 {
+			if err := w.Look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			published, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if copied == nil || diligent {
+				copied = []byte(published.Data[bundleKey])
+				sum := sha256.Sum256(copied)
+				published.Annotations = map[string]string{CopiedAnnotation: hex.EncodeToString(sum[:])}
+				if _, err := w.client.CoreV1().ConfigMaps(namespace).Update(t.Context(), published, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.Look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			due, err := testutil.GetGaugeMetricValue(w.Due)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch alert := due-float64(w.now.Unix()) < (60 * day).Seconds(); {
+			case !alert && !alertSince.IsZero():
+				t.Fatalf("%s: on %s the alert goes off, without anything having been copied", name, w.now)
+			case alert && diligent:
+				t.Fatalf("%s: alert on %s", name, w.now)
+			case alert && alertSince.IsZero():
+				alertSince = w.now
+			}
+			_, serving := w.secrets(t)
+			if accepted(copied, serving.Data[corev1.TLSCertKey], w.now) != nil && refused.IsZero() {
+				refused = w.now
+			}
+			w.now = w.now.Add(day)
+		}
+		if diligent && !refused.IsZero() {
+			t.Errorf("%s: refused on %s", name, refused)
+		}
+		if !diligent && (refused.IsZero() || alertSince.IsZero() || refused.Sub(alertSince) < 50*day) {
+			t.Errorf("%s: refused on %s, alert since %s", name, refused, alertSince)
+		}
 	}
 }

@@ -46,11 +46,12 @@ const maxTokenTTL = time.Second
 
 // checker collects what is found.
 type checker struct {
-	settings   *v1alpha1.Settings
-	namespace  string
-	made       map[string]map[string]any // by generate, by kind and name
-	conditions []any                     // of the authorizer, by generate
-	findings   []Finding
+	settings    *v1alpha1.Settings
+	namespace   string
+	made        map[string]map[string]any // by generate, by kind and name
+	selfManaged bool                      // the set makes the service's certificates itself
+	conditions  []any                     // of the authorizer, by generate
+	findings    []Finding
 
 	file       string
 	seen       map[string]bool     // kinds and names
@@ -78,11 +79,10 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 		return nil, err
 	}
 	c := &checker{settings: &loaded.Settings, namespace: namespace, seen: map[string]bool{}, namespaces: map[string]map[string]string{}}
-	selfManaged, err := isSelfManaged(dir)
-	if err != nil {
+	if c.selfManaged, err = isSelfManaged(dir); err != nil {
 		return nil, err
 	}
-	if c.made, c.conditions, err = generated(config, namespace, selfManaged); err != nil {
+	if c.made, c.conditions, err = generated(config, namespace, c.selfManaged); err != nil {
 		return nil, err
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -174,7 +174,9 @@ func documents(data []byte) [][]byte {
 		if err != nil {
 			return all
 		}
-		all = append(all, bytes.Clone(buffer[:n]))
+		if doc := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(buffer[:n]), []byte("---"))); len(doc) > 0 {
+			all = append(all, bytes.Clone(doc))
+		}
 	}
 }
 

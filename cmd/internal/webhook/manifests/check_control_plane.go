@@ -3,6 +3,7 @@ package manifests
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,11 +15,11 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 	clientcmdapiv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -28,6 +29,15 @@ func (c *checker) checkFlags(text string) {
 	for _, line := range strings.Fields(text) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(line, "--"), "=")
 		flags[name] = value
+	}
+	if filepath.Base(c.file) == "environment.txt" {
+		for name, value := range service.HTTP2Timeouts() {
+			c.seen["environment"] = true
+			if !strings.Contains("\n"+text, "\n"+name+"="+value+"\n") {
+				c.report("%s is not %s: a replica that hangs is noticed after 45 seconds, and tenants are denied until then", name, value)
+			}
+		}
+		return
 	}
 	if flags["authorization-config"] == "" && flags["authorization-mode"] == "" {
 		return // the flags of something else
@@ -111,8 +121,8 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		matches, err := matcher.Eval(ctx, review)
 		return err != nil || matches
 	}
-	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller",
-		serviceaccount.MakeUsername(c.namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(c.namespace, "kubetenant-controller")} {
+	for _, name := range append([]string{"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller"},
+		accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})...) {
 		if asked(name, nil, "") {
 			c.report("matchConditions hold up %s: the control plane waits for the service, and the service for the control plane", name)
 		}

@@ -69,8 +69,11 @@ func (c *checker) checkHook(h *hook) {
 // addSubjects notes who is bound. The service's own accounts are by what generate writes, and by nothing else.
 func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
-		if _, ours := c.made[kind+"/"+name]; !ours && s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace && strings.HasPrefix(s.Name, "kubetenant-") {
-			c.report("%s %s gives the service account %s further rights: whoever takes over one of its pods has them", kind, name, s.Name)
+		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
+		account := s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace && strings.HasPrefix(s.Name, "kubetenant-") ||
+			s.Kind == rbacv1.UserKind && strings.HasPrefix(s.Name, prefix) || s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
+		if _, ours := c.made[kind+"/"+name]; !ours && account {
+			c.report("%s %s gives %s, of the service's own accounts, further rights: whoever takes over one of its pods has them", kind, name, s.Name)
 		}
 		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
 	}
@@ -89,8 +92,8 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		return err
 	}
 	if !strings.HasSuffix(kind, "WebhookConfiguration") {
-		for _, field := range []string{"spec", "rules", "roleRef", "subjects"} {
-			if !equality.Semantic.DeepEqual(is[field], want[field]) && !c.sweepsMore(kind, field, is, want) {
+		for _, field := range []string{"spec", "rules", "roleRef", "subjects", "aggregationRule"} {
+			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) && !c.sweepsMore(kind, field, is, want) {
 				c.report("%s %s: its %s differs from what generate writes", kind, name, field)
 			}
 		}
@@ -116,6 +119,33 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 	return nil
 }
 
+// withoutEmpty returns a value without the empty fields that a server fills in.
+func withoutEmpty(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, value := range v {
+			if value = withoutEmpty(value); value != nil {
+				out[key] = value
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+		return nil
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = withoutEmpty(v[i])
+		}
+		return out
+	}
+	return v
+}
+
 // sweepsMore reports whether rules are those that generate writes, and some for groups of custom resources
 // (--sweep-groups) besides.
 func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
@@ -126,7 +156,7 @@ func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 	rest := slices.DeleteFunc(slices.Clone(rules), func(rule any) bool {
 		r, _ := rule.(map[string]any)
 		groups, _ := r["apiGroups"].([]any)
-		return len(groups) == 1 && strings.Contains(fmt.Sprint(groups[0]), ".") && !strings.HasSuffix(fmt.Sprint(groups[0]), ".k8s.io") &&
+		return len(groups) == 1 && strings.Contains(fmt.Sprint(groups[0]), ".") && !strings.HasSuffix(fmt.Sprint(groups[0]), ".k8s.io") && fmt.Sprint(groups[0]) != tenant.Domain &&
 			equality.Semantic.DeepEqual(r["resources"], []any{"*"}) && equality.Semantic.DeepEqual(r["verbs"], []any{"patch"})
 	})
 	return equality.Semantic.DeepEqual(any(rest), want[field])
@@ -189,8 +219,15 @@ func (c *checker) checkWhole() {
 	}
 	for made := range c.made {
 		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
-			c.report("%s is missing: nothing holds it while the service is away", made)
+			why := "nothing holds it while the service is away"
+			if !strings.Contains(made, "Policy") {
+				why = "a part of the service has no right to do its work"
+			}
+			c.report("%s is missing: %s", made, why)
 		}
+	}
+	if c.seen["flags"] && !c.seen["environment"] {
+		c.report("environment.txt is missing: kube-apiserver notices a replica that hangs after 45 seconds, and tenants are denied until then")
 	}
 	if !c.seen["AuthorizationConfiguration/"] {
 		c.report("no AuthorizationConfiguration")

@@ -52,9 +52,9 @@ type Options struct {
 	// reaches it by URL too.
 	External bool
 	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required);
-	// ServingCA that of the service's, empty where the controller makes them.
+	// ServingCA that of the service's, empty where it makes them itself.
 	ClientCA, ServingCA string
-	// SelfManaged lets the controller make and renew the certificates.
+	// SelfManaged installs what makes and renews the certificates.
 	SelfManaged bool
 	// Monitoring adds ServiceMonitors and alert rules.
 	Monitoring bool
@@ -203,7 +203,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	case reached.Scheme != "https" || reached.Hostname() == "":
 		return nil, errors.New("the URL of the service is required, with https")
 	case o.SelfManaged == (o.ServingCA != ""):
-		return nil, errors.New("either the authorities of the service's certificate are given or the controller makes them")
+		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), or it makes them itself (--self-managed-certificates)")
 	case o.Image == "" && !o.External:
 		return nil, errors.New("the image is required")
 	}

@@ -83,7 +83,7 @@ func conversions() admission.ObjectInterfaces {
 
 // mutate answers an AdmissionReview with what the plugins change.
 func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
-	none := conversions()
+	none, shapes := conversions(), &shapes{}
 	return func(r *http.Request, body []byte) (any, error) {
 		in, a, done, err := readAdmission(r.Context(), body, objects)
 		if err != nil {
@@ -107,7 +107,7 @@ func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
 			}
 		}
 		if came != nil && out.Allowed {
-			if out.Patch, err = patchOf(in.Request.Object, came, a.GetObject()); out.Patch != nil {
+			if out.Patch, err = shapes.patchOf(in.Request.Object, came, a.GetObject()); out.Patch != nil {
 				kind := admissionv1.PatchTypeJSONPatch
 				out.PatchType = &kind
 			}

@@ -20,8 +20,8 @@ const (
 	// headBytes of a body are read before the request waits: they tell whose it is. kube-apiserver writes the user
 	// before the object.
 	headBytes = 16 << 10
-	// expansion is how many times its body's size a request takes of memory at most: the body, its objects in Go's
-	// form and their copies (TestMemory).
+	// expansion is how many times its body's size a request takes of memory: the body, its objects in Go's form and
+	// their copies (TestWebhookMemory).
 	expansion = 24
 )
 
@@ -33,14 +33,21 @@ type Limits struct {
 	Timeout time.Duration
 	// BodyBytes bounds a body.
 	BodyBytes int64
-	// Memory bounds, in bytes, what the requests may take together; one that may take more has all of it alone.
+	// Memory bounds, in bytes, what all requests may take together. Each kind has a share; a request that may take more
+	// than that has the share alone, and one that may take more than all is refused.
 	Memory int64
+}
+
+// busy says that there was no room in time.
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, errBusy.Error(), http.StatusTooManyRequests)
 }
 
 // limited lets through what the limits allow. Each kind of requests has its own, so that those that wait
 // for a slow identity provider take no room from decisions.
-func limited(l Limits, ownerOf func(namespace string) string, answer answerer) http.Handler {
-	queue := newQueue(l.Concurrent, l.Queued, l.Memory)
+func limited(l Limits, memory int64, ownerOf func(namespace string) string, answer answerer) http.Handler {
+	queue := newQueue(l.Concurrent, l.Queued, memory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -51,7 +58,7 @@ func limited(l Limits, ownerOf func(namespace string) string, answer answerer) h
 		if size < 0 {
 			size = l.BodyBytes // kube-apiserver says how long it is
 		}
-		if size > l.BodyBytes {
+		if size > l.BodyBytes || r.ContentLength*expansion > l.Memory {
 			tooLarge(w)
 			return
 		}
@@ -65,8 +72,7 @@ func limited(l Limits, ownerOf func(namespace string) string, answer answerer) h
 		}
 		leave, err := queue.enter(ctx, size*expansion, func() string { return flowOf(head, ownerOf) })
 		if err != nil {
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			busy(w)
 			return
 		}
 		defer leave()

@@ -16,19 +16,20 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// treeExpansion is how many times its text a tree of maps takes of memory, with its copy (TestMemory).
-const treeExpansion = 96
+// treeExpansion is how many times its text a tree of small maps takes of memory.
+const treeExpansion = 48
 
 // objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one as a [customObject],
 // but for those whose content is looked at. It bounds the memory of the last, which are trees of maps.
 type objects struct {
 	content func(schema.GroupKind) bool
-	memory  int64
+	share   int64 // of the memory, for trees
+	most    int64 // of a review, which may take more than the share alone
 	trees   *semaphore.Weighted
 }
 
-func newObjects(content func(schema.GroupKind) bool, memory int64) *objects {
-	return &objects{content, memory, semaphore.NewWeighted(memory)}
+func newObjects(content func(schema.GroupKind) bool, share, most int64) *objects {
+	return &objects{content, share, most, semaphore.NewWeighted(share)}
 }
 
 // read returns the objects of a review, nil for one that is not there, and what is called when they are not needed any
@@ -37,10 +38,16 @@ func (o *objects) read(ctx context.Context, kind schema.GroupVersionKind, raw ..
 	done = func() {}
 	weight := int64(0)
 	if o.content(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {
-		for _, text := range raw {
+		for i, text := range raw {
 			weight += int64(len(text)) * treeExpansion
+			if i == 0 { // of which plugins change a copy
+				weight += int64(len(text)) * treeExpansion
+			}
 		}
-		weight = min(weight, o.memory)
+		if weight > o.most {
+			return nil, done, errTooLarge
+		}
+		weight = min(weight, o.share)
 		if err := o.trees.Acquire(ctx, weight); err != nil {
 			return nil, done, errBusy
 		}

@@ -1,12 +1,15 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math/rand"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -59,7 +62,7 @@ func TestEveryKind(t *testing.T) {
 			if !equality.Semantic.DeepEqual(got, want) {
 				t.Fatalf("%s:\n%s", kind, cmp.Diff(want, got))
 			}
-			if patch, err := patchOf(text, want, got); err != nil || patch != nil {
+			if patch, err := (&shapes{}).patchOf(text, want, got); err != nil || patch != nil {
 				t.Fatalf("%s: a patch of nothing: %s, %v", kind, patch, err)
 			}
 			checkPatch(t, kind, text, got)
@@ -95,7 +98,7 @@ func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object 
 		o.Spec.Template.Annotations = map[string]string{"c": "d"}
 		o.Spec.Template.Spec.Tolerations = nil
 	}
-	patch, err := patchOf(text, was, object)
+	patch, err := (&shapes{}).patchOf(text, was, object)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
@@ -138,6 +141,8 @@ func TestPatch(t *testing.T) {
 			`[{"op":"add","path":"/metadata/labels/a","value":""}]`},
 		"in a list": {`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`, func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
 			`[{"op":"add","path":"/spec/containers/1/image","value":"i"}]`},
+		"false, which is pointed at": {`{"spec":{"enableServiceLinks":true,"unknown":1}}`, func(o runtime.Object) { *o.(*corev1.Pod).Spec.EnableServiceLinks = false },
+			`[{"op":"add","path":"/spec/enableServiceLinks","value":false}]`},
 		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
 	} {
 		object, err := readObject(pod, []byte(c.text), false)
@@ -146,7 +151,7 @@ func TestPatch(t *testing.T) {
 		}
 		was := object.DeepCopyObject()
 		c.change(object)
-		if patch, err := patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
+		if patch, err := (&shapes{}).patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
 			t.Errorf("%s: %s, %v; want %s", name, patch, err, c.want)
 		}
 	}
@@ -156,13 +161,13 @@ func TestPatch(t *testing.T) {
 func TestUnstructured(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}
 	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},"spec":{"templates":[{"spec":{"n":1}},null]}}`
-	o := newObjects(func(gk schema.GroupKind) bool { return gk == kind.GroupKind() }, 1<<20)
+	o := newObjects(func(gk schema.GroupKind) bool { return gk == kind.GroupKind() }, 1<<10, 1<<20)
 	read, done, err := o.read(t.Context(), kind, []byte(text), []byte("null"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u, is := read[0].(*unstructured.Unstructured)
-	if !is || read[1] != nil || o.trees.TryAcquire(1<<20) {
+	if !is || read[1] != nil || o.trees.TryAcquire(1<<10) {
 		t.Fatalf("%T, %v, or nothing is taken of the memory", read[0], read[1])
 	}
 	was := u.DeepCopy()
@@ -170,16 +175,24 @@ func TestUnstructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Object["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(2)
-	patch, err := patchOf([]byte(text), was, u)
+	patch, err := (&shapes{}).patchOf([]byte(text), was, u)
 	if want := `[{"op":"add","path":"/metadata/annotations","value":{"k":"x"}},{"op":"add","path":"/spec/templates/0/spec/n","value":2}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)
 	}
 	done()
-	if !o.trees.TryAcquire(1 << 20) {
+	if !o.trees.TryAcquire(1 << 10) {
 		t.Error("memory is not given back")
 	}
-	o.trees.Release(1 << 20)
-	read, done, err = newObjects(func(schema.GroupKind) bool { return false }, 1).read(t.Context(), kind, []byte(text))
+	waits, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	if _, _, err := o.read(waits, kind, []byte(text)); !errors.Is(err, errBusy) {
+		t.Errorf("with no memory left: %v", err)
+	}
+	o.trees.Release(1 << 10)
+	if _, _, err := newObjects(o.content, 1, 1).read(t.Context(), kind, []byte(text)); !errors.Is(err, errTooLarge) {
+		t.Errorf("of more than there is: %v", err)
+	}
+	read, done, err = newObjects(func(schema.GroupKind) bool { return false }, 1, 1).read(t.Context(), kind, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +202,7 @@ func TestUnstructured(t *testing.T) {
 		t.Fatalf("%#v", read[0])
 	}
 	cameAs := custom.DeepCopyObject()
-	if patch, err := patchOf([]byte(text), cameAs, custom); err != nil || patch != nil {
+	if patch, err := (&shapes{}).patchOf([]byte(text), cameAs, custom); err != nil || patch != nil {
 		t.Errorf("a patch of nothing: %s, %v", patch, err)
 	}
 	custom.Labels["a"] = "c"
@@ -198,7 +211,7 @@ func TestUnstructured(t *testing.T) {
 		t.Errorf("%v", content)
 	}
 	content["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(3)
-	patch, err = patchOf([]byte(text), cameAs, custom)
+	patch, err = (&shapes{}).patchOf([]byte(text), cameAs, custom)
 	if want := `[{"op":"add","path":"/metadata/labels/a","value":"c"},{"op":"add","path":"/spec/templates/0/spec/n","value":3}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,11 +23,47 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// differ finds how an object differs from what it was. It looks at the objects as Go has them: what a field of them
-// does not hold, of a newer version of the kind perhaps, stays as it is.
+// differ finds how an object differs from what it was. It looks at the objects as Go has them: what they do not hold, of a
+// newer version of the kind perhaps, stays as it is, but in a list whose length changes.
 type differ struct {
-	text []byte // the object that came
-	out  []operation
+	shapes *shapes
+	text   []byte // the object that came
+	out    []operation
+}
+
+// shapes remembers how types are written as JSON. Safe for concurrent use.
+type shapes struct{ known sync.Map } // of reflect.Type to *shape
+
+// shape is how a type is written.
+type shape struct {
+	opaque bool // by a method of its own
+	fields []shapeField
+	err    error
+}
+
+type shapeField struct {
+	at   int
+	name string // empty for one whose fields stand in its place
+}
+
+// of returns the shape of a type of structs.
+func (s *shapes) of(t reflect.Type) *shape {
+	if known, ok := s.known.Load(t); ok {
+		return known.(*shape)
+	}
+	out := &shape{opaque: t.Implements(reflect.TypeFor[json.Marshaler]())}
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		switch {
+		case out.opaque || name == "-" || !t.Field(i).IsExported():
+			continue
+		case name == "" && options != "inline" && !t.Field(i).Anonymous:
+			out.err = errPatch
+		}
+		out.fields = append(out.fields, shapeField{i, name})
+	}
+	known, _ := s.known.LoadOrStore(t, out)
+	return known.(*shape)
 }
 
 // errPatch says that a change cannot be told.
@@ -34,8 +71,8 @@ var errPatch = errors.New("a change of the object cannot be written as a patch")
 
 // patchOf returns the patch from one object to another of its type, nil for none. text is the first as it came: a patch
 // may add to an object only what its parent is there for.
-func patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
-	d := &differ{text: text}
+func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
+	d := &differ{shapes: s, text: text}
 	if reflect.TypeOf(was) != reflect.TypeOf(is) {
 		return nil, errPatch
 	}
@@ -63,19 +100,36 @@ func patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 // compare adds what makes is of was, at a path.
 func (d *differ) compare(path []string, was, is reflect.Value) error {
 	switch was.Kind() {
+	case reflect.String:
+		if was.String() == is.String() {
+			return nil
+		}
 	case reflect.Struct:
-		if _, opaque := was.Interface().(json.Marshaler); !opaque {
-			return d.compareFields(path, was, is)
+		if shape := d.shapes.of(was.Type()); !shape.opaque {
+			return d.compareFields(path, shape, was, is)
 		}
 	case reflect.Pointer, reflect.Interface:
 		if !was.IsNil() && !is.IsNil() && was.Elem().Type() == is.Elem().Type() {
-			return d.compare(path, was.Elem(), is.Elem())
+			switch was.Elem().Kind() {
+			case reflect.Struct, reflect.Map, reflect.Slice, reflect.Pointer, reflect.Interface:
+				return d.compare(path, was.Elem(), is.Elem())
+			}
+			if !was.Elem().Equal(is.Elem()) { // false and 0 are written where they are pointed at
+				d.add(path, is.Elem())
+			}
+			return nil
 		}
 	case reflect.Map:
+		if was.Len() == 0 && is.Len() == 0 {
+			return nil
+		}
 		if was.Len() > 0 && is.Len() > 0 {
 			return d.compareKeys(path, was, is)
 		}
 	case reflect.Slice:
+		if was.Len() == 0 && is.Len() == 0 {
+			return nil
+		}
 		if kind := was.Type().Elem().Kind(); was.Len() == is.Len() && (kind == reflect.Struct || kind == reflect.Interface) {
 			for i := range was.Len() {
 				if err := d.compare(append(path, strconv.Itoa(i)), was.Index(i), is.Index(i)); err != nil {
@@ -101,20 +155,16 @@ func empty(v reflect.Value) bool {
 }
 
 // compareFields compares the fields of a struct; an embedded one without a name has its place.
-func (d *differ) compareFields(path []string, was, is reflect.Value) error {
-	t := was.Type()
-	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+func (d *differ) compareFields(path []string, shape *shape, was, is reflect.Value) error {
+	if shape.err != nil {
+		return shape.err
+	}
+	for _, f := range shape.fields {
 		at := path
-		switch {
-		case name == "-" || !t.Field(i).IsExported():
-			continue
-		case name != "":
-			at = append(path, name)
-		case options != "inline" && !t.Field(i).Anonymous:
-			return errPatch
+		if f.name != "" {
+			at = append(path, f.name)
 		}
-		if err := d.compare(at, was.Field(i), is.Field(i)); err != nil {
+		if err := d.compare(at, was.Field(f.at), is.Field(f.at)); err != nil {
 			return err
 		}
 	}
@@ -125,6 +175,12 @@ func (d *differ) compareFields(path []string, was, is reflect.Value) error {
 func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
 	if reflect.DeepEqual(was.Interface(), is.Interface()) {
 		return nil
+	}
+	if before, is1 := was.Interface().(map[string]string); is1 {
+		if now, is2 := is.Interface().(map[string]string); is2 {
+			d.compareStrings(path, before, now)
+			return nil
+		}
 	}
 	keys := map[string]reflect.Value{}
 	for _, m := range []reflect.Value{was, is} {
@@ -153,8 +209,21 @@ func (d *differ) compareKeys(path []string, was, is reflect.Value) error {
 	return nil
 }
 
-// set puts a value at a path, or takes what is there away where there is none any more. Parents that did not come are
-// put there first.
+// compareStrings is compareKeys of the commonest maps: labels, annotations.
+func (d *differ) compareStrings(path []string, was, is map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, has := is[name]; !has {
+			d.out = append(d.out, operation{Op: "remove", Path: pointer(append(path, name))})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if before, had := was[name]; !had || before != is[name] {
+			d.out = append(d.out, operation{Op: "add", Path: pointer(append(path, name)), Value: is[name]})
+		}
+	}
+}
+
+// set puts a value at a path, or takes what is there away where there is none any more.
 func (d *differ) set(path []string, is reflect.Value) error {
 	if empty(is) && is.Kind() != reflect.String {
 		if d.has(path) {
@@ -162,13 +231,18 @@ func (d *differ) set(path []string, is reflect.Value) error {
 		}
 		return nil
 	}
+	d.add(path, is)
+	return nil
+}
+
+// add puts a value at a path, and parents that did not come.
+func (d *differ) add(path []string, is reflect.Value) {
 	for i := 1; i < len(path); i++ {
 		if parent := path[:i]; !d.has(parent) {
 			d.out = append(d.out, operation{Op: "add", Path: pointer(parent), Value: map[string]any{}})
 		}
 	}
 	d.out = append(d.out, operation{Op: "add", Path: pointer(path), Value: is.Interface()})
-	return nil
 }
 
 // has reports whether something is at a path of the object that came, or was put there.
@@ -195,7 +269,7 @@ func pointer(path []string) string {
 	var out strings.Builder
 	for _, name := range path {
 		out.WriteByte('/')
-		out.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+		out.WriteString(strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1"))
 	}
 	return out.String()
 }

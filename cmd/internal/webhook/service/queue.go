@@ -48,8 +48,11 @@ func (q *queue) enter(ctx context.Context, memory int64, whose func() string) (l
 		q.mu.Unlock()
 		return leave, nil
 	}
-	w := &waiter{weight: memory, let: make(chan error, 1)}
-	ok := q.add(whose(), w)
+	q.mu.Unlock()
+	name, w := whose(), &waiter{weight: memory, let: make(chan error, 1)}
+	q.mu.Lock()
+	ok := q.add(name, w)
+	q.dispatch() // there may be room by now
 	q.mu.Unlock()
 	if !ok {
 		return nil, errBusy

@@ -70,7 +70,14 @@ func answerBody(w http.ResponseWriter, r *http.Request, head []byte, size, limit
 		return
 	}
 	out, err := answer(r, body)
-	if err != nil {
+	switch {
+	case errors.Is(err, errBusy):
+		busy(w)
+		return
+	case errors.Is(err, errTooLarge):
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	case err != nil:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

@@ -49,20 +49,18 @@ func New(o Options) (http.Handler, error) {
 		}
 	}
 	mux := http.NewServeMux()
-	eighth := o.Limits.Memory / 8
-	mutated, validated := newObjects(o.Stack.ReadsContent, 3*eighth), newObjects(o.Stack.ReadsContent, 3*eighth)
+	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
+	objects := newObjects(o.Stack.ReadsContent, 6*sixteenth, o.Limits.Memory)
 	for path, kind := range map[string]struct {
 		answer answerer
 		memory int64
 	}{
-		AuthenticatePath: {authenticate(o.Stack.Authenticator), eighth},
-		AuthorizePath:    {authorize(o.Stack.Authorizer), eighth},
-		MutatePath:       {mutate(o.Stack.Admission, mutated), 3 * eighth},
-		ValidatePath:     {validate(o.Stack.Admission, validated), 3 * eighth},
+		AuthenticatePath: {authenticate(o.Stack.Authenticator), sixteenth},
+		AuthorizePath:    {authorize(o.Stack.Authorizer), sixteenth},
+		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
+		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
 	} {
-		limits := o.Limits
-		limits.Memory = kind.memory
-		mux.Handle(path, m.measured(path, recovered(limited(limits, o.OwnerOf, kind.answer))))
+		mux.Handle(path, m.measured(path, recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer))))
 	}
 	InstallHealth(mux, o.Live, o.Ready)
 	handler := http.Handler(mux)

@@ -41,6 +41,12 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldWith(t, "\nadmission: {attribution: {creator: {enabled: false}}}")
+}
+
+// newWorldWith is newWorld with more of a configuration.
+func newWorldWith(t testing.TB, more string) *world {
+	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -50,9 +56,9 @@ func newWorld(t testing.TB) *world {
 		return path
 	}
 	write("tokens.csv", token+",alice,u1,dev,,a\n")
-	config := write("tenancy.yaml", `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration,
-authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]},
-admission: {attribution: {creator: {enabled: false}}}}`)
+	config := write("tenancy.yaml", `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more+"\n")
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, label := range map[string]string{"a--web": "a", "b--web": "b"} {
 		if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}); err != nil {

@@ -33,6 +33,7 @@ func againAfter() wait.Backoff {
 
 var (
 	errNotEstablished = errors.New("not established again")
+	errStreamed       = errors.New("a list that is streamed: the feature WatchListClient must be off, or what was known before would count until its end")
 	errNotHTTP2       = errors.New("not over HTTP/2, where a lost connection would not be noticed")
 )
 
@@ -141,7 +142,7 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 		delay := againAfter()
 		for {
 			resp, err := next.RoundTrip(r)
-			if err = w.noteAnswer(key, watch, resp, err); err == nil {
+			if err = w.noteAnswer(key, watch, query.Has("sendInitialEvents"), resp, err); err == nil {
 				return resp, nil
 			}
 			if w.failed(key, err) && r.Context().Err() == nil {
@@ -157,7 +158,7 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 }
 
 // noteAnswer notes a watch that is established. The error says why the request is to be tried again.
-func (w *watches) noteAnswer(key string, watch bool, resp *http.Response, err error) error {
+func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Response, err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -173,6 +174,8 @@ func (w *watches) noteAnswer(key string, watch bool, resp *http.Response, err er
 		return nil
 	case resp.ProtoMajor != 2:
 		err = errNotHTTP2
+	case streamed:
+		err = errStreamed
 	default:
 		w.established(key)
 		resp.Body = &noting{ReadCloser: resp.Body, ended: func(since time.Time) { w.ended(key, since) }, now: w.now}
