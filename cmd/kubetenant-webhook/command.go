@@ -23,12 +23,30 @@ tenant (TokenReview), what may cross between tenants (SubjectAccessReview), and
 what may stand in tenant space (AdmissionReview). Any number of replicas.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		// client-go reads its settings once, when anything of it is made.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return setEnvironment() },
 	}
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
 	cmd.AddCommand(newServeCommand(), newControllerCommand(), newCertificatesCommand(), newGenerateCommand(), newVersionCommand())
 	return cmd
+}
+
+// setEnvironment says how this process reaches a cluster, where its environment does not: a connection that is dead is noticed
+// in seconds, and a list is there before its watch is, which would otherwise look established while what was known
+// before still counts.
+func setEnvironment() error {
+	environment := service.HTTP2Timeouts()
+	environment["KUBE_FEATURE_WatchListClient"] = "false"
+	for name, value := range environment {
+		if os.Getenv(name) == "" {
+			if err := os.Setenv(name, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func newVersionCommand() *cobra.Command {
@@ -55,19 +73,8 @@ func (c *cluster) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.namespace, "namespace", "kubetenant-system", "namespace in which this runs")
 }
 
-// config returns how to reach the cluster. A connection that is dead is noticed in seconds, unless the environment
-// says otherwise.
+// config returns how to reach the cluster.
 func (c *cluster) config() (*rest.Config, error) {
-	environment := service.HTTP2Timeouts()
-	// A list that is streamed by a watch looks like one that is established before it is there (client-go's feature gate).
-	environment["KUBE_FEATURE_WatchListClient"] = "false"
-	for name, value := range environment {
-		if os.Getenv(name) == "" {
-			if err := os.Setenv(name, value); err != nil {
-				return nil, err
-			}
-		}
-	}
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)

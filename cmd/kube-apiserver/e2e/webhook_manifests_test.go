@@ -276,7 +276,13 @@ func TestWebhookHelm(t *testing.T) {
 	if said, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
 		t.Fatal(said)
 	}
-	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said, "kube-apiserver must show its client certificate") {
+	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said, "are not installed yet") {
+		t.Errorf("the notes are missing:\n%s", said)
+	}
+	if said := names(); strings.Contains(said, "webhookconfiguration") || strings.Contains(said, "policy") || !strings.Contains(said, "clusterrole") {
+		t.Errorf("before kube-apiserver shows its certificate:\n%s", said)
+	}
+	if said := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(said, "are in force") {
 		t.Errorf("the notes are missing:\n%s", said)
 	}
 	installed := names()
