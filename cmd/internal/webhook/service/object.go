@@ -111,7 +111,7 @@ func (o *customObject) GetObjectKind() schema.ObjectKind { return &o.TypeMeta }
 
 // DeepCopyObject implements [runtime.Object].
 func (o *customObject) DeepCopyObject() runtime.Object {
-	return &customObject{o.TypeMeta, *o.ObjectMeta.DeepCopy(), o.Rest, runtime.DeepCopyJSON(o.Content)}
+	return &customObject{o.TypeMeta, *o.DeepCopy(), o.Rest, runtime.DeepCopyJSON(o.Content)}
 }
 
 // UnstructuredContent implements [runtime.Unstructured]. It panics where the rest cannot be read, which no plugin must

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,7 +231,7 @@ func TestUnstructured(t *testing.T) {
 	}
 	for _, bad := range []string{`[]`, `"x"`, `1`, `{`, `{"metadata":1}`} {
 		for _, content := range []bool{true, false} {
-			if _, err := readObject(kind, []byte(bad), content); err == nil && !(content && slices.Contains([]string{`{"metadata":1}`}, bad)) {
+			if _, err := readObject(kind, []byte(bad), content); err == nil && (!content || bad != `{"metadata":1}`) {
 				t.Errorf("%s is an object", bad)
 			}
 		}
