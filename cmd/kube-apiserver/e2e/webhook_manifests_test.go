@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -216,30 +218,27 @@ plugins: [
 	})
 }
 
-// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade, uninstall. What is
-// installed is there each time, and gone in the end, but for the definitions.
-func TestWebhookHelm(t *testing.T) {
-	t.Parallel()
-	out := generated(t, "--image=example.com/kubetenant-webhook:1")
-	values := filepath.Join(out, "values.yaml")
-	s := start(t, t.TempDir(), "--webhook")
-	const ours = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
-	names := func() string {
-		t.Helper()
-		said, err := kubectl(t, s, "admin", "get", ours, "-o", "name")
-		if err != nil {
-			t.Fatal(said)
-		}
-		var kept []string
-		for line := range strings.Lines(said) {
-			if strings.Contains(line, "kubetenant") {
-				kept = append(kept, strings.TrimSpace(line))
-			}
-		}
-		return strings.Join(kept, "\n")
+// installedNames returns what of the service's set stands in no namespace.
+func installedNames(t *testing.T, s *localserver.Server) string {
+	t.Helper()
+	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
+	said, err := kubectl(t, s, "admin", "get", kinds, "-o", "name")
+	if err != nil {
+		t.Fatal(said)
 	}
-	// The server's own set makes room.
-	for name := range strings.Lines(names()) {
+	var kept []string
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, "kubetenant") {
+			kept = append(kept, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// makeRoom takes the server's own set away.
+func makeRoom(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	for name := range strings.Lines(installedNames(t, s)) {
 		if said, err := kubectl(t, s, "admin", "delete", strings.TrimSpace(name)); err != nil {
 			t.Fatal(said)
 		}
@@ -247,6 +246,93 @@ func TestWebhookHelm(t *testing.T) {
 	if said, err := kubectl(t, s, "admin", "-n", "kubetenant-system", "delete", "serviceaccounts,roles,rolebindings,configmaps,leases,secrets", "--all"); err != nil {
 		t.Fatal(said)
 	}
+}
+
+// TestWebhookInstallSteps follows docs/install.md command by command, from the certificates to the webhooks and away again,
+// on a server without nodes: the pod that makes the certificates is a process here, and no rollout is waited for.
+func TestWebhookInstallSteps(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--webhook")
+	makeRoom(t, s)
+	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} { // of the Prometheus operator
+		plural := strings.ToLower(kind) + "s"
+		apply(t, s, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
+names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, kind))
+		if said, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+plural+".monitoring.coreos.com"); err != nil {
+			t.Fatal(said)
+		}
+	}
+	page, err := os.ReadFile("../../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := errors.Join(os.Symlink(binaries(t), filepath.Join(dir, "bin")), os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte("tok,alice,u1,dev,,acme\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	shell := func(commands string) {
+		t.Helper()
+		// The address is the operator's choice: one of this server's.
+		commands = strings.ReplaceAll(commands, "10.96.0.77", "10.0.0.77")
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", `kubectl() { [[ "$*" == *"rollout status"* ]] || command kubectl "$@"; }`+"\n"+commands)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"), "PATH="+binaries(t)+":"+os.Getenv("PATH"))
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", commands, err, said)
+		}
+	}
+	admin := client(t, config(t, s, "admin"))
+	ran := 0
+	for i, block := range strings.Split(string(page), "```") {
+		if i%2 == 0 || strings.Contains(block, "helm ") {
+			continue
+		}
+		if text, is := strings.CutPrefix(block, "yaml\n"); is {
+			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		shell(block)
+		ran++
+		if strings.Contains(block, "deployment.yaml") { // what a node would start
+			startCertificates(t, accountKubeconfig(t, s, admin, "kubetenant-certificates"), 1)
+			waittest.Until(t, func() error {
+				_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), "kubetenant-webhook-tls", metav1.GetOptions{})
+				return err
+			})
+		}
+	}
+	if ran != 6 {
+		t.Errorf("%d blocks of commands", ran)
+	}
+	waittest.Until(t, func() error {
+		w, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), "kubetenant", metav1.GetOptions{})
+		if err == nil && len(w.Webhooks[0].ClientConfig.CABundle) == 0 {
+			err = errors.New("no caBundle yet")
+		}
+		return err
+	})
+	for name := range strings.SplitSeq("webhooks policies deployment config flowcontrol accounts", " ") { // the page's order of taking it away
+		if !strings.Contains(string(page), name+".yaml") {
+			t.Errorf("the page does not name %s.yaml", name)
+		}
+		shell("kubectl delete -f installed/cluster/" + name + ".yaml")
+	}
+	if left := installedNames(t, s); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade, uninstall. What is
+// installed is there each time, and gone in the end, but for the definitions.
+func TestWebhookHelm(t *testing.T) {
+	t.Parallel()
+	out := generated(t, "--image=example.com/kubetenant-webhook:1")
+	values := filepath.Join(out, "values.yaml")
+	s := start(t, t.TempDir(), "--webhook")
+	names := func() string { return installedNames(t, s) }
+	makeRoom(t, s)
 	helm := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), binary(t, "helm"), args...)
