@@ -122,6 +122,9 @@ func testIsolation(t *testing.T, shape isolation.Shape, args ...string) {
 		t.Error("not isolated, or too little tried")
 	}
 
+	if shape != isolation.CompiledIn {
+		return // the command is the same
+	}
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "verify-isolation", "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group", "rbac.authorization.k8s.io")
 	out, err := cmd.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "LEAKED:") || !strings.Contains(string(out), "removing the tenants") {
