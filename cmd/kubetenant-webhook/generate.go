@@ -52,7 +52,7 @@ without a tenant.`,
 	f.StringVar(&o.ClientCA, "client-ca-file", "", "authorities of the certificate that kube-apiserver shows (required with --out)")
 	f.StringVar(&o.ServingCA, "serving-ca-file", "", "authorities of the service's certificate, where it does not make them itself")
 	f.BoolVar(&o.SelfManaged, "self-managed-certificates", false, "install what makes and renews the service's certificates")
-	f.BoolVar(&o.Monitoring, "monitoring", false, "add a ServiceMonitor and alert rules")
+	f.BoolVar(&o.Monitoring, "monitoring", false, "add ServiceMonitors and alert rules")
 	f.StringSliceVar(&o.SweepGroups, "sweep-groups", nil, "groups of custom resources whose older objects the controller may label")
 	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant", "where the files will stand on the control plane's machines")
 	f.StringVar(&o.ClientCertificate, "client-certificate", "/etc/kubernetes/kubetenant/client.crt", "there, the certificate that kube-apiserver shows")

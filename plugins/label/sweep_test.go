@@ -259,4 +259,11 @@ func TestResume(t *testing.T) {
 	if !s.Done(secrets.GroupResource(), a) {
 		t.Error("what is older counts for more than what is known")
 	}
+	unreadable := client(t)
+	unreadable.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+	s = label.NewSweep(unreadable, resources(secrets), owner)
+	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): nil})
+	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), a) {
+		t.Errorf("what cannot be looked at counts on: %v", err)
+	}
 }

@@ -120,9 +120,8 @@ func userOf(body []byte) (u reviewed) {
 		case at == "/request/userInfo"+extra, at == "/spec"+extra:
 			u.tenant = token.String()
 		case u.tenant == "" && slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, at[:max(0, strings.LastIndexByte(at, '/'))]):
-			u.tenant, _ = strings.CutPrefix(token.String(), tenant.GroupPrefix)
-			if u.tenant == token.String() {
-				u.tenant = ""
+			if id, names := strings.CutPrefix(token.String(), tenant.GroupPrefix); names {
+				u.tenant = id
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -254,7 +253,7 @@ func (d *differ) has(path []string) bool {
 	decoder := jsontext.NewDecoder(bytes.NewReader(d.text))
 	for {
 		token, err := decoder.ReadToken()
-		if errors.Is(err, io.EOF) || err != nil {
+		if err != nil { // the end
 			return false
 		}
 		if string(decoder.StackPointer()) == at && token.Kind() != jsontext.Kind('}') {

@@ -84,6 +84,39 @@ func TestWeight(t *testing.T) {
 	})
 }
 
+// TestLargeOnesTurn: one that needs all the memory comes in, however many small ones come all the time.
+func TestLargeOnesTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(100, 1000, 100)
+		var over atomic.Bool
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				for !over.Load() {
+					leave, err := q.enter(t.Context(), 10, of("small"))
+					if err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+					leave()
+				}
+			})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		leave, err := q.enter(ctx, 100, of("large"))
+		if err != nil {
+			t.Error("it never comes in")
+		} else {
+			leave()
+		}
+		over.Store(true)
+		wg.Wait()
+	})
+}
+
 // TestLeaveQueue: one that gives up takes nothing with it, at whatever moment it does.
 func TestLeaveQueue(t *testing.T) {
 	q := newQueue(2, 100, 100)

@@ -326,6 +326,26 @@ func TestLimits(t *testing.T) {
 }
 
 // TestQueueTimeout: who waits longer than the timeout is turned away.
+// TestMemoryLimit: what may take more memory than there is is refused, by its size alone, or where its content is looked at.
+func TestMemoryLimit(t *testing.T) {
+	w := newWorldWith(t, "\nadmission: {binding: {kinds: [{group: argoproj.io, kind: Application}]}}")
+	w.Limits.Memory = 1 << 20
+	h := w.handler(t)
+	review := func(size int) string {
+		return strings.NewReplacer(`"group":"","version":"v1","kind":"ConfigMap"`, `"group":"argoproj.io","version":"v1alpha1","kind":"Application"`,
+			`"group":"","version":"v1","resource":"configmaps"`, `"group":"argoproj.io","version":"v1alpha1","resource":"applications"`).
+			Replace(admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", size)+`"}`), ""))
+	}
+	for name, c := range map[string]struct{ size, code int }{"small": {1000, http.StatusOK}, "a tree": {20_000, http.StatusRequestEntityTooLarge}, "any object": {60_000, http.StatusRequestEntityTooLarge}} {
+		if code, said := post(h, service.MutatePath, review(c.size)); code != c.code {
+			t.Errorf("%s: %d %s", name, code, said)
+		}
+	}
+	if code, _ := post(h, service.MutatePath, admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", 20_000)+`"}`), "")); code != http.StatusOK {
+		t.Errorf("a kind of Kubernetes of that size: %d", code)
+	}
+}
+
 func TestQueueTimeout(t *testing.T) {
 	w := newWorld(t)
 	w.Limits.Concurrent, w.Limits.Timeout = 1, 20*time.Millisecond

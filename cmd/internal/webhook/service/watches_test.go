@@ -76,7 +76,8 @@ func TestWatches(t *testing.T) {
 		}
 		reader, writer := io.Pipe()
 		f.body = reader
-		if _, err := f.get(ctx, t, watchURL); err != nil {
+		first, err := f.get(ctx, t, watchURL)
+		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -100,7 +101,9 @@ func TestWatches(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		stale("one of two watches of a path is lost", "")
-		f.ended("/api/v1/namespaces", time.Now().Add(-lossNoticedWithin))
+		if _, err := first.Body.Read(make([]byte, 1)); err == nil {
+			t.Fatal("a watch that was lost goes on")
+		}
 		time.Sleep(4 * time.Second)
 		stale("four seconds after the loss was noticed, within five", "")
 		time.Sleep(2 * time.Second)
@@ -128,6 +131,7 @@ func TestTryAgain(t *testing.T) {
 			"a watch, too many":          {watchURL, http.StatusTooManyRequests, 2, true},
 			"a watch, unavailable":       {watchURL, http.StatusServiceUnavailable, 2, true},
 			"a watch over HTTP/1.1":      {watchURL, http.StatusOK, 1, true},
+			"a streamed list":            {watchURL + "&sendInitialEvents=true", http.StatusOK, 2, true},
 			"a list, no connection":      {"https://server/api/v1/namespaces?resourceVersion=0", 0, 2, true},
 			"a watch, another token":     {watchURL, http.StatusUnauthorized, 2, false},
 			"a watch, gone":              {watchURL, http.StatusGone, 2, false},

@@ -12,7 +12,7 @@
 {{- define "system" -}}
 ({{ template "exempt" . }} || (has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra ? request.userInfo.extra["kubetenant.dev/tenant"] == ["system"] : {{ if .Values.fromGroups }}has(request.userInfo.extra) && "authentication.kubernetes.io/credential-id" in request.userInfo.extra && request.userInfo.extra["authentication.kubernetes.io/credential-id"].exists(c, c.startsWith("X509SHA256=")) && has(request.userInfo.groups) && request.userInfo.groups.filter(g, g.startsWith("tenant:")) == ["tenant:system"]{{ else }}false{{ end }}))
 {{- end -}}
-{{- /* Labels of everything. */ -}}
+{{- /* Labels of what runs, and of what reaches, holds and watches it. */ -}}
 {{- define "labels" -}}
 app.kubernetes.io/part-of: kubetenant, app.kubernetes.io/version: {{ toJson .Chart.AppVersion }}{{ range $key, $value := .Values.labels }}, {{ toJson $key }}: {{ toJson $value }}{{ end }}
 {{- end -}}
