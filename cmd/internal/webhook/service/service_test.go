@@ -344,6 +344,9 @@ func TestMemoryLimit(t *testing.T) {
 	if code, _ := post(h, service.MutatePath, admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", 20_000)+`"}`), "")); code != http.StatusOK {
 		t.Errorf("a kind of Kubernetes of that size: %d", code)
 	}
+	if code, _ := post(h, service.MutatePath, admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", 60_000)+`"}`), "")); code != http.StatusRequestEntityTooLarge {
+		t.Errorf("a kind of Kubernetes of more than all: %d", code)
+	}
 }
 
 func TestQueueTimeout(t *testing.T) {
