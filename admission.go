@@ -169,7 +169,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: binding.Name, Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
 		// Behind those whose work it looks at: what they put into pods, and what they changed.
 		{Name: placement.Name, Interface: placement.New(placement.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), DefaultPriority: p.cluster.DefaultPriority})},
+			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: owners.AskedBy, DefaultPriority: p.cluster.DefaultPriority})},
 		{Name: label.Name, Interface: label.New(owner)},
 		{Name: quota.Name, Last: true, Interface: quota.New(quota.Options{
 			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
@@ -241,7 +241,7 @@ func workloadKinds(configured []v1alpha1.WorkloadKind) workload.Kinds {
 }
 
 func workloadUser(c *v1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribution.WorkloadUser, error) {
-	out := &attribution.WorkloadUser{Off: !*c.Enabled, BypassAuth: c.BypassAuth, TrustControllers: *c.TrustControllers, Names: names}
+	out := &attribution.WorkloadUser{Off: !*c.Enabled, BypassAuth: c.BypassAuth, Restamp: c.Foreign == v1alpha1.ForeignRestamp, TrustControllers: *c.TrustControllers, Names: names}
 	for _, list := range []struct {
 		from []string
 		to   *[]*regexp.Regexp
@@ -305,6 +305,9 @@ type QuotaStore interface {
 	quota.Store
 	// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
+	// NameOf returns the name of the one quota that there is or may be about a tenant; empty where there are several
+	// or it is not known.
+	NameOf(id tenant.ID) string
 }
 
 // mandatory is the store of a configuration that limits tenants without a quota too.
@@ -343,6 +346,14 @@ func (c *Cluster) quotaStore(config *v1alpha1.Quota) quota.Store {
 		return mandatory{c.Quotas, config.Default}
 	}
 	return c.Quotas
+}
+
+// quotaOf returns the name of a tenant's quota; of anything else none.
+func (c *Cluster) quotaOf(resource schema.GroupResource, id tenant.ID) string {
+	if c.Quotas == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource() {
+		return ""
+	}
+	return c.Quotas.NameOf(id)
 }
 
 // quotaTenant returns the tenant of a quota; of anything else the zero ID.

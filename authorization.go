@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/union"
@@ -42,8 +44,9 @@ type authorizationParts struct {
 	Authorization
 	cluster *Cluster
 	names   *tenant.SystemNames
-	// qualified says that names are qualified by the tenant.
-	qualified bool
+	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's own stands under
+	// its prefix.
+	qualified, ownPrefixes bool
 	// revoked is nil where nothing is.
 	revoked func() *authn.Revocations
 	report  reload.Report
@@ -69,8 +72,10 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		Observe:      p.observe,
 
 		QualifiedNames: p.qualified,
+		OwnPrefixes:    p.ownPrefixes,
 		RulesElsewhere: p.RulesElsewhere,
 		ObjectTenant:   p.cluster.quotaTenant,
+		ObjectOf:       p.cluster.quotaOf,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
@@ -101,7 +106,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 			DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
 		chain.add("rbac", evaluator, evaluator)
 	}
-	chain.add("server", p.Authorizer, p.RuleResolver)
+	chain.add(serverDelegate, p.Authorizer, p.RuleResolver)
 	delegate, err := chain.delegate()
 	if err != nil {
 		return nil, err
@@ -126,7 +131,41 @@ func (d *delegates) delegate() (authorizer.Authorizer, error) {
 	case 1:
 		return d.authorizers[0].Authorizer, nil
 	}
-	return union.New(d.authorizers...)
+	all, err := union.New(d.authorizers...)
+	return &flatUnion{all, d.authorizers}, err
+}
+
+// serverDelegate names what the server had of its own.
+const serverDelegate = "server"
+
+// flatUnion is a union whose refusals read as the server's own would: its authorizers name themselves in their
+// reasons, and RBAC, which is asked before them here, stands behind them there.
+type flatUnion struct {
+	authorizer.Authorizer
+	all []union.NamedAuthorizer
+}
+
+// Authorize implements [authorizer.Authorizer].
+func (f *flatUnion) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	var ours, servers []string
+	var errs []error
+	for _, each := range f.all {
+		decision, reason, err := each.Authorizer.Authorize(ctx, a)
+		if decision != authorizer.DecisionNoOpinion {
+			return decision, reason, err
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		switch {
+		case reason == "":
+		case each.AuthorizerName == serverDelegate:
+			servers = append(servers, reason)
+		default:
+			ours = append(ours, each.AuthorizerName+": "+reason)
+		}
+	}
+	return authorizer.DecisionNoOpinion, strings.Join(append(servers, ours...), "\n"), utilerrors.NewAggregate(errs)
 }
 
 func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleResolver) {

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // requestAttributes are what the authorizer is asked: the attributes, each read once.
@@ -24,11 +23,10 @@ type requestAttributes struct {
 	looked *lookup // up the owner of a namespace
 }
 
-// lookup is what one came to: a question for one namespace is asked once.
+// lookup is what one came to: a namespace is looked up once for a request.
 type lookup struct {
 	namespace string
-	owner     tenant.ID
-	err       error
+	found     found
 }
 
 func readAttributes(a authorizer.Attributes) requestAttributes {
@@ -57,11 +55,16 @@ func isRead(verb string) bool { return verb == "get" || verb == "list" || verb =
 // isPlainRead reports whether attrs reads what the server itself holds: a get that connects to something
 // behind it may do anything there.
 func (attrs *requestAttributes) isPlainRead() bool {
+	return isRead(attrs.verb) && !attrs.connects()
+}
+
+// connects reports whether attrs is about a subresource by which something behind the server is talked to.
+func (attrs *requestAttributes) connects() bool {
 	switch attrs.subresource {
 	case "proxy", "exec", "attach", "portforward":
-		return false
+		return true
 	}
-	return isRead(attrs.verb)
+	return false
 }
 
 // isImpersonation reports whether attrs asks if somebody may be impersonated, not about the request

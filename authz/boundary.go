@@ -34,6 +34,9 @@ type Options struct {
 	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
 	// ID where that is not known: its tenant may get it. Nil knows of none.
 	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
+	// ObjectOf returns the name of the one such object that there is or may be about a tenant, empty where there are several
+	// and for other resources: a list of them is limited to it. Nil knows of none.
+	ObjectOf func(resource schema.GroupResource, id tenant.ID) string
 	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
 	// label, so that a list over all namespaces may be limited to it. Nil knows of none.
 	Labelled func(schema.GroupResource, tenant.ID) bool
@@ -54,6 +57,9 @@ type Options struct {
 	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon: nobody else's may
 	// be impersonated.
 	QualifiedNames bool
+	// OwnPrefixes says that no namespace whose name begins with a tenant's prefix can come to be another's: a tenant's
+	// caller is told which under its own do not exist.
+	OwnPrefixes bool
 	// RulesElsewhere says that reviews of rules are answered by somebody who does not ask
 	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
 	RulesElsewhere bool
@@ -150,6 +156,7 @@ type verdict struct {
 	err      error               // what went wrong, for the log
 	owner    tenant.ID           // whose object it is, where that was looked up and is somebody's
 	selector labels.Requirements // the selector that the request must go on with
+	name     string              // the one object that a list must be limited to
 	excepted bool                // an exception allows it, for the reason
 	until    time.Time           // when the exception ends; zero for never
 }
@@ -161,6 +168,9 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	state := requestStateFrom(ctx)
 	attrs := readAttributes(a)
 	c := b.resolve(ctx, state, &attrs)
+	if state == nil && !c.tenant.IsSystem() {
+		b.asRequested(&attrs)
+	}
 	v := verdict{reason: c.denied, err: c.err}
 	switch {
 	case c.denied != "":
@@ -183,20 +193,22 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		return nil, authorizer.DecisionAllow, v.reason
 	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
-	case b.Shadow || c.user == attrs.user && v.selector == nil:
+	case b.Shadow:
 		return a, authorizer.DecisionNoOpinion, ""
+	case c.user == attrs.user && v.selector == nil && v.name == "":
+		return attrs.Attributes, authorizer.DecisionNoOpinion, ""
 	}
-	return &attributes{Attributes: a, user: c.user, selector: v.selector}, authorizer.DecisionNoOpinion, ""
+	return &attributes{Attributes: attrs.Attributes, user: c.user, selector: v.selector, name: v.name}, authorizer.DecisionNoOpinion, ""
 }
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
-	state.bound, state.selector, state.session = c.user, v.selector, session{Caller: Caller{Tenant: c.tenant, User: c.user}}
+	state.bound, state.selector, state.name, state.session = c.user, v.selector, v.name, session{Caller: Caller{Tenant: c.tenant, User: c.user}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
 	if b.Shadow {
-		state.selector = nil
+		state.selector, state.name = nil, ""
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, v.until
 	}
@@ -249,14 +261,22 @@ func annotate(ctx context.Context, path tenantPath, o Outcome) {
 	audit.AddAuditAnnotations(ctx, kv...)
 }
 
-// attributes are a request's with another user, or limited to a tenant by a selector.
+// attributes are a request's with another user, or limited to a tenant by a selector or by the name of one object.
 type attributes struct {
 	authorizer.Attributes
 	user     user.Info
 	selector labels.Requirements
+	name     string
 }
 
 func (a *attributes) GetUser() user.Info { return a.user }
+
+func (a *attributes) GetName() string {
+	if a.name != "" {
+		return a.name
+	}
+	return a.Attributes.GetName()
+}
 
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) {
 	if a.selector != nil {

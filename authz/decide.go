@@ -113,16 +113,16 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	return ""
 }
 
-// ownerFor returns the owner of a namespace that attrs is about, looked up once.
-func (b *Boundary) ownerFor(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) (tenant.ID, error) {
+// find looks a namespace up that attrs is about, once.
+func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) found {
 	if attrs.looked == nil || attrs.looked.namespace != namespace {
-		owner, err := b.Owners.find(ctx, asker{id: id}, namespace).owner()
+		ns := b.Owners.find(ctx, asker{id: id}, namespace)
 		if len(b.Exceptions) == 0 { // nobody asks again
-			return owner, err
+			return ns
 		}
-		attrs.looked = &lookup{namespace, owner, err}
+		attrs.looked = &lookup{namespace, ns}
 	}
-	return attrs.looked.owner, attrs.looked.err
+	return attrs.looked.found
 }
 
 // underlyingVerb returns the verb that is asked for "on" an impersonation: of
@@ -169,7 +169,7 @@ func (b *Boundary) decideNamespace(ctx context.Context, state *requestState, id 
 	}
 	switch verb {
 	case "get", "update", "patch", "delete":
-		return b.ownedBy(ctx, id, attrs, name)
+		return b.ownedOrMissing(ctx, id, verb, attrs, name)
 	case "create": // admission gives it its owner
 		return verdict{delegate: true, rule: RuleCreateNamespace}
 	case "list", "watch":
@@ -186,13 +186,38 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	if verb == "finalize" {
 		return verdict{reason: ReasonNamespaceVerb}
 	}
-	return b.ownedBy(ctx, id, attrs, attrs.namespace)
+	return b.ownedOrMissing(ctx, id, verb, attrs, attrs.namespace)
+}
+
+// ownedOrMissing is ownedBy, and delegates as well what is to be told that its namespace does not exist: one object in it, or
+// it, where nothing but the tenant's own could have the name. Who applies, creates what is missing or deletes what is gone
+// goes on by that answer. What stays open would be so in whatever gets the name later.
+func (b *Boundary) ownedOrMissing(ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string) verdict {
+	v := b.ownedBy(ctx, id, attrs, namespace)
+	if v.reason == ReasonNotOwned && b.OwnPrefixes && b.isSingle(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
+		return verdict{delegate: true, rule: RuleMissing}
+	}
+	return v
+}
+
+// isSingle reports whether attrs asks the server itself for one object, and for an answer that ends.
+func (b *Boundary) isSingle(verb string, attrs *requestAttributes) bool {
+	switch verb {
+	case "get", "update", "patch", "delete":
+		if attrs.name == "" && attrs.resource != namespaces {
+			return false
+		}
+	case "create":
+	default:
+		return false
+	}
+	return attrs.subresource != "log" && !attrs.connects() && (attrs.resource == namespaces || b.Scopes.Of(attrs.resource) == ScopeNamespaced)
 }
 
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
 // not exist get the same answer.
 func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
-	owner, err := b.ownerFor(ctx, id, attrs, namespace)
+	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	switch {
 	case err != nil:
 		return verdict{reason: ReasonOwnerUnknown, err: err}
@@ -213,8 +238,10 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return verdict{delegate: true, rule: RuleSelfReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true, rule: RuleShared}
-	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.ObjectTenant != nil && b.ObjectTenant(resource, attrs.name) == id:
+	case (verb == "get" || verb == "list") && attrs.subresource == "" && attrs.name != "" && b.ObjectTenant != nil && b.ObjectTenant(resource, attrs.name) == id:
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
+	case verb == "list" && attrs.subresource == "" && attrs.name == "" && b.ObjectOf != nil && b.ObjectOf(resource, id) != "":
+		return b.limitObject(ctx, state, id, attrs)
 	case scope == ScopeNamespaced:
 		return b.decideAcross(ctx, state, id, verb, attrs)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
@@ -226,6 +253,9 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the
 // tenant's label.
 func (b *Boundary) decideAcross(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+	if isOfAny(ctx, state, attrs) && (!isCollection(verb) || attrs.subresource != "") {
+		return verdict{delegate: true, rule: RuleLimited}
+	}
 	if !isCollection(verb) || attrs.subresource != "" {
 		return verdict{reason: ReasonNotLimited}
 	}

@@ -99,6 +99,9 @@ type found struct {
 	err              error
 }
 
+// missing reports whether there is no such namespace, by a live read where there can be one.
+func (f found) missing() bool { return f.err == nil && !f.exists }
+
 // owner returns whose the namespace is.
 func (f found) owner() (tenant.ID, error) {
 	switch {

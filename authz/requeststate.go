@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -26,6 +28,7 @@ type requestState struct {
 
 	bound    user.Info           // the user to go on with: an impersonated one with its tenant
 	selector labels.Requirements // the selector that the answer must be limited to, to go on with
+	name     string              // the one object that a list must be limited to
 
 	session session
 	began   time.Time // before the request was authorized
@@ -111,6 +114,9 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 				return
 			}
 		}
+		if state.name != "" {
+			ctx, r = limitedToObject(ctx, r, state.name)
+		}
 		if info, ok := request.RequestInfoFrom(ctx); ok && (isOpenEnded(info) || state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
 			var done func()
 			if r.TLS != nil {
@@ -142,10 +148,25 @@ func (s *requestState) realOr(u user.Info) user.Info {
 	return s.real
 }
 
-// bind returns u bound to id, u itself where it is so already.
+// bind returns u bound to id and in its group, u itself where it is so already.
 func bind(u user.Info, id tenant.ID) user.Info {
+	u = inGroup(u, id)
 	if bound, err := tenant.Of(u); err == nil && bound == id {
 		return u
 	}
 	return tenant.Bind(u, id)
+}
+
+// inGroup returns u in the group of tenant id, u itself where it is so already. The system tenant's callers that
+// nobody bound, kubelets and controllers, are in none.
+func inGroup(u user.Info, id tenant.ID) user.Info {
+	if id.IsZero() || id.IsSystem() {
+		return u
+	}
+	for _, group := range u.GetGroups() {
+		if name, found := strings.CutPrefix(group, tenant.GroupPrefix); found && name == id.String() {
+			return u
+		}
+	}
+	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: append(slices.Clone(u.GetGroups()), id.Group()), Extra: u.GetExtra()}
 }

@@ -49,12 +49,13 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 // errImpersonation says that an impersonated user would leave the tenant of who impersonates it.
 var errImpersonation = errors.New("impersonation")
 
-// identify returns the tenant of who asks, and the user to go on with.
+// identify returns the tenant of who asks, and the user to go on with: in the tenant's group, as whoever the server
+// authenticates is. Who is reviewed or impersonated comes with the groups that were sent.
 func (b *Boundary) identify(ctx context.Context, state *requestState, attrs *requestAttributes) (tenant.ID, user.Info, error) {
 	u := attrs.user
 	if state.isReal(u) || attrs.isImpersonation() {
 		id, err := b.Subjects.Of(ctx, state.realOr(u))
-		return id, u, err
+		return id, inGroup(u, id), err
 	}
 	real, err := b.Subjects.Of(ctx, state.real)
 	if err != nil {

@@ -10,6 +10,7 @@ const (
 	RuleUnbound         Rule = "no tenant: open to everybody"
 	RulePath            Rule = "tenant: discovery, schemas and open paths"
 	RuleOwn             Rule = "tenant: in a namespace of its own"
+	RuleMissing         Rule = "tenant: in a namespace that does not exist, of a name that is its own"
 	RuleCreateNamespace Rule = "tenant: a new Namespace, which admission gives it"
 	RuleLimited         Rule = "tenant: over all namespaces, limited to its own"
 	RuleSelfReview      Rule = "tenant: a review of itself"

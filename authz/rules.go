@@ -17,28 +17,27 @@ var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patc
 // RulesFor implements [authorizer.RuleResolver]. It lists of the delegate's rules what is true
 // behind the boundary, never more: for a tenant's caller nothing in a foreign namespace, and no
 // wildcard and no rule that reaches beyond the namespace. Where it left something out, incomplete
-// is true.
+// is true, and the error says why: it is shown to whoever asked, beside the rules.
 func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if b.rules == nil {
-		return nil, nil, true, nil
+		return nil, nil, true, errNoRules
 	}
 	c := b.resolve(ctx, nil, &requestAttributes{user: u})
 	id := c.tenant
 	switch {
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
-	case c.denied != "" || id.IsZero():
-		return nil, nil, true, nil
+	case c.denied != "":
+		return nil, nil, true, errors.New(string(c.denied))
+	case id.IsZero():
+		return nil, nil, true, errors.New(string(ReasonNoTenant))
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)
 	case b.Stale != nil && b.Stale():
-		return nil, nil, true, nil
+		return nil, nil, true, errors.New(string(ReasonStale))
 	}
-	switch owned := b.ownedBy(ctx, id, &requestAttributes{}, namespace); {
-	case owned.err != nil:
-		return nil, nil, true, errors.New(string(ReasonOwnerUnknown))
-	case !owned.delegate:
-		return nil, nil, true, nil
+	if owned := b.ownedBy(ctx, id, &requestAttributes{}, namespace); !owned.delegate {
+		return nil, nil, true, errors.New(string(owned.reason))
 	}
 	resources, paths, incomplete, err := b.rules.RulesFor(ctx, u, namespace)
 	cut := cutRules{boundary: b}
@@ -50,8 +49,16 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	for _, r := range paths {
 		outPaths = append(outPaths, cut.paths(r)...)
 	}
+	if cut.any && err == nil {
+		err = errCut
+	}
 	return outResources, outPaths, incomplete || cut.any, err
 }
+
+var (
+	errNoRules = errors.New("tenant boundary: the server's rules are not known here")
+	errCut     = errors.New("tenant boundary: rules that reach beyond the tenant's own are left out")
+)
 
 // cutRules cuts rules down to what is true for a tenant's caller in a namespace of its own.
 type cutRules struct {

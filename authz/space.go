@@ -59,6 +59,6 @@ func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) boo
 }
 
 func (b *Boundary) ownersSpace(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) (Space, error) {
-	owner, err := b.ownerFor(ctx, id, attrs, namespace)
+	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	return Space{ID: owner}, err
 }

@@ -47,9 +47,6 @@ const (
 	// object's, with that write: what stood there before asks for nothing.
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
-	// NamespaceSeparator stands between a tenant and the rest of the name of its namespace.
-	NamespaceSeparator = "--"
-
 	// GroupPrefix begins the group that holds all callers of one tenant, see [ID.Group].
 	GroupPrefix = "tenant:"
 )

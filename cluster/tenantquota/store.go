@@ -79,6 +79,19 @@ func (q *Store) TenantOf(name string) tenant.ID {
 	return id
 }
 
+// NameOf returns the name of the one quota about a tenant, or the one that a quota made for it would have; empty where
+// there are several and before they are known.
+func (q *Store) NameOf(id tenant.ID) string {
+	objects, err := q.of(id.String())
+	switch {
+	case err != nil || len(objects) > 1:
+		return ""
+	case len(objects) == 0:
+		return DefaultName(id)
+	}
+	return objects[0].GetName()
+}
+
 // newest returns the newer of what the informer knows and what was written here.
 func (q *Store) newest(u *unstructured.Unstructured) *unstructured.Unstructured {
 	q.mu.Lock()

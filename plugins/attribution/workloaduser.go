@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -34,6 +35,9 @@ type WorkloadUser struct {
 	// SystemUsers are the controllers: callers of the system tenant with such a name. What they make
 	// takes it from its owner.
 	SystemUsers []*regexp.Regexp
+	// Restamp puts the author in place of a user that a new template names and its author may not supply; a Pod is
+	// refused all the same.
+	Restamp bool
 	// ExternalUsers and ExternalGroups may supply it, but no reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp
 	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
@@ -105,7 +109,7 @@ func (p *plugin) maySupply(c *caller, value string) error {
 	external := matches(w.ExternalUsers, c.GetName()) || slices.ContainsFunc(c.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
 	trusted := w.BypassAuth || w.TrustControllers && c.controller
 	if !external && !trusted {
-		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation", c.GetName(), strings.Join(c.GetGroups(), ","))
+		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation: leave out %s", c.GetName(), strings.Join(c.GetGroups(), ","), tenant.WorkloadUserAnnotation)
 	}
 	info, err := p.parse(value)
 	if err != nil {
@@ -196,20 +200,22 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	before, err := p.before(a, o)
+	before, err := p.before(a, now, o)
 	if err != nil {
 		return err
 	}
 	changed := false
 	for _, d := range now {
-		if _, old := before.of(d); old {
-			continue
-		}
-		want, err := p.wanted(ctx, c, a, is, d, o)
-		if err != nil {
+		has := supplied(d.meta)
+		want, err := has, error(nil)
+		if old, known := before.of(d); known {
+			want = p.kept(ctx, c, d, old)
+		} else if want, err = p.wanted(ctx, c, a, is, d, o); err != nil {
 			return err
+		} else if has != nil && want != nil && *has != *want {
+			warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s names its author now, not who stood there", d.path, tenant.WorkloadUserAnnotation))
 		}
-		if has := supplied(d.meta); want != nil && (has == nil || *has != *want) {
+		if !same(has, want) {
 			plugins.SetAnnotation(d.meta, tenant.WorkloadUserAnnotation, want)
 			changed = true
 		}
@@ -223,41 +229,65 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 	return err
 }
 
+// kept returns what an update leaves in a Pod or template that was there before: what stood there, put back where it is left
+// out, for that is what updates of whole objects do; and in a template another value of who may supply it, else with a
+// warning what stood there. Another value in a Pod is left to be refused.
+func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) *string {
+	has := supplied(d.meta)
+	switch {
+	case same(has, old) || has == nil:
+		return old
+	case d.path == "" || p.maySupply(c, *has) == nil:
+		return has
+	}
+	warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s is the server's own and stays as it was", d.path, tenant.WorkloadUserAnnotation))
+	return old
+}
+
+// same reports whether two values are, nil for none.
+func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
 // before returns what each template of an update's old object had.
-func (p *plugin) before(a admission.Attributes, o admission.ObjectInterfaces) (earlier, error) {
+func (p *plugin) before(a admission.Attributes, now []described, o admission.ObjectInterfaces) (earlier, error) {
 	if a.GetOperation() != admission.Update {
-		return nil, nil
+		return earlier{}, nil
 	}
 	old, _, err := p.describe(a, a.GetOldObject(), o)
 	if err != nil {
-		return nil, err
+		return earlier{}, err
 	}
-	out := earlier{}
+	out := earlier{values: map[string]*string{}, inPlace: len(old) == len(now)}
 	for _, d := range old {
-		out[d.path] = supplied(d.meta)
+		out.values[d.path] = supplied(d.meta)
 	}
 	return out, nil
 }
 
 // earlier is what the templates of an object had, by their paths.
-type earlier map[string]*string
+type earlier struct {
+	values map[string]*string
+	// inPlace says that there are as many templates as before.
+	inPlace bool
+}
 
-// inList finds the elements of lists in a path. Elements move: one is known by what it says.
+// inList finds the elements of lists in a path. Elements move: one is known by what it says, or where there are as many as
+// before by its place.
 var inList = regexp.MustCompile(`\[[0-9]+\]`)
 
 // of returns what a template had before; known is false for one that is new.
 func (e earlier) of(d described) (value *string, known bool) {
-	if !inList.MatchString(d.path) {
-		value, known = e[d.path]
-		return value, known
-	}
-	says := supplied(d.meta)
-	for path, value := range e {
-		if says != nil && value != nil && *says == *value && inList.MatchString(path) {
-			return value, true
+	if says := supplied(d.meta); says != nil && inList.MatchString(d.path) {
+		for path, value := range e.values {
+			if value != nil && *says == *value && inList.MatchString(path) {
+				return value, true
+			}
 		}
 	}
-	return nil, false
+	if inList.MatchString(d.path) && !e.inPlace {
+		return nil, false
+	}
+	value, known = e.values[d.path]
+	return value, known
 }
 
 // wanted returns what must stand in a new Pod or template, nil for nothing.
@@ -272,10 +302,12 @@ func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, 
 			return value, nil
 		}
 		err = p.maySupply(c, *value)
-		if err == nil {
+		switch {
+		case err == nil:
 			return value, nil
-		}
-		if !c.controller {
+		case !c.controller && p.WorkloadUser.Restamp && d.path != "":
+			return &mine, nil
+		case !c.controller:
 			return nil, err
 		}
 		owners, lookup := p.owners(ctx, a, is, d, o)
@@ -338,7 +370,7 @@ func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attribute
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	before, err := p.before(a, o)
+	before, err := p.before(a, now, o)
 	if err != nil {
 		return err
 	}
@@ -348,7 +380,7 @@ func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attribute
 		switch {
 		case !had:
 			err = p.checkNew(ctx, c, a, is, d, o)
-		case (old == nil) == (value == nil) && (old == nil || *old == *value):
+		case same(old, value):
 		case value == nil || d.path == "" || p.maySupply(c, *value) != nil:
 			err = errChanged
 		}

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -28,9 +27,6 @@ const (
 	// (k8s.io/pod-security-admission api, v0.37.1).
 	EnforceLabel = "pod-security.kubernetes.io/enforce"
 
-	// separator: a tenant that holds it cannot create namespaces, so no two tenants' prefixes overlap.
-	separator = tenant.NamespaceSeparator
-
 	// generatedPrefixBytes is how much of a generateName is kept in the name
 	// (k8s.io/apiserver pkg/storage/names, v0.37.1).
 	generatedPrefixBytes = 58
@@ -42,13 +38,15 @@ var (
 	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
 	errMoved         = errors.New("the label " + tenant.Label + " never changes: delete the namespace and create it anew")
 	errGive          = errors.New("only the system tenant may give a namespace to a tenant")
-	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + separator + ", may not create namespaces")
+	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator + ", may not create namespaces")
+	errReserved      = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator + " is that tenant's: give it the label " + tenant.Label + " of it, or another name")
 )
 
 // Options configure the plugin. Subject is required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// PrefixRequired demands that a tenant's namespaces are named "<tenant>--...".
+	// PrefixRequired demands that a tenant's namespaces are named "<tenant>--...", and keeps such names for it, whoever
+	// asks: what does not exist under the own prefix may be told to a tenant's caller then.
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
@@ -140,16 +138,43 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err != nil {
 		return admission.NewForbidden(a, errUnknownCaller)
 	}
-	if err := checkOwner(caller, a.GetOperation(), was.GetLabels(), is.GetLabels()); err != nil {
-		return admission.NewForbidden(a, err)
+	err = checkOwner(caller, a.GetOperation(), was.GetLabels(), is.GetLabels())
+	if err == nil && !caller.IsSystem() {
+		err = p.checkTenant(caller, a, was, is)
 	}
-	if caller.IsSystem() {
-		return nil
+	if err == nil {
+		err = p.checkReserved(a.GetOperation(), was, is)
 	}
-	if err := p.checkTenant(caller, a, was, is); err != nil {
+	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
+}
+
+// checkReserved keeps the names that begin with a tenant's prefix for namespaces of that tenant. One that stood there before
+// stays as it is.
+func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) error {
+	if !p.PrefixRequired {
+		return nil
+	}
+	label := is.GetLabels()[tenant.Label]
+	if op == admission.Update && was.GetLabels()[tenant.Label] == label {
+		return nil
+	}
+	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label {
+		return errReserved
+	}
+	return nil
+}
+
+// nameOf returns the name of a Namespace, or what will begin one that the server makes up.
+func nameOf(is metav1.Object) string {
+	if name := is.GetName(); name != "" {
+		return name
+	}
+	// The server puts random letters behind this much of it, so a bare prefix will do.
+	generate := is.GetGenerateName()
+	return generate[:min(len(generate), generatedPrefixBytes)] + "x"
 }
 
 // checkOwner holds the tenant label, whoever asks.
@@ -210,17 +235,11 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 	if !p.PrefixRequired {
 		return nil
 	}
-	id := caller.String()
-	if len(validation.IsDNS1123Label(id)) > 0 || strings.Contains(id, separator) {
+	prefix := caller.NamespacePrefix()
+	if prefix == "" {
 		return errUnnameable
 	}
-	name, prefix := is.GetName(), id+separator
-	if name == "" {
-		// The server puts random letters behind this much of it, so a bare prefix will do.
-		generate := is.GetGenerateName()
-		name = generate[:min(len(generate), generatedPrefixBytes)] + "x"
-	}
-	if !strings.HasPrefix(name, prefix) || len(name) == len(prefix) {
+	if tenant.PrefixOwner(nameOf(is)) != caller {
 		return fmt.Errorf("the namespaces of this tenant must be named %s and more", prefix)
 	}
 	return nil

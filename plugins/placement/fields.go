@@ -4,6 +4,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // item is one thing that a field says: a key, maybe with a value, or a name.
@@ -80,13 +83,26 @@ func podNamespaces(s *corev1.PodSpec) []item {
 	var items []item
 	for path, t := range podTerms(s) {
 		if t.NamespaceSelector != nil {
-			items = append(items, item{path: path + ".namespaceSelector"}) // on no list
+			items = append(items, selected(path+".namespaceSelector", t.NamespaceSelector))
 		}
 		for i, namespace := range t.Namespaces {
 			items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", path, i), key: namespace})
 		}
 	}
 	return items
+}
+
+// selected is a selector of namespaces: by the one tenant whose label it demands, else on no list.
+func selected(path string, s *metav1.LabelSelector) item {
+	if id, has := s.MatchLabels[tenant.Label]; has {
+		return item{path, tenant.Label, &id}
+	}
+	for _, r := range s.MatchExpressions {
+		if r.Key == tenant.Label && r.Operator == metav1.LabelSelectorOpIn && len(r.Values) == 1 {
+			return item{path, tenant.Label, &r.Values[0]}
+		}
+	}
+	return item{path: path}
 }
 
 func text(s *string) string {

@@ -58,13 +58,23 @@ type Space struct {
 	Defaults Defaults
 }
 
-// Options configure the plugin. All but DefaultPriority are required.
+// place is where an object stands that is written: what holds there, and for whom.
+type place struct {
+	*Space
+	owner     tenant.ID
+	namespace string
+}
+
+// Options configure the plugin. All but Named and DefaultPriority are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
 	// Space returns what holds for a tenant. The result MUST NOT be changed afterwards.
 	Space func(tenant.ID) *Space
+	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Nil: only the
+	// object's own is known.
+	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// DefaultPriority reports whether a PriorityClass is the one of pods that name none: the server
 	// writes its name into them. Nil knows of none.
 	DefaultPriority func(name string) bool
@@ -85,7 +95,7 @@ type plugin struct {
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
 // space returns what holds for a write, nil where nothing does.
-func (p *plugin) space(ctx context.Context, a admission.Attributes) (*Space, error) {
+func (p *plugin) space(ctx context.Context, a admission.Attributes) (*place, error) {
 	kind := a.GetKind().GroupKind()
 	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
 		return nil, nil
@@ -97,7 +107,7 @@ func (p *plugin) space(ctx context.Context, a admission.Attributes) (*Space, err
 	if owner.IsSystem() {
 		return nil, nil
 	}
-	return p.Space(owner), nil
+	return &place{p.Space(owner), owner, a.GetNamespace()}, nil
 }
 
 // Admit implements [admission.MutationInterface]: it puts the defaults into a new Pod.
@@ -145,13 +155,13 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case space == nil || p.isKubelet(ctx, a):
 		return nil
 	case a.GetKind().GroupKind() == bindingKind.GroupKind():
-		err = p.checkBinding(ctx, a, o, space)
+		err = p.checkBinding(ctx, a, o, space.Space)
 	case a.GetKind().GroupKind() == claimKind.GroupKind():
-		err = p.checkClaim(ctx, a, space)
+		err = p.checkClaim(ctx, a, space.Space)
 	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
-		err = p.checkNominated(ctx, a, o, space) // nothing else of what is held is stored
+		err = p.checkNominated(ctx, a, o, space.Space) // nothing else of what is held is stored
 	default:
-		err = p.check(a, o, space)
+		err = p.check(ctx, a, o, space)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -173,7 +183,7 @@ func (p *plugin) checkBinding(ctx context.Context, a admission.Attributes, o adm
 
 var errOld = errors.New("the old object cannot be read")
 
-func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, space *Space) error {
+func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, at *place) error {
 	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
 	if err != nil && workload.IsLeaving(a) {
 		return nil
@@ -196,29 +206,26 @@ func (p *plugin) check(a admission.Attributes, o admission.ObjectInterfaces, spa
 		}
 	}
 	for _, t := range is.Templates {
-		if err := p.checkTemplate(a.GetNamespace(), t, was[t.Path], space); err != nil {
+		if err := p.checkTemplate(ctx, t, was[t.Path], at); err != nil {
 			return err
 		}
 		if isNewPod(a) {
-			if err := space.Defaults.check(t.Spec); err != nil {
+			if err := at.Defaults.check(t.Spec); err != nil {
 				return err
 			}
 		}
 	}
-	return checkTemplates(old, is, space)
+	return checkTemplates(old, is, at.Space)
 }
 
-func (p *plugin) checkTemplate(namespace string, t *workload.Template, was *corev1.PodSpec, space *Space) error {
+func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place) error {
 	for _, f := range fields {
-		rule := space.Rules[f.name]
+		rule := at.Rules[f.name]
 		if rule.Policy == Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
 			continue
 		}
 		for _, i := range f.items(t.Spec) {
-			if f.name == podAffinity && i.key == namespace {
-				continue
-			}
-			if space.Defaults.has(f.name, i) || f.name == "priorityClassName" && p.DefaultPriority != nil && p.DefaultPriority(i.key) {
+			if p.isOpen(ctx, f.name, i, at) {
 				continue
 			}
 			i.path = t.Field("spec." + i.path)
@@ -228,6 +235,26 @@ func (p *plugin) checkTemplate(namespace string, t *workload.Template, was *core
 		}
 	}
 	return nil
+}
+
+// isOpen reports whether an item is allowed whatever is on the list: a default, and pods of the tenant's own namespaces.
+func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
+	switch {
+	case at.Defaults.has(field, i):
+		return true
+	case field == "priorityClassName":
+		return p.DefaultPriority != nil && p.DefaultPriority(i.key)
+	case field != podAffinity || i.key == "":
+		return false
+	case i.key == tenant.Label: // of a selector, which no namespace's name is
+		return i.value != nil && *i.value == at.owner.String()
+	case i.key == at.namespace:
+		return true
+	case p.Named == nil:
+		return false
+	}
+	owner, err := p.Named(ctx, at.owner, i.key)
+	return err == nil && owner == at.owner && !owner.IsZero()
 }
 
 // check refuses an item that is not on the list.

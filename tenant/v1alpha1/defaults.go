@@ -27,7 +27,7 @@ func Default(s *Settings) {
 	defaultList(&z.SystemSubjects.Groups, user.SystemPrivilegedGroup, user.NodesGroup, user.MonitoringGroup,
 		"kubeadm:cluster-admins")
 	defaultList(&z.SystemNamespaces, "kube-system", "kube-public", "kube-node-lease", "default")
-	defaultList(&z.UnboundAllow.Paths, "/healthz", "/livez", "/readyz", "/version",
+	defaultList(&z.UnboundAllow.Paths, "/healthz", "/livez", "/readyz", "/version", "/version/",
 		"/.well-known/openid-configuration", "/openid/v1/jwks")
 	defaultList(&z.UnboundAllow.Resources,
 		ObjectVerb{Verb: "get", Resource: "configmaps", Namespace: "kube-public", Name: "cluster-info"})
@@ -46,7 +46,11 @@ func Default(s *Settings) {
 	defaultValue(&z.Grants.Enabled, true)
 	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})
 	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
-	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation)
+	defaultList(&s.Admission.Namespace.AllowedLabels, "app.kubernetes.io/*", "helm.sh/*", "kustomize.toolkit.fluxcd.io/*")
+	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation,
+		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace",
+		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/sync-wave", "argocd.argoproj.io/sync-options",
+		"kustomize.toolkit.fluxcd.io/*")
 	defaultText(&s.Admission.Namespace.NamespacePrefix, NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
 	defaultAdmission(&s.Admission)
@@ -54,7 +58,11 @@ func Default(s *Settings) {
 }
 
 func defaultAdmission(a *Admission) {
-	defaultPlacement(&a.Placement.PlacementRules)
+	p := &a.Placement.PlacementRules
+	defaultValue(&p.NodeSelector, PlacementRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
+	defaultValue(&p.NodeAffinity, PlacementRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
+	defaultValue(&p.TopologySpread, PlacementRule{Allowed: []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}})
+	defaultPlacement(p)
 	for i := range a.Placement.Tenants {
 		defaultPlacement(&a.Placement.Tenants[i].PlacementRules)
 	}
@@ -62,6 +70,7 @@ func defaultAdmission(a *Admission) {
 	defaultValue(&a.Attribution.Creator.Enabled, true)
 	defaultValue(&w.Enabled, true)
 	defaultValue(&w.TrustControllers, true)
+	defaultText(&w.Foreign, ForeignRefuse)
 	// k8s.io/kubernetes cmd/kube-controller-manager, v1.37.1: those that create pods or what does.
 	defaultList(&w.SystemUsers, user.KubeControllerManager,
 		`system:serviceaccount:kube-system:(cronjob|daemon-set|deployment|job|replicaset|replication|statefulset)-controller`)

@@ -356,7 +356,8 @@ type Restriction struct {
 type NamespacePrefix string
 
 const (
-	// NamespacePrefixRequired demands "<tenant>--" before the name.
+	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for that tenant, whoever
+	// asks.
 	NamespacePrefixRequired NamespacePrefix = "Required"
 	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
 	// conflict that the other has it.
@@ -374,12 +375,15 @@ type Namespace struct {
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a domain is allowed
 	// anyway, "example.com/*" allows a whole domain; but istio-injection, control-plane and keys by which a webhook or
-	// policy selects namespaces must be listed as they are.
+	// policy selects namespaces must be listed as they are. Default: app.kubernetes.io/*, helm.sh/*,
+	// kustomize.toolkit.fluxcd.io/*.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
-	// namespaces, in the same form. Default: kubectl.kubernetes.io/last-applied-configuration, which
-	// "kubectl apply" writes.
+	// namespaces, in the same form. Default: what kubectl apply, Helm, Argo CD and Flux write:
+	// kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
+	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id, argocd.argoproj.io/sync-wave,
+	// argocd.argoproj.io/sync-options, kustomize.toolkit.fluxcd.io/*.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
 }

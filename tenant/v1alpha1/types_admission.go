@@ -40,22 +40,23 @@ type PlacementRule struct {
 	Allowed []string `json:"allowed,omitempty"`
 }
 
-// PlacementRules are the policies of the fields that say where pods run. A field that is left out is
+// PlacementRules are the policies of the fields that say where pods run. A field that is left out and has no default is
 // forbidden.
 type PlacementRules struct {
 	// nodeName, also of bindings.
 	// +optional
 	NodeName *PlacementRule `json:"nodeName,omitempty"`
-	// nodeSelector by label.
+	// nodeSelector by label. Default: kubernetes.io/os and kubernetes.io/arch are allowed.
 	// +optional
 	NodeSelector *PlacementRule `json:"nodeSelector,omitempty"`
-	// nodeAffinity by label, and "metadata.name".
+	// nodeAffinity by label, and "metadata.name". Default: kubernetes.io/os and kubernetes.io/arch are allowed.
 	// +optional
 	NodeAffinity *PlacementRule `json:"nodeAffinity,omitempty"`
 	// tolerations by taint. One without a key tolerates everything and is on no list.
 	// +optional
 	Tolerations *PlacementRule `json:"tolerations,omitempty"`
-	// topologySpread by topology key.
+	// topologySpread by topology key. Default: topology.kubernetes.io/zone, topology.kubernetes.io/region and
+	// kubernetes.io/hostname are allowed.
 	// +optional
 	TopologySpread *PlacementRule `json:"topologySpread,omitempty"`
 	// runtimeClassName by name. What the class itself puts into pods must be allowed as well.
@@ -67,8 +68,8 @@ type PlacementRules struct {
 	// schedulerName by name. The default scheduler is always allowed.
 	// +optional
 	SchedulerName *PlacementRule `json:"schedulerName,omitempty"`
-	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; the pod's own is
-	// always allowed, a namespaceSelector on no list.
+	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; those of the pod's own tenant
+	// are always allowed, as is a namespaceSelector that demands its label. Any other selector is on no list.
 	// +optional
 	PodAffinity *PlacementRule `json:"podAffinity,omitempty"`
 	// defaults are put into new pods, and always allowed.
@@ -145,10 +146,24 @@ type WorkloadUser struct {
 	// externalGroups may supply it, but no reserved names. Default: none.
 	// +optional
 	ExternalGroups []string `json:"externalGroups,omitempty"`
+	// foreign says what becomes of another's annotation on a new template: of a manifest that was exported, or a Job made
+	// of a colleague's CronJob. Default: Refuse.
+	// +optional
+	Foreign ForeignUser `json:"foreign,omitempty"`
 	// scheduling hands the pods of tenants to a scheduler that reads the annotation.
 	// +optional
 	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
 }
+
+// ForeignUser says what becomes of a user that a new template names, where its author may not supply it.
+type ForeignUser string
+
+const (
+	// ForeignRefuse refuses the object.
+	ForeignRefuse ForeignUser = "Refuse"
+	// ForeignRestamp puts the author in the user's place, with a warning. A Pod is refused all the same.
+	ForeignRestamp ForeignUser = "Restamp"
+)
 
 // WorkloadScheduling is what a scheduler of YuniKorn's kind expects of a pod.
 type WorkloadScheduling struct {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -72,6 +73,14 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	}
 	if i := slices.Index(a.SystemSubjects.Users, user.Anonymous); i >= 0 {
 		errs = append(errs, field.Invalid(subjects.Child("users").Index(i), user.Anonymous, "would make everybody the system tenant's"))
+	}
+	for i, prefix := range a.SystemSubjects.UserPrefixes {
+		for _, everybody := range []string{user.Anonymous, serviceaccount.ServiceAccountUsernamePrefix} {
+			if prefix != "" && strings.HasPrefix(everybody, prefix) {
+				errs = append(errs, field.Invalid(subjects.Child("userPrefixes").Index(i), prefix, "would make everybody the system tenant's"))
+				break
+			}
+		}
 	}
 	if !slices.Contains(a.SystemSubjects.Groups, user.SystemPrivilegedGroup) {
 		errs = append(errs, field.Required(subjects.Child("groups"), "must hold system:masters, the server's own loopback identity"))

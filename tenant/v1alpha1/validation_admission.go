@@ -232,6 +232,9 @@ var reservedExamples = []string{"system:masters", "system:kube-controller-manage
 
 func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	if w.Foreign != ForeignRefuse && w.Foreign != ForeignRestamp {
+		errs = append(errs, field.NotSupported(path.Child("foreign"), w.Foreign, []ForeignUser{ForeignRefuse, ForeignRestamp}))
+	}
 	for name, patterns := range map[string][]string{"systemUsers": w.SystemUsers, "externalUsers": w.ExternalUsers, "externalGroups": w.ExternalGroups} {
 		for i, pattern := range patterns {
 			at := path.Child(name).Index(i)

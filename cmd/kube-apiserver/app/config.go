@@ -67,7 +67,10 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		}
 		opts.InformerName = name
 	}
-	ownRBAC := tenancyConfig != "" && takeRBAC(opts)
+	taken := notTaken
+	if tenancyConfig != "" {
+		taken = takeRBAC(opts)
+	}
 	generic, versioned, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		controlplane.DefaultAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions, opts.InformerName)
@@ -76,7 +79,8 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 	}
 	if tenancyConfig != "" {
 		lent := &lentRBAC{}
-		if ownRBAC {
+		generic.Authorization.Authorizer = taken.others(generic.Authorization.Authorizer)
+		if taken != notTaken {
 			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it makes the roles that every cluster has
 			if lent, err = lendRBAC(versioned); err != nil {
 				return nil, err

@@ -3,6 +3,9 @@ package app
 import (
 	"slices"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/informers"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
@@ -12,25 +15,44 @@ import (
 	indexed "github.com/kubetenant/kubetenant/authz/rbac"
 )
 
+// takenRBAC says whether RBAC was taken out of a server's authorization modes.
+type takenRBAC int
+
+const (
+	notTaken  takenRBAC = iota
+	takenOut            // there are other modes
+	takenLast           // there is none
+)
+
 // takeRBAC takes RBAC out of the server's authorization modes, so that the configuration can choose its
-// evaluator, and reports whether it did. It is asked first then: that decides the same, since no
+// evaluator. It is asked first then: that decides the same, since no
 // other mode before Webhook ever denies. With RBAC behind Webhook, which may deny, and with
 // --authorization-config, whose order may change at any time, it stays where it is.
-func takeRBAC(opts options.CompletedOptions) bool {
+func takeRBAC(opts options.CompletedOptions) takenRBAC {
 	o := opts.Authorization
 	if o == nil || o.AuthorizationConfigurationFile != "" {
-		return false
+		return notTaken
 	}
 	at, webhook := slices.Index(o.Modes, modes.ModeRBAC), slices.Index(o.Modes, modes.ModeWebhook)
 	if at < 0 || webhook >= 0 && webhook < at {
-		return false
+		return notTaken
 	}
-	rest := slices.Delete(slices.Clone(o.Modes), at, at+1)
-	if len(rest) == 0 {
-		rest = []string{modes.ModeAlwaysDeny} // without any mode the server would allow all; this one has no opinion
+	o.Modes = slices.Delete(slices.Clone(o.Modes), at, at+1)
+	if len(o.Modes) == 0 {
+		o.Modes = []string{modes.ModeAlwaysDeny} // without any mode the server would allow all
+		return takenLast
 	}
-	o.Modes = rest
-	return true
+	return takenOut
+}
+
+// others returns what the server's own authorizer is without RBAC. Where that was all, nothing but the group that may do
+// everything, which every server knows (k8s.io/kubernetes pkg/kubeapiserver/authorizer, v1.37.1): the mode that stands in its
+// place would name itself in each refusal.
+func (t takenRBAC) others(server authorizer.Authorizer) authorizer.Authorizer {
+	if t == takenLast {
+		return authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
+	}
+	return server
 }
 
 // lentRBAC is what the stack is lent, and whether all of it is known.

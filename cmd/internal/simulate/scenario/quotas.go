@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -105,6 +106,17 @@ func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 		return nil
 	}
 	return q.add(id, id.String(), hard)
+}
+
+// NameOf implements kubetenant.QuotaStore.
+func (q *quotas) NameOf(id tenant.ID) string {
+	switch states := q.states[id.String()]; len(states) {
+	case 0:
+		return tenantquota.DefaultName(id)
+	case 1:
+		return states[0].Name
+	}
+	return ""
 }
 
 // TenantOf implements kubetenant.QuotaStore.

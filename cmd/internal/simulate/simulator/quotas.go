@@ -3,6 +3,7 @@ package simulator
 import (
 	"context"
 
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -15,3 +16,20 @@ func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { 
 func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)           { return false, nil }
 func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 func (q quotaTenants) TenantOf(name string) tenant.ID                         { return q[name] }
+
+func (q quotaTenants) NameOf(id tenant.ID) string {
+	name := ""
+	for n, of := range q {
+		switch {
+		case of != id:
+		case name != "":
+			return ""
+		default:
+			name = n
+		}
+	}
+	if name == "" {
+		name = tenantquota.DefaultName(id)
+	}
+	return name
+}

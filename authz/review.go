@@ -1,0 +1,59 @@
+package authz
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// A review is about a request that nobody made: its attributes are what a client says. kubectl auth can-i says
+// the namespace of its context whatever it asks about, and asks for one object of no name where it means any.
+
+// asRequested changes the attributes of a review to those that the request itself would have: what is in no namespace
+// is asked for in none. A request on its way has such attributes only where nothing is served (its path is
+// another's), so in the webhook shape, where reviews cannot be told from requests, it changes no request.
+func (b *Boundary) asRequested(attrs *requestAttributes) {
+	switch {
+	case !attrs.isResource || attrs.namespace == "":
+		return
+	case attrs.isImpersonation() && isVirtualSubject(attrs.resource.Resource):
+	case attrs.resource == namespaces && attrs.subresource == "" && attrs.name != attrs.namespace:
+		if attrs.name == "" && attrs.verb != "create" && !isCollection(attrs.verb) {
+			return
+		}
+		attrs.moveTo(attrs.name) // a Namespace is in itself
+		return
+	case attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
+	default:
+		return
+	}
+	attrs.moveTo("")
+}
+
+// isVirtualSubject reports whether a resource is one that only impersonation knows and that is in no namespace.
+func isVirtualSubject(resource string) bool {
+	switch resource {
+	case "users", "groups", "uids", "userextras":
+		return true
+	}
+	return false
+}
+
+// moveTo puts another namespace into attributes, and into those that go on.
+func (attrs *requestAttributes) moveTo(namespace string) {
+	attrs.namespace = namespace
+	attrs.Attributes = &movedAttributes{attrs.Attributes, namespace}
+}
+
+type movedAttributes struct {
+	authorizer.Attributes
+	namespace string
+}
+
+func (a *movedAttributes) GetNamespace() string { return a.namespace }
+
+// isOfAny reports whether attrs are those of a self review that asks about any object in all namespaces, which for a
+// tenant's caller are its own: no request is like that.
+func isOfAny(ctx context.Context, state *requestState, attrs *requestAttributes) bool {
+	return state == nil && attrs.name == "" && isForSelfReview(ctx)
+}
