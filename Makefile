@@ -3,6 +3,7 @@
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, a real kube-apiserver included; the library's with the race detector
 #   make test-e2e       tests of the webhook service behind an unmodified kube-apiserver
+#   make test-upstream  suites that nobody here wrote, beside upstream's server (docs/conformance.md)
 #   make test-race      the corpus on servers that are built with the race detector
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
 #   make test-browser   tests of the access map in a real browser, which it installs
@@ -81,6 +82,18 @@ test: build
 .PHONY: test-e2e
 test-e2e: build $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./e2e
+
+# Suites that nobody here wrote: all, or those named in SUITES.
+SUITES ?=
+SUITES_IN_CI := pkg/client,pkg/controller/controllerutil,pkg/manager,test/integration/dryrun,test/integration/evictions
+UPSTREAM = cd $(SERVER) && $(SCRATCH) go run ./conformance --bin $(BIN) --dir $(CURDIR)/.cache/upstream --differences $(CURDIR)/testdata/conformance.yaml
+
+.PHONY: test-upstream test-upstream-short
+test-upstream: build
+	$(UPSTREAM) --only "$(SUITES)" $(if $(SUITES),,--page $(CURDIR)/docs/conformance.md)
+
+test-upstream-short: build
+	$(UPSTREAM) --only "$(SUITES_IN_CI)"
 
 RACE := $(BIN)/race
 

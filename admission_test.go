@@ -64,7 +64,7 @@ func TestReinvocation(t *testing.T) {
 		"one that is lent":      {application1, application(take), nil},
 		"one that is lent now":  {application1, takes, was},
 		"one that is left":      {application1, was.DeepCopy(), was},
-		"a Namespace's creator": {corev1.SchemeGroupVersion.WithKind("Namespace"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--new"}}, nil},
+		"a Namespace's creator": {corev1.SchemeGroupVersion.WithKind("Namespace"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--new", Labels: map[string]string{tenant.Label: "acme"}}}, nil},
 	} {
 		for by, u := range callers {
 			again(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)

@@ -323,7 +323,7 @@ func TestExceptions(t *testing.T) {
 		"a dot segment":               {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "b--web", Name: "..", ResourceRequest: true}, false, authz.Space{}},
 		"a wildcard":                  {callerOf("a"), authorizer.AttributesRecord{Verb: "*", Resource: "pods", Namespace: "b--web", ResourceRequest: true}, false, authz.Space{}},
 		"a review of others":          {callerOf("a"), authorizer.AttributesRecord{Verb: "create", APIGroup: "authorization.k8s.io", Resource: "localsubjectaccessreviews", Namespace: "b--web", ResourceRequest: true}, false, authz.Space{}},
-		"a node in a namespace":       {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", Namespace: "b--web", Name: "n", ResourceRequest: true}, false, authz.Space{}},
+		"a node, asked in one":        {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", Namespace: "b--web", Name: "n", ResourceRequest: true}, true, authz.Space{ID: tenant.System()}},
 		"impersonation":               {callerOf("a"), authorizer.AttributesRecord{Verb: "impersonate", Resource: "serviceaccounts", Namespace: "b--web", Name: "x", ResourceRequest: true}, false, authz.Space{}},
 		"impersonation for a request": {callerOf("a"), pod("impersonate-on:user-info:get", "b--web"), false, authz.Space{}},
 	} {

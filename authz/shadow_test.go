@@ -97,7 +97,7 @@ func TestStale(t *testing.T) {
 		t.Errorf("a probe: %v", d)
 	}
 	resources, _, incomplete, err := b.RulesFor(t.Context(), readOf("a", "").User, "a--web")
-	if len(resources) != 0 || !incomplete || err != nil {
+	if len(resources) != 0 || !incomplete || err == nil || err.Error() != string(authz.ReasonStale) {
 		t.Errorf("rules %v, incomplete %t, %v", resources, incomplete, err)
 	}
 }

@@ -76,7 +76,7 @@ authorization: { sharedClusterResources: [] }
 		t.Errorf("defaults = %v, %v", certs.X509.OldFormat, *tokens.TokenFile.DefaultTenant)
 	}
 	z := c.Authorization
-	if len(z.SystemSubjects.Users) != 6 || len(z.SystemSubjects.Groups) != 4 || len(z.SystemNamespaces) != 4 || len(z.UnboundAllow.Paths) != 6 {
+	if len(z.SystemSubjects.Users) != 6 || len(z.SystemSubjects.Groups) != 4 || len(z.SystemNamespaces) != 4 || len(z.UnboundAllow.Paths) != 7 {
 		t.Errorf("defaults = %+v", z)
 	}
 	if z.SharedClusterResources == nil || len(z.SharedClusterResources) != 0 {

@@ -86,7 +86,7 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	}
 	globals.AddMetrics()
 
-	config, err := newConfig(ctx, completed, tenancyConfig)
+	config, err := NewConfig(ctx, completed, tenancyConfig)
 	if err != nil {
 		return err
 	}

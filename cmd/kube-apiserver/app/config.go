@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -27,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
@@ -56,17 +59,18 @@ var (
 	errKindsNotSynced = errors.New("quotas and grants are not known yet: if that lasts, the log says why our definitions are not in place")
 )
 
-// newConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
-// exported parts, with tenancy put in after the generic configuration is built and before it is
-// handed to admission and copied into the three servers.
-func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*upstream.Config, error) {
-	if opts.InformerName == nil {
-		name, err := cache.NewInformerName("kube-apiserver")
-		if err != nil {
-			return nil, err
-		}
-		opts.InformerName = name
-	}
+// GenericConfig is the generic configuration of a server, and what is made with it.
+type GenericConfig struct {
+	// Options are those given, with what tenancy has changed.
+	Options  options.CompletedOptions
+	Generic  *genericapiserver.Config
+	Informer informers.SharedInformerFactory
+	Storage  *serverstorage.DefaultStorageFactory
+}
+
+// BuildGenericConfig builds the generic configuration as upstream's server does, and puts tenancy into it. It must be
+// handed to admission and copied into the three servers afterwards, as [NewConfig] does.
+func BuildGenericConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*GenericConfig, error) {
 	taken := notTaken
 	if tenancyConfig != "" {
 		taken = takeRBAC(opts)
@@ -94,7 +98,25 @@ func newConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 			opts.ServiceAccountIssuer = issuer.New(opts.ServiceAccountIssuer, stack.ServiceAccountTenant)
 		}
 	}
-	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, generic, versioned, storage)
+	return &GenericConfig{opts, generic, versioned, storage}, nil
+}
+
+// NewConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
+// exported parts, with the tenancy of the configuration file; with none upstream's.
+func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*upstream.Config, error) {
+	if opts.InformerName == nil {
+		name, err := cache.NewInformerName("kube-apiserver")
+		if err != nil {
+			return nil, err
+		}
+		opts.InformerName = name
+	}
+	built, err := BuildGenericConfig(ctx, opts, tenancyConfig)
+	if err != nil {
+		return nil, err
+	}
+	opts = built.Options
+	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, built.Generic, built.Informer, built.Storage)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +180,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 		},
-		Register: legacyregistry.Register,
+		Register: register,
 	})
 	if err != nil {
 		return nil, err
@@ -183,6 +205,15 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	return stack, addAdmission(opts, stack)
+}
+
+// register registers metrics. Of several servers in one process the first one's are shown, as upstream's are.
+func register(m metrics.Registerable) error {
+	err := legacyregistry.Register(m)
+	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+		return nil
+	}
+	return err
 }
 
 // addClusterHooks starts with the server what follows its cluster and writes into it, and makes it ready when

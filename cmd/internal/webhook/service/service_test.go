@@ -113,7 +113,7 @@ func TestAuthorize(t *testing.T) {
 	w := newWorld(t)
 	h := w.handler(t)
 	w.authorizer = func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if len(a.GetUser().GetGroups()) == 2 && a.GetName() == "p" {
+		if len(a.GetUser().GetGroups()) == 3 && a.GetName() == "p" { // those sent, and the tenant's
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil

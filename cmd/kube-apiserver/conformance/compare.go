@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// outcome is what became of one test: passed, failed, skipped, pending or, where its process ended before, absent.
+type outcome string
+
+const absent outcome = "absent"
+
+// difference is one that is by design: a test that does not go the same way on both servers.
+type difference struct {
+	Package string `json:"package"`
+	Test    string `json:"test"`
+	// Vanilla and Tenancy are its outcomes.
+	Vanilla outcome `json:"vanilla"`
+	Tenancy outcome `json:"tenancy"`
+	Reason  string  `json:"reason"`
+}
+
+func readDifferences(path string) ([]difference, error) {
+	text, err := os.ReadFile(path) // #nosec G304 -- the caller's
+	if err != nil {
+		return nil, err
+	}
+	var list []difference
+	if err := yaml.UnmarshalStrict(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, d := range list {
+		if d.Package == "" || d.Test == "" || d.Reason == "" || d.Vanilla == d.Tenancy {
+			return nil, fmt.Errorf("%s: each difference needs package, test, two outcomes and a reason", path)
+		}
+	}
+	return list, nil
+}
+
+// compared is what became of a suite's tests on both servers.
+type compared struct {
+	suite
+	vanilla, tenancy map[string]outcome
+	took             [2]time.Duration
+	listed           []difference // that are by design, and so
+	unlisted         []difference // that are not on the list
+	untrue           []difference // on the list, and not so
+}
+
+func (c *compared) asDesigned() bool { return len(c.unlisted)+len(c.untrue) == 0 }
+
+// compare runs the tests of a suite on both servers. Tests that differ and are not on the list are run once more on both,
+// alone: many depend on how busy the machine is.
+func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference) (*compared, error) {
+	c := &compared{suite: s}
+	begun := time.Now()
+	var err error
+	if c.vanilla, err = w.runTests(ctx, s, "vanilla", nil); err != nil {
+		return nil, err
+	}
+	c.took[0], begun = time.Since(begun), time.Now()
+	if c.tenancy, err = w.runTests(ctx, s, "tenancy", nil); err != nil {
+		return nil, err
+	}
+	c.took[1] = time.Since(begun)
+	c.judge(byDesign)
+	if c.asDesigned() || len(c.unlisted) == 0 {
+		return c, nil
+	}
+	again := map[string]bool{}
+	for _, d := range c.unlisted {
+		top, _, _ := strings.Cut(d.Test, "/")
+		again[top] = true
+	}
+	names := slices.Sorted(maps.Keys(again))
+	fmt.Fprintf(w.out, "%s: once more: %s\n", s.name(), strings.Join(names, ", "))
+	for server, into := range map[string]map[string]outcome{"vanilla": c.vanilla, "tenancy": c.tenancy} {
+		second, err := w.runTests(ctx, s, server, names)
+		if err != nil {
+			return nil, err
+		}
+		if s.specs {
+			clear(into)
+		}
+		maps.Copy(into, second)
+	}
+	c.judge(byDesign)
+	return c, nil
+}
+
+// judge tells what differs, and whether that is by design.
+func (c *compared) judge(byDesign []difference) {
+	c.listed, c.unlisted, c.untrue = nil, nil, nil
+	names := maps.Clone(c.vanilla)
+	maps.Copy(names, c.tenancy)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, is := c.vanilla[name], c.tenancy[name]
+		if was == "" {
+			was = absent
+		}
+		if is == "" {
+			is = absent
+		}
+		i := slices.IndexFunc(byDesign, func(d difference) bool { return d.Package == c.name() && d.Test == name })
+		switch d := (difference{c.name(), name, was, is, ""}); {
+		case i >= 0 && byDesign[i].Vanilla == was && byDesign[i].Tenancy == is:
+			c.listed = append(c.listed, byDesign[i])
+		case i >= 0:
+			c.untrue = append(c.untrue, byDesign[i])
+		case was != is:
+			c.unlisted = append(c.unlisted, d)
+		}
+	}
+	for _, d := range byDesign {
+		if _, known := names[d.Test]; d.Package == c.name() && !known {
+			c.untrue = append(c.untrue, d)
+		}
+	}
+}
+
+// runTests runs the tests of a suite on one server; names, where given, are the only ones.
+func (w *workplace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
+	temp, err := os.MkdirTemp("", "conformance-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	ctx, cancel := context.WithTimeout(ctx, w.timeout+time.Minute)
+	defer cancel()
+	args := []string{"-test.v", "-test.timeout=" + w.timeout.String()}
+	report := filepath.Join(temp, "report.json")
+	switch {
+	case s.specs:
+		args = append(args, "-ginkgo.json-report="+report, "-ginkgo.no-color")
+	case len(names) > 0:
+		args = append(args, "-test.run=^("+strings.Join(names, "|")+")$")
+	}
+	module, err := filepath.Glob(filepath.Join(w.dir, "src", s.module+"@*"))
+	if err != nil || len(module) != 1 {
+		return nil, errors.Join(fmt.Errorf("no copy of %s", s.module), err)
+	}
+	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own
+	cmd.Dir = filepath.Join(module[0], s.path)
+	cmd.Env = append(os.Environ(), "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
+		"KUBEBUILDER_ASSETS="+w.assets(server), "TEST_SRCDIR="+w.dir, "TEST_WORKSPACE=src")
+	if server == "tenancy" {
+		cmd.Env = append(cmd.Env, tenancyConfig+"="+w.config())
+	}
+	said, err := cmd.CombinedOutput()
+	exit := (*exec.ExitError)(nil)
+	if err != nil && !errors.As(err, &exit) {
+		return nil, err
+	}
+	log := w.binary(s) + "." + server + ".log"
+	if len(names) > 0 {
+		log = w.binary(s) + "." + server + ".again.log"
+	}
+	if err := os.WriteFile(log, said, 0o600); err != nil {
+		return nil, err
+	}
+	if s.specs {
+		return readSpecs(report)
+	}
+	return readTests(bytes.NewReader(said))
+}
+
+var result = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
+
+// readTests reads what go test -v says.
+func readTests(from io.Reader) (map[string]outcome, error) {
+	words := map[string]outcome{"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
+	out := map[string]outcome{}
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		if m := result.FindStringSubmatch(lines.Text()); m != nil {
+			out[m[2]] = words[m[1]]
+		}
+	}
+	return out, lines.Err()
+}
+
+// readSpecs reads a report of Ginkgo's.
+func readSpecs(path string) (map[string]outcome, error) {
+	text, err := os.ReadFile(path) // #nosec G304 -- our own
+	if errors.Is(err, os.ErrNotExist) {
+		return map[string]outcome{}, nil // it ended before
+	}
+	var reports []struct {
+		SpecReports []struct {
+			ContainerHierarchyTexts []string
+			LeafNodeType            string
+			LeafNodeText            string
+			State                   outcome
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &reports)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]outcome{}
+	for _, report := range reports {
+		for _, spec := range report.SpecReports {
+			if name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": "); spec.LeafNodeType == "It" || spec.State != "passed" {
+				out[name] = spec.State
+			}
+		}
+	}
+	return out, nil
+}
+
+// count counts the tests of an outcome, subtests left out.
+func count(of map[string]outcome, want outcome) int {
+	n := 0
+	for name, is := range of {
+		if is == want && (!strings.Contains(name, "/") || strings.Contains(name, ": ")) {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *compared) print(out io.Writer) {
+	fmt.Fprintf(out, "%s: %d passed, %d failed; with tenancy %d passed, %d failed (%s, %s)\n", c.name(),
+		count(c.vanilla, "passed"), count(c.vanilla, "failed"), count(c.tenancy, "passed"), count(c.tenancy, "failed"),
+		c.took[0].Round(time.Second), c.took[1].Round(time.Second))
+	for title, list := range map[string][]difference{"not on the list": c.unlisted, "on the list, and not so": c.untrue} {
+		for _, d := range list {
+			fmt.Fprintf(out, "  %s: %s: %s, with tenancy %s\n", title, d.Test, d.Vanilla, d.Tenancy)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// workplace is where the modules are copied to and their tests compiled and run.
+type workplace struct {
+	bin, dir string
+	timeout  time.Duration
+	out      io.Writer
+}
+
+// tenancyConfig names the variable by which a test's server is told to have tenancy: one binary serves both.
+const tenancyConfig = "KUBETENANT_CONFIG"
+
+// versionOfControllerRuntime is the one whose tests are run; Kubernetes' is the one that is composed.
+const versionOfControllerRuntime = "v0.25.2"
+
+// hook is a place in upstream's test servers where a server's configuration is made.
+type hook struct{ file, old, new string }
+
+const importOfApp = "\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n"
+
+// hooks are all such places. What is not found is an error: the tests would run against nothing but upstream's.
+func hooks() []hook {
+	ours := importOfApp + "\tkubetenant \"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app\"\n"
+	one, other := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
+	return []hook{
+		{one, importOfApp, ours},
+		{one, "app.NewConfig(completedOptions)", `kubetenant.NewConfig(tCtx, completedOptions, os.Getenv("` + tenancyConfig + `"))`},
+		{other, importOfApp, ours},
+		{other, `	genericConfig, versionedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(
+		completedOptions.CompletedOptions,
+		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
+		controlplane.DefaultAPIResourceConfigSource(),
+		generatedopenapi.GetOpenAPIDefinitions,
+		nil,
+	)
+`, `	built, err := kubetenant.BuildGenericConfig(ctx, completedOptions, os.Getenv("` + tenancyConfig + `"))
+`},
+		{other, "app.CreateKubeAPIServerConfig(completedOptions, genericConfig, versionedInformers, storageFactory)",
+			"app.CreateKubeAPIServerConfig(built.Options, built.Generic, built.Informer, built.Storage)"},
+	}
+}
+
+// prepare copies the modules, and compiles etcd and the tests.
+func (w *workplace) prepare(ctx context.Context, all []suite) error {
+	for _, dir := range []string{w.dir, w.assets("vanilla"), w.assets("tenancy")} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+	}
+	if err := w.prepareAssets(ctx); err != nil {
+		return err
+	}
+	copied := map[string]string{}
+	for _, s := range all {
+		dir, done := copied[s.module]
+		if !done {
+			var err error
+			if dir, err = w.copyModule(ctx, s.module); err != nil {
+				return err
+			}
+			copied[s.module] = dir
+		}
+		fmt.Fprintf(w.out, "building the tests of %s ...\n", s.name())
+		args := []string{"test", "-vet=off", "-c", "-o", w.binary(s)}
+		if s.module == kubernetes {
+			if err := w.command(ctx, "", append(append([]string{"go"}, args...), "-mod=mod", "-modfile="+w.modFile(), s.name())...); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.command(ctx, dir, append(append([]string{"go"}, args...), "./"+s.path)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *workplace) assets(server string) string { return filepath.Join(w.dir, server) }
+func (w *workplace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
+func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
+
+// prepareAssets puts what envtest starts into a folder for each server: the composed one is started with tenancy.
+func (w *workplace) prepareAssets(ctx context.Context) error {
+	config := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" // all by default
+	if err := os.WriteFile(w.config(), []byte(config), 0o600); err != nil {
+		return err
+	}
+	if err := w.command(ctx, "", "go", "build", "-o", filepath.Join(w.dir, "etcd"), "go.etcd.io/etcd/server/v3"); err != nil {
+		return err
+	}
+	for server, binary := range map[string]string{"vanilla": "vanilla-kube-apiserver", "tenancy": "kube-apiserver"} {
+		flags := ""
+		if server == "tenancy" {
+			flags = "--tenancy-config='" + w.config() + "' "
+		}
+		start := fmt.Sprintf("#!/bin/sh\nexec '%s' %s\"$@\"\n", filepath.Join(w.bin, binary), flags)
+		if err := os.WriteFile(filepath.Join(w.assets(server), "kube-apiserver"), []byte(start), 0o700); err != nil { // #nosec G306 -- a program
+			return err
+		}
+		for name, to := range map[string]string{"etcd": filepath.Join(w.dir, "etcd"), "kubectl": filepath.Join(w.bin, "kubectl")} {
+			link := filepath.Join(w.assets(server), name)
+			if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			if err := os.Symlink(to, link); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// copyModule copies a module whole, as its tests write beside themselves, and puts the hooks into it.
+func (w *workplace) copyModule(ctx context.Context, module string) (string, error) {
+	query := []string{"list", "-m", "-json", module}
+	if module == controllerRuntime {
+		query = []string{"mod", "download", "-json", module + "@" + versionOfControllerRuntime}
+	}
+	out, err := exec.CommandContext(ctx, "go", query...).Output() // #nosec G204 -- constants
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w", strings.Join(query, " "), err)
+	}
+	var found struct{ Dir, Version string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return "", err
+	}
+	to := filepath.Join(w.dir, "src", module+"@"+found.Version)
+	if err := os.RemoveAll(to); err != nil {
+		return "", err
+	}
+	if err := os.CopyFS(to, os.DirFS(found.Dir)); err != nil {
+		return "", err
+	}
+	if module != kubernetes {
+		return to, nil
+	}
+	for _, h := range hooks() {
+		path := filepath.Join(to, h.file)
+		text, err := os.ReadFile(path) // #nosec G304 -- our own copy
+		if err != nil {
+			return "", err
+		}
+		if !bytes.Contains(text, []byte(h.old)) {
+			return "", fmt.Errorf("%s: %q is not there any more", h.file, h.old)
+		}
+		text = bytes.Replace(text, []byte(h.old), []byte(h.new), 1)
+		if err := os.WriteFile(path, unimport(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	return to, w.replace(ctx, to)
+}
+
+// unimport takes out the imports that the hooks leave without use.
+func unimport(text []byte) []byte {
+	for path, name := range map[string]string{
+		"k8s.io/apimachinery/pkg/runtime": "runtime.", "k8s.io/kubernetes/pkg/api/legacyscheme": "legacyscheme.", "k8s.io/kubernetes/pkg/controlplane": "controlplane.",
+		`aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme`:        "aggregatorscheme.",
+		`apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver`: "apiextensionsapiserver.",
+		`controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver`:  "controlplaneapiserver.",
+		`generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi`:            "generatedopenapi.",
+	} {
+		line := "\t\"" + path + "\"\n"
+		if strings.Contains(path, `"`) {
+			line = "\t" + path + "\"\n"
+		}
+		if bytes.Contains(text, []byte(line)) && !bytes.Contains(text, []byte(name)) {
+			text = bytes.Replace(text, []byte(line), nil, 1)
+		}
+	}
+	return text
+}
+
+// replace writes a module file that takes Kubernetes from the copy.
+func (w *workplace) replace(ctx context.Context, kubernetesDir string) error {
+	for from, to := range map[string]string{"go.mod": w.modFile(), "go.sum": strings.TrimSuffix(w.modFile(), ".mod") + ".sum"} {
+		text, err := os.ReadFile(from) // #nosec G304 -- constants
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.command(ctx, "", "go", "mod", "edit", "-replace="+kubernetes+"="+kubernetesDir, w.modFile())
+}
+
+// command runs a command to its end, and shows what it says where it fails.
+func (w *workplace) command(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- our own
+	cmd.Dir = dir
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, said)
+	}
+	return nil
+}
