@@ -26,6 +26,7 @@ type served struct {
 	user     user.Info
 	info     *request.RequestInfo
 	selector string
+	fields   string
 	path     string
 }
 
@@ -39,10 +40,14 @@ func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int
 
 func send(t *testing.T, u, impersonated user.Info, method, target string) (*served, int) {
 	t.Helper()
-	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
+	return sendThrough(t, authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil), u, impersonated, method, target)
+}
+
+func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.Info, method, target string) (*served, int) {
+	t.Helper()
 	var got *served
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
+		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector"), fields: r.URL.Query().Get("fieldSelector")}
 		got.user, _ = request.UserFrom(r.Context())
 		got.info, _ = request.RequestInfoFrom(r.Context())
 	}), &authz.Sessions{})

@@ -14,11 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/workload"
@@ -335,4 +338,125 @@ func FuzzUserInfo(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestUpdatesKeepTheUser: what an update leaves out of a template is put back, and what somebody else says there is not
+// taken over; of a Pod that is left to be refused.
+func TestUpdatesKeepTheUser(t *testing.T) {
+	p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds: workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find})
+	deployment := func(value string) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web"}}
+		if value != "" {
+			d.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: value}
+		}
+		return d
+	}
+	for name, c := range map[string]struct {
+		was, is, want string
+		told          int
+	}{
+		"left out":           {bobs, "", bobs, 0},
+		"the same":           {bobs, bobs, bobs, 0},
+		"one's own":          {bobs, `{"user":"alice","groups":["dev","tenant:a"]}`, bobs, 1},
+		"another's":          {bobs, `{"user":"eve"}`, bobs, 1},
+		"nonsense":           {bobs, "x", bobs, 1},
+		"where none was":     {"", bobs, "", 1},
+		"none where none is": {"", "", "", 0},
+	} {
+		var told heard
+		ctx := warning.WithWarningRecorder(t.Context(), &told)
+		is := deployment(c.is)
+		for range 2 { // plugins are asked again where a webhook changed the object
+			a := update(is, deployment(c.was), alice)
+			if err := p.Admit(ctx, a, nil); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := p.Validate(ctx, a, nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := is.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; got != c.want || len(told) != c.told {
+			t.Errorf("%s: %q, told %q", name, got, told)
+		}
+	}
+	pod := func(value string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}}}
+	}
+	left := &corev1.Pod{}
+	if a := update(left, pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil || p.Validate(t.Context(), a, nil) != nil || left.Annotations[tenant.WorkloadUserAnnotation] != bobs {
+		t.Errorf("a Pod that leaves it out: %v", left.Annotations)
+	}
+	if a := update(pod(`{"user":"eve"}`), pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil || p.Validate(t.Context(), a, nil) == nil {
+		t.Error("a Pod's user was changed")
+	}
+}
+
+// TestListsOfTemplates: templates in a list are known by what they say, or by their places where there are as many as before.
+func TestListsOfTemplates(t *testing.T) {
+	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
+	p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds: workload.New(map[schema.GroupKind][]string{group: {"spec.groups.*.template"}}), Metadata: (&world{}).find, Objects: (&world{}).find})
+	farm := func(users ...string) *unstructured.Unstructured {
+		var groups []any
+		for _, u := range users {
+			annotations := map[string]any{}
+			if u != "" {
+				annotations[tenant.WorkloadUserAnnotation] = u
+			}
+			groups = append(groups, map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": map[string]any{}}})
+		}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Farm", "metadata": map[string]any{"name": "f", "namespace": "a--web"},
+			"spec": map[string]any{"groups": groups}}}
+	}
+	const bob, eve, mine = `{"user":"bob"}`, `{"user":"eve"}`, `{"user":"alice","groups":["dev","tenant:a"]}`
+	for name, c := range map[string]struct{ was, is, want []string }{
+		"left out":             {[]string{bob, eve}, []string{"", ""}, []string{bob, eve}},
+		"moved":                {[]string{bob, eve}, []string{eve, bob}, []string{eve, bob}},
+		"one more":             {[]string{bob}, []string{bob, ""}, []string{bob, mine}},
+		"one more in front":    {[]string{bob}, []string{"", bob}, []string{mine, bob}},
+		"one fewer":            {[]string{bob, eve}, []string{eve}, []string{eve}},
+		"another's in a place": {[]string{bob, eve}, []string{`{"user":"x"}`, eve}, []string{bob, eve}},
+	} {
+		is := farm(c.is...)
+		a := admission.NewAttributesRecord(is, farm(c.was...), group.WithVersion("v1"), "a--web", "f", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
+			admission.Update, nil, false, alice)
+		if err := p.Admit(t.Context(), a, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := p.Validate(t.Context(), a, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(farm(c.want...).Object, is.Object); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	is := farm(bob, eve, `{"user":"x"}`) // with one more it is nobody's that stood there
+	a := admission.NewAttributesRecord(is, farm(bob, eve), group.WithVersion("v1"), "a--web", "f", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
+		admission.Update, nil, false, alice)
+	if err := p.Admit(t.Context(), a, nil); err == nil {
+		t.Error("a new template of another's name")
+	}
+}
+
+// TestRolledBack: kubectl rollout undo copies what stands on a ReplicaSet onto its Deployment, which is nobody's attempt to
+// say who that was.
+func TestRolledBack(t *testing.T) {
+	p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Kinds: workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find, Creator: true})
+	for says, want := range map[string]int{"x": 0, "y": 1} {
+		var told heard
+		was := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
+		is := was.DeepCopy()
+		is.Annotations[tenant.OnBehalfOfAnnotation] = says
+		a := update(is, was, alice)
+		if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), a, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, has := is.Annotations[tenant.OnBehalfOfAnnotation]; has || len(told) != want {
+			t.Errorf("%s: %v, told %q", says, is.Annotations, told)
+		}
+	}
 }

@@ -89,6 +89,10 @@ func (p *plugin) creator(ctx context.Context, c *caller, a admission.Attributes,
 // record sets the creator of a new object, and keeps that of an old one.
 func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
+		if says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]; says != "" && says == was.GetAnnotations()[tenant.CreatorAnnotation] {
+			// kubectl rollout undo copies the annotations of what was made of the object onto it.
+			plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, nil)
+		}
 		plugins.Keep(ctx, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 		return nil
 	}

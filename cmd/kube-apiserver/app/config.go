@@ -19,9 +19,9 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
@@ -73,7 +73,7 @@ type GenericConfig struct {
 func BuildGenericConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*GenericConfig, error) {
 	taken := notTaken
 	if tenancyConfig != "" {
-		taken = takeRBAC(opts)
+		taken = takeRBAC(opts.Authorization)
 	}
 	generic, versioned, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},

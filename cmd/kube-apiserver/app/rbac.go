@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/informers"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
 	"github.com/kubetenant/kubetenant"
@@ -28,8 +28,7 @@ const (
 // evaluator. It is asked first then: that decides the same, since no
 // other mode before Webhook ever denies. With RBAC behind Webhook, which may deny, and with
 // --authorization-config, whose order may change at any time, it stays where it is.
-func takeRBAC(opts options.CompletedOptions) takenRBAC {
-	o := opts.Authorization
+func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
 	if o == nil || o.AuthorizationConfigurationFile != "" {
 		return notTaken
 	}

@@ -106,7 +106,8 @@ func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference)
 // judge tells what differs, and whether that is by design.
 func (c *compared) judge(byDesign []difference) {
 	c.listed, c.unlisted, c.untrue = nil, nil, nil
-	names := maps.Clone(c.vanilla)
+	names := map[string]outcome{}
+	maps.Copy(names, c.vanilla)
 	maps.Copy(names, c.tenancy)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		was, is := c.vanilla[name], c.tenancy[name]

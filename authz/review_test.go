@@ -1,0 +1,219 @@
+package authz_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// reviewing is the context of a SelfSubjectAccessReview.
+func reviewing(ctx context.Context) context.Context {
+	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"})
+}
+
+// TestMissingNames: that a namespace does not exist is told by a live read alone, and only if that says so.
+func TestMissingNames(t *testing.T) {
+	found := func(label string) func(context.Context, string) (*corev1.Namespace, error) {
+		return func(_ context.Context, name string) (*corev1.Namespace, error) {
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}, nil
+		}
+	}
+	missing := func(_ context.Context, name string) (*corev1.Namespace, error) { return nil, notFound(name) }
+	for name, c := range map[string]struct {
+		live    func(context.Context, string) (*corev1.Namespace, error)
+		prefix  bool
+		want    authorizer.Decision
+		because authz.Reason
+	}{
+		"missing":                   {missing, true, authorizer.DecisionNoOpinion, "delegate"},
+		"missing, prefixes are off": {missing, false, authorizer.DecisionDeny, authz.ReasonNotOwned},
+		"another's meanwhile":       {found("b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
+		"nobody's meanwhile":        {found("B b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
+		"one's own meanwhile":       {found("a"), true, authorizer.DecisionNoOpinion, "delegate"},
+		"not known": {func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("away") }, true,
+			authorizer.DecisionDeny, authz.ReasonOwnerUnknown},
+	} {
+		o := options(cluster)
+		o.Owners, o.OwnPrefixes = authz.NewOwners(cached(cluster), c.live), c.prefix
+		a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Resource: "pods", Namespace: "a--new", Name: "p", ResourceRequest: true}
+		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
+		if d != c.want || c.want == authorizer.DecisionDeny && reason != string(c.because) || err != nil {
+			t.Errorf("%s: %v, %q, %v", name, d, reason, err)
+		}
+	}
+}
+
+// TestTooManyMissingNames: who asks for too many is told nothing of the rest.
+func TestTooManyMissingNames(t *testing.T) {
+	o := options(cluster)
+	reads := 0
+	o.Owners = authz.NewOwners(cached(cluster), func(_ context.Context, name string) (*corev1.Namespace, error) {
+		reads++
+		return nil, notFound(name)
+	})
+	b, denied := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil), 0
+	for i := range 100 {
+		a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Resource: "pods", Namespace: "a--" + itoa(i), Name: "p", ResourceRequest: true}
+		if d, reason, _ := b.Authorize(t.Context(), a); d == authorizer.DecisionDeny {
+			if denied++; reason != string(authz.ReasonNotOwned) {
+				t.Fatal(reason)
+			}
+		}
+	}
+	if denied < 50 || reads > 50 {
+		t.Errorf("%d of 100 denied after %d reads", denied, reads)
+	}
+}
+
+// TestSelfReviewsOfAny: kubectl auth can-i asks for one object of no name in all namespaces, as no request does.
+func TestSelfReviewsOfAny(t *testing.T) {
+	for name, c := range map[string]struct {
+		a      authorizer.AttributesRecord
+		self   bool // told in a self review
+		others bool // told to whoever else asks
+	}{
+		"get":            {authorizer.AttributesRecord{Verb: "get", Resource: "pods"}, true, false},
+		"create":         {authorizer.AttributesRecord{Verb: "create", Resource: "pods"}, true, false},
+		"a subresource":  {authorizer.AttributesRecord{Verb: "create", Resource: "pods", Subresource: "exec"}, true, false},
+		"list":           {authorizer.AttributesRecord{Verb: "list", Resource: "namespaces"}, true, false},
+		"a name":         {authorizer.AttributesRecord{Verb: "get", Resource: "pods", Name: "p"}, false, false},
+		"cluster-scoped": {authorizer.AttributesRecord{Verb: "get", Resource: "nodes"}, false, false},
+		"unknown":        {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "things"}, false, false},
+		"a wildcard":     {authorizer.AttributesRecord{Verb: "*", Resource: "pods"}, false, false},
+	} {
+		c.a.User, c.a.ResourceRequest = callerOf("a"), true
+		b := authz.New(options(cluster), &recorder{decision: authorizer.DecisionNoOpinion}, nil)
+		for ctx, want := range map[context.Context]bool{reviewing(t.Context()): c.self, t.Context(): c.others} {
+			if d, reason, _ := b.Authorize(ctx, c.a); (d != authorizer.DecisionDeny) != want {
+				t.Errorf("%s: %v, %q", name, d, reason)
+			}
+		}
+	}
+}
+
+// TestReviewsAreAsRequests: what a review says of a namespace that the request would not have, the delegate is not told,
+// and of a system caller all that was said.
+func TestReviewsAreAsRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		a    authorizer.AttributesRecord
+		want string
+	}{
+		"a class":       {authorizer.AttributesRecord{Verb: "get", APIGroup: "storage.k8s.io", Resource: "storageclasses", Namespace: "a--web"}, ""},
+		"a Namespace":   {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "default", Name: "a--web"}, "a--web"},
+		"a new one":     {authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", Namespace: "b--web"}, ""},
+		"a colleague":   {authorizer.AttributesRecord{Verb: "impersonate", Resource: "users", Namespace: "b--web", Name: "carol"}, ""},
+		"a pod":         {authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p"}, "a--web"},
+		"users' roles":  {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
+		"the Namespace": {authorizer.AttributesRecord{Verb: "delete", Resource: "namespaces", Namespace: "a--web", Name: "a--web"}, "a--web"},
+	} {
+		c.a.ResourceRequest = true
+		for _, u := range []user.Info{callerOf("a"), callerOf("system")} {
+			c.a.User = u
+			r := &recorder{decision: authorizer.DecisionNoOpinion}
+			if d, reason, _ := authz.New(options(cluster), r, nil).Authorize(t.Context(), c.a); d == authorizer.DecisionDeny {
+				t.Errorf("%s: %q", name, reason)
+				continue
+			}
+			want := c.want
+			if id, _ := tenant.Of(u); id.IsSystem() {
+				want = c.a.Namespace
+			}
+			if r.reached.GetNamespace() != want {
+				t.Errorf("%s: asked in %q", name, r.reached.GetNamespace())
+			}
+		}
+	}
+}
+
+// TestTenantsGroup: who is reviewed or impersonated is in the group of its tenant, as whoever is authenticated.
+func TestTenantsGroup(t *testing.T) {
+	account := &user.DefaultInfo{Name: "system:serviceaccount:a--web:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web"}}
+	full := &user.DefaultInfo{Name: "alice", Groups: []string{"tenant:a", "dev"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+	for name, c := range map[string]struct {
+		u    user.Info
+		want []string
+	}{
+		"an account":          {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
+		"somebody":            {&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}, []string{"tenant:", "x", "tenant:a"}},
+		"who has it":          {full, []string{"tenant:a", "dev"}},
+		"the system's caller": {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
+	} {
+		r := &recorder{decision: authorizer.DecisionNoOpinion}
+		a := authorizer.AttributesRecord{User: c.u, Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p", ResourceRequest: true}
+		before := slices.Clone(c.u.GetGroups())
+		if d, reason, _ := authz.New(options(cluster), r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
+			t.Errorf("%s: %q", name, reason)
+		} else if !slices.Equal(r.reached.GetUser().GetGroups(), c.want) || !slices.Equal(c.u.GetGroups(), before) {
+			t.Errorf("%s: %q, given %q", name, r.reached.GetUser().GetGroups(), c.u.GetGroups())
+		}
+	}
+	got, status := serve(t, callerOf("a"), &user.DefaultInfo{Name: "bob", Groups: []string{"dev"}}, "/api/v1/namespaces/a--web/pods/p")
+	if status != http.StatusOK || !slices.Equal(got.user.GetGroups(), []string{"dev", "tenant:a"}) {
+		t.Errorf("impersonated: %d, %+v", status, got)
+	}
+}
+
+// TestObjectsAboutATenant: of the objects that are each about one tenant, its callers are given their own.
+func TestObjectsAboutATenant(t *testing.T) {
+	quotas := schema.GroupResource{Group: "kubetenant.dev", Resource: "tenantquotas"}
+	names := map[string]string{"a": "of-a", "b": "", "system": "of-system"} // b has several
+	o := options(cluster)
+	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
+	o.ObjectTenant = func(r schema.GroupResource, name string) tenant.ID {
+		if r == quotas && name == "of-a" {
+			return tenanttest.ID(t, "a")
+		}
+		return tenant.ID{}
+	}
+	o.ObjectOf = func(r schema.GroupResource, id tenant.ID) string {
+		if r != quotas {
+			return ""
+		}
+		return names[id.String()]
+	}
+	for _, c := range []struct {
+		id, path, want string // empty: denied
+	}{
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas", "metadata.name=of-a"},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?limit=500", "metadata.name=of-a"},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3Dof-a", "metadata.name=of-a"},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3Dof-b", ""},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name!%3Dof-a", ""},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?FIELDSELECTOR=x", ""},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?watch=true", ""},
+		{"a", "/apis/kubetenant.dev/v1alpha1/others", ""},
+		{"b", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
+	} {
+		got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf(c.id), nil, http.MethodGet, c.path)
+		if c.want == "" {
+			if status != http.StatusForbidden {
+				t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
+			}
+			continue
+		}
+		if status != http.StatusOK || got.fields != c.want || got.info.Name != "of-a" {
+			t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
+		}
+	}
+	a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "list", APIGroup: quotas.Group, Resource: quotas.Resource, ResourceRequest: true}
+	r := &recorder{decision: authorizer.DecisionNoOpinion}
+	if d, _, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d != authorizer.DecisionDeny {
+		t.Error("a list that nobody limits")
+	}
+	if d, reason, _ := authz.New(o, r, nil).Authorize(reviewing(t.Context()), a); d == authorizer.DecisionDeny || r.reached.GetName() != "of-a" {
+		t.Errorf("a self review: %q", reason)
+	}
+}
