@@ -193,10 +193,10 @@ func FuzzBoundary(f *testing.F) {
 		if isResource { // a review's namespace may not be the request's
 			namespace, object = r.reached.GetNamespace(), r.reached.GetName()
 		}
-		single := verb == "create" || object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb) // asked on an impersonation too
+		single := verb == "create" || verb == "list" || object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb) // asked on an impersonation too
 		if rest, found := strings.CutPrefix(verb, "impersonate-on:"); found {
 			_, on, _ := strings.Cut(rest, ":")
-			single = on == "create" || object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, on)
+			single = on == "create" || on == "list" || object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, on)
 		}
 		owned := func(ns string) bool {
 			owner, err := o.Owners.Of(t.Context(), ns)

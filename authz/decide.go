@@ -189,25 +189,26 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	return b.ownedOrMissing(ctx, id, verb, attrs, attrs.namespace)
 }
 
-// ownedOrMissing is ownedBy, and delegates as well what is to be told that its namespace does not exist: one object in it, or
-// it, where nothing but the tenant's own could have the name. Who applies, creates what is missing or deletes what is gone
-// goes on by that answer. What stays open would be so in whatever gets the name later.
+// ownedOrMissing is ownedBy, and delegates as well what is to be told that its namespace does not exist, or holds nothing:
+// one object in it, a list, or it itself, where nothing but the tenant's own could have the name. Who applies, creates what is
+// missing or deletes what is gone goes on by that answer, and Helm by a list. What stays open would be so in whatever gets
+// the name later.
 func (b *Boundary) ownedOrMissing(ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string) verdict {
 	v := b.ownedBy(ctx, id, attrs, namespace)
-	if v.reason == ReasonNotOwned && b.OwnPrefixes && b.isSingle(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
+	if v.reason == ReasonNotOwned && b.OwnPrefixes && b.endsThere(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
 		return verdict{delegate: true, rule: RuleMissing}
 	}
 	return v
 }
 
-// isSingle reports whether attrs asks the server itself for one object, and for an answer that ends.
-func (b *Boundary) isSingle(verb string, attrs *requestAttributes) bool {
+// endsThere reports whether attrs asks the server itself for one object or a list, and for an answer that ends.
+func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 	switch verb {
 	case "get", "update", "patch", "delete":
 		if attrs.name == "" && attrs.resource != namespaces {
 			return false
 		}
-	case "create":
+	case "create", "list":
 	default:
 		return false
 	}

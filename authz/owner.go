@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -24,6 +25,9 @@ const (
 	liveReadBurst      = 30
 	// liveReadTimeout bounds one such read; the request waits for it.
 	liveReadTimeout = 2 * time.Second
+	// missingFor is how long a name that a live read did not find is known to be missing for who has used up the budget:
+	// who applies a hundred objects in a namespace that does not exist is told so a hundred times.
+	missingFor = 5 * time.Second
 )
 
 // errThrottled says that a namespace is not known yet while its asker has asked for too many such.
@@ -35,14 +39,15 @@ type Owners struct {
 	cached  func(name string) (*corev1.Namespace, error)
 	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
 	flights singleflight.Group
-	budgets *budget.Budgets // by [asker.budget]
+	budgets *budget.Budgets     // by [asker.budget]
+	missing *utilcache.Expiring // what was not there a moment ago, by budget and name
 }
 
 // NewOwners returns the owners of the namespaces that cached and live know; both answer an
 // apierrors.IsNotFound error for one that does not exist. A nil live is never asked.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error)) *Owners {
-	return &Owners{cached: cached, live: live, budgets: budget.New(liveReadsPerSecond, liveReadBurst)}
+	return &Owners{cached: cached, live: live, budgets: budget.New(liveReadsPerSecond, liveReadBurst), missing: utilcache.NewExpiring()}
 }
 
 // Of returns the tenant that owns the namespace: the one its label names, or without a label the
@@ -154,13 +159,21 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 	}
-	flight := o.flights.DoChan(payer+"/"+namespace, func() (any, error) {
+	key := payer + "/" + namespace
+	flight := o.flights.DoChan(key, func() (any, error) {
 		if payer != certain && !o.budgets.Of(payer).TryAccept() {
+			if _, known := o.missing.Get(key); known {
+				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+			}
 			return nil, errThrottled
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
 		defer cancel()
-		return o.live(ctx, namespace)
+		ns, err := o.live(ctx, namespace)
+		if apierrors.IsNotFound(err) && payer != certain { // no more of them than the budgets let be asked for
+			o.missing.Set(key, struct{}{}, missingFor)
+		}
+		return ns, err
 	})
 	select {
 	case r := <-flight:

@@ -166,7 +166,7 @@ func seedOlder(t *testing.T, s *localserver.Server, n int) {
 
 // TestClients: what users have works over all namespaces and shows just what is theirs: informers,
 // kubectl get all, tables, watches.
-func TestClients(t *testing.T) {
+func TestListsOfClients(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
