@@ -1,10 +1,11 @@
-# CI runs check, test, test-e2e, test-idp, test-browser and demo.
+# CI runs check, test, test-e2e, test-clients, test-upstream-short, test-idp, test-browser and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, a real kube-apiserver included; the library's with the race detector
 #   make test-e2e       tests of the webhook service behind an unmodified kube-apiserver
 #   make test-upstream  suites that nobody here wrote, beside upstream's server (docs/conformance.md)
 #   make test-race      the corpus on servers that are built with the race detector
+#   make test-clients   kubectl, Helm and other clients as a tenant, beside upstream's server; installs JavaScript's
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
 #   make test-browser   tests of the access map in a real browser, which it installs
 #   make demo-keystone  the same control plane with callers of a real Keystone
@@ -77,7 +78,7 @@ TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -vet=off -timeout 20m -
 test: build
 	$(SCRATCH) go test -vet=off -race ./...
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
-	cd $(SERVER) && $(TEST_SERVERS) -skip '^TestWebhook' ./...
+	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients)' ./...
 
 .PHONY: test-e2e
 test-e2e: build $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
@@ -147,6 +148,18 @@ $(BROWSER_TOOLS)/package.json: testdata/browser/package.json
 test-browser: $(BROWSER_TOOLS)/package.json
 	$(call install,chromium,command -v chromium)
 	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/cli/accessmap
+
+# Clients as a tenant's admin, beside upstream's server: JavaScript's is npm's.
+JAVASCRIPT := $(CURDIR)/.cache/javascript
+
+$(JAVASCRIPT)/package.json: testdata/clients/package.json
+	$(call install,npm,command -v npm)
+	@mkdir -p $(JAVASCRIPT) && cp $< $@
+	@cd $(JAVASCRIPT) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
+
+.PHONY: test-clients
+test-clients: build $(BIN)/helm $(JAVASCRIPT)/package.json
+	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./e2e
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
