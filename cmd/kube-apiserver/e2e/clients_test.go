@@ -588,3 +588,47 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 	}
 	return fmt.Sprintf("%d updates, generation %d", len(is.Annotations["n"]), is.Generation)
 }
+
+// TestClientsExamples: the accounts of docs/examples may do what their comments say, and nothing of another tenant's.
+func TestClientsExamples(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	for _, example := range []string{"operator", "ci", "gitops"} {
+		if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../docs/examples/"+example+".yaml"); err != nil {
+			t.Fatal(out)
+		}
+	}
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: globex--shop, labels: {kubetenant.dev/tenant: globex}}}")
+	const operator, ci, gitops = "system:serviceaccount:acme--operators:apps", "system:serviceaccount:acme--ci:deploy", "system:serviceaccount:acme--gitops:sync"
+	for _, c := range []struct{ account, args, want string }{
+		{operator, "get configmaps -A", "ok"},
+		{operator, "get deployments -A", "ok"},
+		{operator, "create deployment web -n acme--prod --image=registry.example.com/web", "ok"},
+		{operator, "get leases none -n acme--operators", "failed: NotFound"},
+		{operator, "get secrets -n acme--prod", "failed: Forbidden"},
+		{operator, "get configmaps -n globex--shop", "failed: Forbidden"},
+		{ci, "create configmap settings -n acme--prod --from-literal=a=b", "ok"},
+		{ci, "get pods -n acme--ci", "failed: Forbidden"},
+		{ci, "get pods -A", "failed: Forbidden"},
+		{ci, "get pods -n globex--shop", "failed: Forbidden"},
+		{gitops, "apply --server-side -k " + clientFiles + "/kustomize/overlay", "ok"},
+		{gitops, "get namespaces", "ok"},
+		{gitops, "get configmap none -n acme--none", "failed: NotFound"},
+		{gitops, "create namespace globex--mine", "failed: Forbidden"},
+		{gitops, "get configmaps -n globex--shop", "failed: Forbidden"},
+	} {
+		waittest.Until(t, func() error { // bindings and labels of older objects count after a moment
+			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			err := cmd.Run()
+			if said := outcome(stdout.String(), stderr.String(), err); !strings.HasPrefix(said, c.want) {
+				return fmt.Errorf("%s: %s: %s: %s", c.account, c.args, said, stderr.String())
+			}
+			if strings.Contains(stdout.String(), "globex") {
+				t.Errorf("%s: %s: %s", c.account, c.args, stdout.String())
+			}
+			return nil
+		})
+	}
+}
