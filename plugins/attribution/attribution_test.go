@@ -433,6 +433,12 @@ func TestListsOfTemplates(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+	var told heard
+	fresh := farm(mine)
+	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), admission.NewAttributesRecord(fresh, farm(), group.WithVersion("v1"), "a--web", "f",
+		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil, false, alice), nil); err != nil || len(told) > 0 {
+		t.Errorf("a new template of one's own: %v, told %q", err, told)
+	}
 	is := farm(bob, eve, `{"user":"x"}`) // with one more it is nobody's that stood there
 	a := admission.NewAttributesRecord(is, farm(bob, eve), group.WithVersion("v1"), "a--web", "f", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 		admission.Update, nil, false, alice)

@@ -206,16 +206,13 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 	}
 	changed := false
 	for _, d := range now {
-		has := supplied(d.meta)
-		want, err := has, error(nil)
+		var want *string
 		if old, known := before.of(d); known {
 			want = p.kept(ctx, c, d, old)
-		} else if want, err = p.wanted(ctx, c, a, is, d, o); err != nil {
+		} else if want, err = p.stamped(ctx, c, a, is, d, o); err != nil {
 			return err
-		} else if has != nil && want != nil && *has != *want {
-			warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s names its author now, not who stood there", d.path, tenant.WorkloadUserAnnotation))
 		}
-		if !same(has, want) {
+		if !same(supplied(d.meta), want) {
 			plugins.SetAnnotation(d.meta, tenant.WorkloadUserAnnotation, want)
 			changed = true
 		}
@@ -227,6 +224,15 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 		err = p.schedule(ctx, a, is, o)
 	}
 	return err
+}
+
+// stamped returns what must stand in a new Pod or template, with a warning where it is not what the caller says.
+func (p *plugin) stamped(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
+	want, err := p.wanted(ctx, c, a, is, d, o)
+	if has := supplied(d.meta); err == nil && has != nil && want != nil && *has != *want {
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s names its author now, not who stood there", d.path, tenant.WorkloadUserAnnotation))
+	}
+	return want, err
 }
 
 // kept returns what an update leaves in a Pod or template that was there before: what stood there, put back where it is left

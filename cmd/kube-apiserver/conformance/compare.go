@@ -88,7 +88,7 @@ func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference)
 		again[top] = true
 	}
 	names := slices.Sorted(maps.Keys(again))
-	fmt.Fprintf(w.out, "%s: once more: %s\n", s.name(), strings.Join(names, ", "))
+	_, _ = fmt.Fprintf(w.out, "%s: once more: %s\n", s.name(), strings.Join(names, ", "))
 	for server, into := range map[string]map[string]outcome{"vanilla": c.vanilla, "tenancy": c.tenancy} {
 		second, err := w.runTests(ctx, s, server, names)
 		if err != nil {
@@ -239,12 +239,12 @@ func count(of map[string]outcome, want outcome) int {
 }
 
 func (c *compared) print(out io.Writer) {
-	fmt.Fprintf(out, "%s: %d passed, %d failed; with tenancy %d passed, %d failed (%s, %s)\n", c.name(),
+	_, _ = fmt.Fprintf(out, "%s: %d passed, %d failed; with tenancy %d passed, %d failed (%s, %s)\n", c.name(),
 		count(c.vanilla, "passed"), count(c.vanilla, "failed"), count(c.tenancy, "passed"), count(c.tenancy, "failed"),
 		c.took[0].Round(time.Second), c.took[1].Round(time.Second))
 	for title, list := range map[string][]difference{"not on the list": c.unlisted, "on the list, and not so": c.untrue} {
 		for _, d := range list {
-			fmt.Fprintf(out, "  %s: %s: %s, with tenancy %s\n", title, d.Test, d.Vanilla, d.Tenancy)
+			_, _ = fmt.Fprintf(out, "  %s: %s: %s, with tenancy %s\n", title, d.Test, d.Vanilla, d.Tenancy)
 		}
 	}
 }
