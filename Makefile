@@ -91,7 +91,7 @@ UPSTREAM = cd $(SERVER) && $(SCRATCH) go run ./conformance --bin $(BIN) --dir $(
 
 .PHONY: test-upstream test-upstream-short
 test-upstream: build
-	$(UPSTREAM) --only "$(SUITES)" $(if $(SUITES),,--page $(CURDIR)/docs/conformance.md)
+	$(UPSTREAM) --only "$(SUITES)" --page $(CURDIR)/docs/conformance.md
 
 test-upstream-short: build
 	$(UPSTREAM) --only "$(SUITES_IN_CI)"

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/server/flagz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -86,6 +87,11 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	}
 	globals.AddMetrics()
 
+	if completed.InformerName == nil {
+		if completed.InformerName, err = cache.NewInformerName("kube-apiserver"); err != nil {
+			return err
+		}
+	}
 	config, err := NewConfig(ctx, completed, tenancyConfig)
 	if err != nil {
 		return err

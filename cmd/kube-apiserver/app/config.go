@@ -104,13 +104,6 @@ func BuildGenericConfig(ctx context.Context, opts options.CompletedOptions, tena
 // NewConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
 // exported parts, with the tenancy of the configuration file; with none upstream's.
 func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*upstream.Config, error) {
-	if opts.InformerName == nil {
-		name, err := cache.NewInformerName("kube-apiserver")
-		if err != nil {
-			return nil, err
-		}
-		opts.InformerName = name
-	}
 	built, err := BuildGenericConfig(ctx, opts, tenancyConfig)
 	if err != nil {
 		return nil, err

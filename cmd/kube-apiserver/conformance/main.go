@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&w.bin, "bin", "", "folder of kube-apiserver, vanilla-kube-apiserver and kubectl")
 	flags.StringVar(&w.dir, "dir", "", "folder for copies of the modules and the tests' binaries")
 	list := flags.String("differences", "", "file of the differences that are by design")
-	page := flags.String("page", "", "file whose table of results is written anew; none leaves it")
+	page := flags.String("page", "", "file whose table is written anew, of these results and those of earlier runs in dir; none leaves it")
 	only := flags.String("only", "", "packages to run, comma-separated; all by default")
 	flags.DurationVar(&w.timeout, "timeout", 30*time.Minute, "for the tests of one package on one server")
 	if err := flags.Parse(args); err != nil {
@@ -61,9 +61,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		results = append(results, *c)
 		c.print(out)
+		if err := w.keep(c); err != nil {
+			return err
+		}
 	}
 	if *page != "" {
-		if err := writePage(*page, results); err != nil {
+		if err := w.writePage(*page); err != nil {
 			return err
 		}
 	}

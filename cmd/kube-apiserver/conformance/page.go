@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,8 +15,24 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// writePage writes the table of results into a page.
-func writePage(path string, results []compared) error {
+// row is what the page tells of a suite.
+type row struct {
+	Vanilla, Tenancy string
+	Listed           []difference
+	AsDesigned       bool
+}
+
+// keep keeps a suite's row for the page.
+func (w *workplace) keep(c *compared) error {
+	text, err := json.Marshal(row{counts(c.vanilla), counts(c.tenancy), c.listed, c.asDesigned()})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(w.binary(c.suite)+".json", text, 0o600)
+}
+
+// writePage writes the table of all results into a page: those of this run, and what is left of earlier ones.
+func (w *workplace) writePage(path string) error {
 	page, err := os.ReadFile(path) // #nosec G304 -- the caller's
 	if err != nil {
 		return err
@@ -26,13 +44,26 @@ func writePage(path string, results []compared) error {
 	}
 	var table strings.Builder
 	table.WriteString("| package | upstream's server | with tenancy | differences by design |\n|---|---|---|---|\n")
-	for i := range results {
-		c := &results[i]
-		fmt.Fprintf(&table, "| %s | %s | %s | %d |\n", c.name(), counts(c.vanilla), counts(c.tenancy), len(c.listed))
-	}
 	reasons := ""
-	for i := range results {
-		for _, d := range results[i].listed {
+	for _, s := range suites() {
+		text, err := os.ReadFile(w.binary(s) + ".json")
+		if errors.Is(err, os.ErrNotExist) {
+			fmt.Fprintf(&table, "| %s | not run | not run | |\n", s.name())
+			continue
+		}
+		var r row
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err != nil {
+			return err
+		}
+		by := fmt.Sprint(len(r.Listed))
+		if !r.AsDesigned {
+			by += ", and others"
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", s.name(), r.Vanilla, r.Tenancy, by)
+		for _, d := range r.Listed {
 			reasons += fmt.Sprintf("- `%s` of %s: %s, with tenancy %s. %s\n", d.Test, d.Package, d.Vanilla, d.Tenancy, d.Reason)
 		}
 	}
