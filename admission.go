@@ -169,11 +169,20 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: binding.Name, Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
 		// Behind those whose work it looks at: what they put into pods, and what they changed.
 		{Name: placement.Name, Interface: placement.New(placement.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: owners.AskedBy, DefaultPriority: p.cluster.DefaultPriority})},
+			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: namedByPrefix(c, owners), DefaultPriority: p.cluster.DefaultPriority})},
 		{Name: label.Name, Interface: label.New(owner)},
 		{Name: quota.Name, Last: true, Interface: quota.New(quota.Options{
 			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
+}
+
+// namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while
+// the pod runs.
+func namedByPrefix(c *v1alpha1.Admission, owners *authz.Owners) func(context.Context, tenant.ID, string) (tenant.ID, error) {
+	if c.Namespace.NamespacePrefix != v1alpha1.NamespacePrefixRequired {
+		return nil
+	}
+	return owners.AskedBy
 }
 
 // controllerObjects returns what finds the objects that controllers make others from; where nobody knows any,
@@ -305,9 +314,9 @@ type QuotaStore interface {
 	quota.Store
 	// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
-	// NameOf returns the name of the one quota that there is or may be about a tenant; empty where there are several
+	// NameOf returns the name of the one quota about a tenant, empty where there is none; false where there are several
 	// or it is not known.
-	NameOf(id tenant.ID) string
+	NameOf(id tenant.ID) (name string, sole bool)
 }
 
 // mandatory is the store of a configuration that limits tenants without a quota too.
@@ -348,10 +357,10 @@ func (c *Cluster) quotaStore(config *v1alpha1.Quota) quota.Store {
 	return c.Quotas
 }
 
-// quotaOf returns the name of a tenant's quota; of anything else none.
-func (c *Cluster) quotaOf(resource schema.GroupResource, id tenant.ID) string {
+// quotaOf returns the name of a tenant's sole quota; of anything else there is none.
+func (c *Cluster) quotaOf(resource schema.GroupResource, id tenant.ID) (string, bool) {
 	if c.Quotas == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource() {
-		return ""
+		return "", false
 	}
 	return c.Quotas.NameOf(id)
 }

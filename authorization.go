@@ -45,8 +45,8 @@ type authorizationParts struct {
 	cluster *Cluster
 	names   *tenant.SystemNames
 	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's own stands under
-	// its prefix.
-	qualified, ownPrefixes bool
+	// its prefix, accountsInGroup that service accounts are authenticated into the groups of their tenants.
+	qualified, ownPrefixes, accountsInGroup bool
 	// revoked is nil where nothing is.
 	revoked func() *authn.Revocations
 	report  reload.Report
@@ -73,9 +73,11 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 
 		QualifiedNames: p.qualified,
 		OwnPrefixes:    p.ownPrefixes,
-		RulesElsewhere: p.RulesElsewhere,
-		ObjectTenant:   p.cluster.quotaTenant,
-		ObjectOf:       p.cluster.quotaOf,
+
+		AccountsInGroup: p.accountsInGroup,
+		RulesElsewhere:  p.RulesElsewhere,
+		ObjectTenant:    p.cluster.quotaTenant,
+		ObjectOf:        p.cluster.quotaOf,
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,

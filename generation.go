@@ -121,7 +121,8 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	}
 	revoked := g.revoked
 	authorization := &authorizationParts{Authorization: of.Authorization, cluster: &of.Cluster, names: names, qualified: config.Authentication.QualifyNames,
-		ownPrefixes: config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: revoked, report: report,
+		accountsInGroup: of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.ServiceAccount != nil }),
+		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: revoked, report: report,
 		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") }}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err

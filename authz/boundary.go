@@ -34,9 +34,12 @@ type Options struct {
 	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
 	// ID where that is not known: its tenant may get it. Nil knows of none.
 	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
-	// ObjectOf returns the name of the one such object that there is or may be about a tenant, empty where there are several
-	// and for other resources: a list of them is limited to it. Nil knows of none.
-	ObjectOf func(resource schema.GroupResource, id tenant.ID) string
+	// ObjectOf returns the name of the sole such object about a tenant, empty where there is none: a list of them is limited
+	// to it. It returns false where there are several, and for other resources. Nil knows of none.
+	ObjectOf func(resource schema.GroupResource, id tenant.ID) (name string, sole bool)
+	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when it authenticates
+	// them, so that whoever reviews or impersonates one finds it there.
+	AccountsInGroup bool
 	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
 	// label, so that a list over all namespaces may be limited to it. Nil knows of none.
 	Labelled func(schema.GroupResource, tenant.ID) bool

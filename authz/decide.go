@@ -239,9 +239,9 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return verdict{delegate: true, rule: RuleSelfReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true, rule: RuleShared}
-	case (verb == "get" || verb == "list") && attrs.subresource == "" && attrs.name != "" && b.ObjectTenant != nil && b.ObjectTenant(resource, attrs.name) == id:
+	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.isAbout(resource, attrs.name, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case verb == "list" && attrs.subresource == "" && attrs.name == "" && b.ObjectOf != nil && b.ObjectOf(resource, id) != "":
+	case verb == "list" && attrs.subresource == "" && b.ObjectOf != nil && scope == ScopeCluster:
 		return b.limitObject(ctx, state, id, attrs)
 	case scope == ScopeNamespaced:
 		return b.decideAcross(ctx, state, id, verb, attrs)
@@ -249,6 +249,11 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return b.decideAcross(ctx, state, id, verb, attrs)
 	}
 	return verdict{reason: ReasonCluster}
+}
+
+// isAbout reports whether an object is about tenant id.
+func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
+	return b.ObjectTenant != nil && b.ObjectTenant(resource, name) == id
 }
 
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the

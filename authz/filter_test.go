@@ -27,6 +27,7 @@ type served struct {
 	info     *request.RequestInfo
 	selector string
 	fields   string
+	query    string
 	path     string
 }
 
@@ -47,7 +48,7 @@ func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.In
 	t.Helper()
 	var got *served
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector"), fields: r.URL.Query().Get("fieldSelector")}
+		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector"), fields: r.URL.Query().Get("fieldSelector"), query: r.URL.RawQuery}
 		got.user, _ = request.UserFrom(r.Context())
 		got.info, _ = request.RequestInfoFrom(r.Context())
 	}), &authz.Sessions{})

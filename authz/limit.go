@@ -125,14 +125,27 @@ func isForSelfReview(ctx context.Context) bool {
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// limitObject decides about a list of objects that are each about one tenant: limited to the one that is about tenant id. A
-// selector of fields would be another's word about that.
+// limitObject decides about a list of objects that are each about one tenant: limited to the one that is about tenant id,
+// which the list may name itself. Another selector of fields would be another's word about that.
 func (b *Boundary) limitObject(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
-	if state == nil && !isForSelfReview(ctx) || state != nil && hasFieldSelector(state.query) {
+	name, sole := b.ObjectOf(attrs.resource, id)
+	switch {
+	case attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id):
+		name = attrs.name
+	case attrs.name != "" || !sole:
+		return verdict{reason: ReasonCluster}
+	case state == nil && !isForSelfReview(ctx), state != nil && hasFieldSelector(state.query):
+		return verdict{reason: ReasonNotLimited}
+	case name == "":
+		name = noObject
+	case !b.isAbout(attrs.resource, name, id):
 		return verdict{reason: ReasonNotLimited}
 	}
-	return verdict{delegate: true, rule: RuleOwnObject, owner: id, name: b.ObjectOf(attrs.resource, id)}
+	return verdict{delegate: true, rule: RuleOwnObject, owner: id, name: name}
 }
+
+// noObject is a name that no object can have (RFC 1123 labels begin and end with a letter or digit).
+const noObject = "-"
 
 const fieldSelector = "fieldSelector"
 
@@ -147,9 +160,12 @@ func hasFieldSelector(query string) bool {
 	return err != nil
 }
 
-// limitedToObject returns the list limited to the one object of a name.
-func limitedToObject(ctx context.Context, r *http.Request, name string) (context.Context, *http.Request) {
-	values := r.URL.Query()
+// limitedToObject returns the list limited to the one object of a name, and in nothing else. Its errors are the answers.
+func limitedToObject(ctx context.Context, r *http.Request, name string) (context.Context, *http.Request, error) {
+	values, err := unpaged(r)
+	if err != nil {
+		return nil, nil, err
+	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	values.Set(fieldSelector, selector)
 	limited := *r.URL
@@ -161,7 +177,7 @@ func limitedToObject(ctx context.Context, r *http.Request, name string) (context
 	}
 	r = r.WithContext(ctx)
 	r.URL = &limited
-	return ctx, r
+	return ctx, r, nil
 }
 
 // errExpired is the answer to a list that is to go on from where another ended: a limited one never ends before its
@@ -170,17 +186,17 @@ var errExpired error = apierrors.NewResourceExpired("the list cannot be continue
 
 var errLimitedDelete error = apierrors.NewBadRequest("a collection over all namespaces cannot be deleted with a limit")
 
-// limited returns the request limited to the selector, and in nothing else: with a limit a list would say by its
-// token that there is more, if only of others'. Its errors are the answers.
-func limited(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
+// unpaged returns a request's query without pages: with a limit a list would say by its token that there is more, if only
+// of others'. Its errors are the answers.
+func unpaged(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for key, given := range values {
 		if strings.EqualFold(key, "continue") {
 			if slices.ContainsFunc(given, func(token string) bool { return token != "" }) {
-				return nil, nil, errExpired
+				return nil, errExpired
 			}
 			delete(values, key)
 		}
@@ -188,10 +204,19 @@ func limited(ctx context.Context, r *http.Request, selector labels.Requirements)
 	for key := range values {
 		if strings.EqualFold(key, "limit") {
 			if r.Method == http.MethodDelete {
-				return nil, nil, errLimitedDelete // without it more would be deleted
+				return nil, errLimitedDelete // without it more would be deleted
 			}
 			delete(values, key)
 		}
+	}
+	return values, nil
+}
+
+// limited returns the request limited to the selector, and in nothing else. Its errors are the answers.
+func limited(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
+	values, err := unpaged(r)
+	if err != nil {
+		return nil, nil, err
 	}
 	text := labels.NewSelector().Add(selector...).String()
 	values.Set(labelSelector, text)

@@ -27,7 +27,7 @@ const (
 	liveReadTimeout = 2 * time.Second
 	// missingFor is how long a name that a live read did not find is known to be missing for who has used up the budget:
 	// who applies a hundred objects in a namespace that does not exist is told so a hundred times.
-	missingFor = 5 * time.Second
+	missingFor = time.Second
 )
 
 // errThrottled says that a namespace is not known yet while its asker has asked for too many such.
@@ -70,8 +70,10 @@ func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, erro
 	return o.find(ctx, asker{certain: true}, namespace).owner()
 }
 
-// certain is the budget that has no end.
-const certain = "certain"
+const (
+	certain = "certain"   // the budget that has no end
+	askedBy = "asked by " // begins the budget of a tenant
+)
 
 // asker is who looks a namespace up; the zero ID for nobody in particular.
 type asker struct {
@@ -86,7 +88,7 @@ func (by asker) budget(namespace string, cached *corev1.Namespace) string {
 	case by.certain:
 		return certain
 	case !by.id.IsZero():
-		return "asked by " + by.id.String()
+		return askedBy + by.id.String()
 	case cached != nil:
 		return "owned by " + cached.Labels[tenant.Label]
 	}
@@ -104,7 +106,7 @@ type found struct {
 	err              error
 }
 
-// missing reports whether there is no such namespace, by a live read where there can be one.
+// missing reports whether there is no such namespace, by a live read where there can be one, or one of a moment ago.
 func (f found) missing() bool { return f.err == nil && !f.exists }
 
 // owner returns whose the namespace is.
@@ -170,7 +172,10 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
 		defer cancel()
 		ns, err := o.live(ctx, namespace)
-		if apierrors.IsNotFound(err) && payer != certain { // no more of them than the budgets let be asked for
+		switch {
+		case err == nil:
+			o.missing.Delete(key)
+		case apierrors.IsNotFound(err) && strings.HasPrefix(payer, askedBy): // no more of them than the budgets let be asked for
 			o.missing.Set(key, struct{}{}, missingFor)
 		}
 		return ns, err

@@ -115,7 +115,11 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 			}
 		}
 		if state.name != "" {
-			ctx, r = limitedToObject(ctx, r, state.name)
+			var err error
+			if ctx, r, err = limitedToObject(ctx, r, state.name); err != nil {
+				answerStatus(w, err)
+				return
+			}
 		}
 		if info, ok := request.RequestInfoFrom(ctx); ok && (isOpenEnded(info) || state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
 			var done func()
@@ -148,19 +152,18 @@ func (s *requestState) realOr(u user.Info) user.Info {
 	return s.real
 }
 
-// bind returns u bound to id and in its group, u itself where it is so already.
+// bind returns u bound to id, u itself where it is so already.
 func bind(u user.Info, id tenant.ID) user.Info {
-	u = inGroup(u, id)
 	if bound, err := tenant.Of(u); err == nil && bound == id {
 		return u
 	}
 	return tenant.Bind(u, id)
 }
 
-// inGroup returns u in the group of tenant id, u itself where it is so already. The system tenant's callers that
-// nobody bound, kubelets and controllers, are in none.
-func inGroup(u user.Info, id tenant.ID) user.Info {
-	if id.IsZero() || id.IsSystem() {
+// inGroup returns u in the group of tenant id, u itself where it is so already, and where the server would not put it there
+// when it authenticates it. The system tenant's callers that nobody bound, kubelets and controllers, are in none.
+func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
+	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.AccountsInGroup {
 		return u
 	}
 	for _, group := range u.GetGroups() {

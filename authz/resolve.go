@@ -55,7 +55,7 @@ func (b *Boundary) identify(ctx context.Context, state *requestState, attrs *req
 	u := attrs.user
 	if state.isReal(u) || attrs.isImpersonation() {
 		id, err := b.Subjects.Of(ctx, state.realOr(u))
-		return id, inGroup(u, id), err
+		return id, b.inGroup(u, id), err
 	}
 	real, err := b.Subjects.Of(ctx, state.real)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *Boundary) identify(ctx context.Context, state *requestState, attrs *req
 	case err != nil:
 		return tenant.ID{}, u, err
 	}
-	return id, bind(u, id), nil
+	return id, bind(b.inGroup(u, id), id), nil
 }
 
 // hangsOnCaches reports whether what a caller may do hangs on them: a tenant's, and a service account that is

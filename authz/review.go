@@ -16,7 +16,7 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 	switch {
 	case !attrs.isResource || attrs.namespace == "":
 		return
-	case attrs.isImpersonation() && isVirtualSubject(attrs.resource.Resource):
+	case isVirtualSubject(attrs):
 	case attrs.resource == namespaces && attrs.subresource == "" && attrs.name != attrs.namespace:
 		if attrs.name == "" && attrs.verb != "create" && !isCollection(attrs.verb) {
 			return
@@ -30,9 +30,16 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 	attrs.moveTo("")
 }
 
-// isVirtualSubject reports whether a resource is one that only impersonation knows and that is in no namespace.
-func isVirtualSubject(resource string) bool {
-	switch resource {
+// isVirtualSubject reports whether attrs ask for somebody to impersonate who is in no namespace, which only impersonation
+// knows as a resource.
+func isVirtualSubject(attrs *requestAttributes) bool {
+	if on, ok := underlyingVerb(attrs.verb); !ok || on != attrs.verb || !attrs.isImpersonation() {
+		return false
+	}
+	if group := attrs.resource.Group; group != "" && group != "authentication.k8s.io" {
+		return false
+	}
+	switch attrs.resource.Resource {
 	case "users", "groups", "uids", "userextras":
 		return true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,6 +117,7 @@ func TestReviewsAreAsRequests(t *testing.T) {
 		"a new one":     {authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", Namespace: "b--web"}, ""},
 		"a colleague":   {authorizer.AttributesRecord{Verb: "impersonate", Resource: "users", Namespace: "b--web", Name: "carol"}, ""},
 		"a pod":         {authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p"}, "a--web"},
+		"on a user":     {authorizer.AttributesRecord{Verb: "impersonate-on:user-info:get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
 		"users' roles":  {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
 		"the Namespace": {authorizer.AttributesRecord{Verb: "delete", Resource: "namespaces", Namespace: "a--web", Name: "a--web"}, "a--web"},
 	} {
@@ -146,15 +148,18 @@ func TestTenantsGroup(t *testing.T) {
 		u    user.Info
 		want []string
 	}{
-		"an account":          {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
-		"somebody":            {&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}, []string{"tenant:", "x", "tenant:a"}},
-		"who has it":          {full, []string{"tenant:a", "dev"}},
-		"the system's caller": {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
+		"an account":           {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
+		"an account of others": {account, account.Groups}, // whom the server does not put there when it authenticates it
+		"somebody":             {&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}, []string{"tenant:", "x", "tenant:a"}},
+		"who has it":           {full, []string{"tenant:a", "dev"}},
+		"the system's caller":  {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
 	} {
 		r := &recorder{decision: authorizer.DecisionNoOpinion}
 		a := authorizer.AttributesRecord{User: c.u, Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p", ResourceRequest: true}
 		before := slices.Clone(c.u.GetGroups())
-		if d, reason, _ := authz.New(options(cluster), r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
+		o := options(cluster)
+		o.AccountsInGroup = name != "an account of others"
+		if d, reason, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
 			t.Errorf("%s: %q", name, reason)
 		} else if !slices.Equal(r.reached.GetUser().GetGroups(), c.want) || !slices.Equal(c.u.GetGroups(), before) {
 			t.Errorf("%s: %q, given %q", name, r.reached.GetUser().GetGroups(), c.u.GetGroups())
@@ -169,7 +174,7 @@ func TestTenantsGroup(t *testing.T) {
 // TestObjectsAboutATenant: of the objects that are each about one tenant, its callers are given their own.
 func TestObjectsAboutATenant(t *testing.T) {
 	quotas := schema.GroupResource{Group: "kubetenant.dev", Resource: "tenantquotas"}
-	names := map[string]string{"a": "of-a", "b": "", "system": "of-system"} // b has several
+	names := map[string]string{"a": "of-a", "none": "", "lied": "of-b"} // b has several, and lied's is another's
 	o := options(cluster)
 	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
 	o.ObjectTenant = func(r schema.GroupResource, name string) tenant.ID {
@@ -178,11 +183,9 @@ func TestObjectsAboutATenant(t *testing.T) {
 		}
 		return tenant.ID{}
 	}
-	o.ObjectOf = func(r schema.GroupResource, id tenant.ID) string {
-		if r != quotas {
-			return ""
-		}
-		return names[id.String()]
+	o.ObjectOf = func(r schema.GroupResource, id tenant.ID) (string, bool) {
+		name, sole := names[id.String()]
+		return name, sole && r == quotas
 	}
 	for _, c := range []struct {
 		id, path, want string // empty: denied
@@ -195,6 +198,10 @@ func TestObjectsAboutATenant(t *testing.T) {
 		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?FIELDSELECTOR=x", ""},
 		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?watch=true", ""},
 		{"a", "/apis/kubetenant.dev/v1alpha1/others", ""},
+		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3Dof-a&limit=1", "metadata.name=of-a"},
+		{"none", "/apis/kubetenant.dev/v1alpha1/tenantquotas", "metadata.name=-"},
+		{"none", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3D-", ""},
+		{"lied", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
 		{"b", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
 	} {
 		got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf(c.id), nil, http.MethodGet, c.path)
@@ -204,8 +211,14 @@ func TestObjectsAboutATenant(t *testing.T) {
 			}
 			continue
 		}
-		if status != http.StatusOK || got.fields != c.want || got.info.Name != "of-a" {
+		if status != http.StatusOK || got.fields != c.want || "metadata.name="+got.info.Name != c.want || strings.Contains(got.query, "limit") {
 			t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
+		}
+	}
+	for _, selector := range []string{"", "&fieldSelector=metadata.name%3Dof-a"} { // tokens are not signed, and say where to begin
+		if got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf("a"), nil, http.MethodGet,
+			"/apis/kubetenant.dev/v1alpha1/tenantquotas?continue=x"+selector); status != http.StatusGone {
+			t.Errorf("a page: %d, %+v", status, got)
 		}
 	}
 	a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "list", APIGroup: quotas.Group, Resource: quotas.Resource, ResourceRequest: true}

@@ -79,17 +79,17 @@ func (q *Store) TenantOf(name string) tenant.ID {
 	return id
 }
 
-// NameOf returns the name of the one quota about a tenant, or the one that a quota made for it would have; empty where
-// there are several and before they are known.
-func (q *Store) NameOf(id tenant.ID) string {
+// NameOf returns the name of the one quota about a tenant, empty where there is none; false where there are several, and
+// before they are known.
+func (q *Store) NameOf(id tenant.ID) (string, bool) {
 	objects, err := q.of(id.String())
 	switch {
 	case err != nil || len(objects) > 1:
-		return ""
+		return "", false
 	case len(objects) == 0:
-		return DefaultName(id)
+		return "", true
 	}
-	return objects[0].GetName()
+	return objects[0].GetName(), true
 }
 
 // newest returns the newer of what the informer knows and what was written here.

@@ -413,12 +413,15 @@ func TestListsOfTemplates(t *testing.T) {
 	}
 	const bob, eve, mine = `{"user":"bob"}`, `{"user":"eve"}`, `{"user":"alice","groups":["dev","tenant:a"]}`
 	for name, c := range map[string]struct{ was, is, want []string }{
-		"left out":             {[]string{bob, eve}, []string{"", ""}, []string{bob, eve}},
-		"moved":                {[]string{bob, eve}, []string{eve, bob}, []string{eve, bob}},
-		"one more":             {[]string{bob}, []string{bob, ""}, []string{bob, mine}},
-		"one more in front":    {[]string{bob}, []string{"", bob}, []string{mine, bob}},
-		"one fewer":            {[]string{bob, eve}, []string{eve}, []string{eve}},
-		"another's in a place": {[]string{bob, eve}, []string{`{"user":"x"}`, eve}, []string{bob, eve}},
+		"left out":                {[]string{bob, eve}, []string{"", ""}, []string{bob, eve}},
+		"moved":                   {[]string{bob, eve}, []string{eve, bob}, []string{eve, bob}},
+		"one more":                {[]string{bob}, []string{bob, ""}, []string{bob, mine}},
+		"one more in front":       {[]string{bob}, []string{"", bob}, []string{mine, bob}},
+		"one fewer":               {[]string{bob, eve}, []string{eve}, []string{eve}},
+		"another's in a place":    {[]string{bob, eve}, []string{`{"user":"x"}`, eve}, []string{bob, eve}},
+		"one's own in a place":    {[]string{bob, eve}, []string{mine, eve}, []string{mine, eve}},
+		"moved, and one left out": {[]string{bob, eve}, []string{eve, ""}, []string{eve, mine}},
+		"two of one":              {[]string{bob, bob}, []string{bob, bob}, []string{bob, bob}},
 	} {
 		is := farm(c.is...)
 		a := admission.NewAttributesRecord(is, farm(c.was...), group.WithVersion("v1"), "a--web", "f", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
@@ -432,6 +435,11 @@ func TestListsOfTemplates(t *testing.T) {
 		if diff := cmp.Diff(farm(c.want...).Object, is.Object); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+	}
+	copied := farm(bob, bob) // nobody that stood there vouches for the second
+	if err := p.Admit(t.Context(), admission.NewAttributesRecord(copied, farm(bob), group.WithVersion("v1"), "a--web", "f",
+		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil, false, alice), nil); err == nil {
+		t.Error("another's name was copied onto a new template")
 	}
 	var told heard
 	fresh := farm(mine)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -200,14 +201,14 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	before, err := p.before(a, now, o)
+	before, err := p.before(c, a, now, o)
 	if err != nil {
 		return err
 	}
 	changed := false
 	for _, d := range now {
 		var want *string
-		if old, known := before.of(d); known {
+		if old, known := before[d.path]; known {
 			want = p.kept(ctx, c, d, old)
 		} else if want, err = p.stamped(ctx, c, a, is, d, o); err != nil {
 			return err
@@ -253,48 +254,70 @@ func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) 
 // same reports whether two values are, nil for none.
 func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// before returns what each template of an update's old object had.
-func (p *plugin) before(a admission.Attributes, now []described, o admission.ObjectInterfaces) (earlier, error) {
+// before returns what each template that an update leaves in its place had. Elements of lists move: one is known by what it
+// says, each old one for one new one at the most; or where there are as many as before, and it does not say that it is the
+// caller's own, by its place.
+func (p *plugin) before(c *caller, a admission.Attributes, now []described, o admission.ObjectInterfaces) (earlier, error) {
 	if a.GetOperation() != admission.Update {
-		return earlier{}, nil
+		return nil, nil
 	}
 	old, _, err := p.describe(a, a.GetOldObject(), o)
 	if err != nil {
-		return earlier{}, err
+		return nil, err
 	}
-	out := earlier{values: map[string]*string{}, inPlace: len(old) == len(now)}
+	mine, err := own(c)
+	if err != nil {
+		return nil, err
+	}
+	left := map[string]*string{} // that vouches for none yet, by path
 	for _, d := range old {
-		out.values[d.path] = supplied(d.meta)
+		left[d.path] = supplied(d.meta)
+	}
+	out := earlier{}
+	take := func(d described, path string) {
+		out[d.path] = left[path]
+		delete(left, path)
+	}
+	for _, d := range now {
+		if path, found := says(d, left); found {
+			take(d, path)
+		}
+	}
+	for _, d := range now {
+		_, taken := out[d.path]
+		_, stood := left[d.path]
+		moved := inList.MatchString(d.path) && (len(old) != len(now) || isValue(supplied(d.meta), mine))
+		if !taken && stood && !moved {
+			take(d, d.path)
+		}
 	}
 	return out, nil
 }
 
-// earlier is what the templates of an object had, by their paths.
-type earlier struct {
-	values map[string]*string
-	// inPlace says that there are as many templates as before.
-	inPlace bool
-}
-
-// inList finds the elements of lists in a path. Elements move: one is known by what it says, or where there are as many as
-// before by its place.
+// inList finds the elements of lists in a path.
 var inList = regexp.MustCompile(`\[[0-9]+\]`)
 
-// of returns what a template had before; known is false for one that is new.
-func (e earlier) of(d described) (value *string, known bool) {
-	if says := supplied(d.meta); says != nil && inList.MatchString(d.path) {
-		for path, value := range e.values {
-			if value != nil && *says == *value && inList.MatchString(path) {
-				return value, true
-			}
+// says returns the path of an element that said what this one does, the one in its place if that did.
+func says(d described, left map[string]*string) (string, bool) {
+	value := supplied(d.meta)
+	if value == nil || !inList.MatchString(d.path) {
+		return "", false
+	}
+	if isValue(left[d.path], *value) {
+		return d.path, true
+	}
+	for _, path := range slices.Sorted(maps.Keys(left)) {
+		if inList.MatchString(path) && isValue(left[path], *value) {
+			return path, true
 		}
 	}
-	if inList.MatchString(d.path) && !e.inPlace {
-		return nil, false
-	}
-	value, known = e.values[d.path]
-	return value, known
+	return "", false
 }
+
+func isValue(is *string, value string) bool { return is != nil && *is == value }
+
+// earlier is what the templates had that stood there before, by their paths now.
+type earlier map[string]*string
 
 // wanted returns what must stand in a new Pod or template, nil for nothing.
 func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
@@ -376,13 +399,13 @@ func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attribute
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	before, err := p.before(a, now, o)
+	before, err := p.before(c, a, now, o)
 	if err != nil {
 		return err
 	}
 	for _, d := range now {
 		value := supplied(d.meta)
-		old, had := before.of(d)
+		old, had := before[d.path]
 		switch {
 		case !had:
 			err = p.checkNew(ctx, c, a, is, d, o)

@@ -50,8 +50,8 @@ type Options struct {
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
-	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Keys without a domain
-	// are allowed always, but for labels that are the system's.
+	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Keys without a domain, and
+	// labels that tools write, are allowed always, but for labels that are the system's.
 	AllowedLabels, AllowedAnnotations []string
 	// Selected reports whether webhooks or policies choose namespaces by a label, which is the system's then. Nil
 	// knows of none.
@@ -223,12 +223,17 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 // plane (Gatekeeper, OPA).
 var injectionLabels = []string{"istio-injection", "control-plane"}
 
+// toolLabels are what tools write on whatever they apply, and what nobody selects namespaces by as a rule; app.kubernetes.io/name
+// and instance, by which NetworkPolicies let others in, are not among them.
+var toolLabels = []string{"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version", "app.kubernetes.io/created-by",
+	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace"}
+
 // mayLabel reports whether tenants may set a label.
 func (p *plugin) mayLabel(key string) bool {
 	if slices.Contains(p.AllowedLabels, key) {
 		return true
 	}
-	return isAllowed(key, p.AllowedLabels) && !slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
+	return (isAllowed(key, p.AllowedLabels) || slices.Contains(toolLabels, key)) && !slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {

@@ -72,8 +72,8 @@ type Options struct {
 	Kinds   workload.Kinds
 	// Space returns what holds for a tenant. The result MUST NOT be changed afterwards.
 	Space func(tenant.ID) *Space
-	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Nil: only the
-	// object's own is known.
+	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Only names with the
+	// tenant's prefix count, which never come to be another's. Nil: only the object's own counts.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// DefaultPriority reports whether a PriorityClass is the one of pods that name none: the server
 	// writes its name into them. Nil knows of none.
@@ -250,7 +250,7 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 		return i.value != nil && *i.value == at.owner.String()
 	case i.key == at.namespace:
 		return true
-	case p.Named == nil:
+	case p.Named == nil || tenant.PrefixOwner(i.key) != at.owner:
 		return false
 	}
 	owner, err := p.Named(ctx, at.owner, i.key)

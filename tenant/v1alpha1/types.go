@@ -374,16 +374,15 @@ type Namespace struct {
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a domain is allowed
-	// anyway, "example.com/*" allows a whole domain; but istio-injection, control-plane and keys by which a webhook or
-	// policy selects namespaces must be listed as they are. Default: app.kubernetes.io/*, helm.sh/*,
-	// kustomize.toolkit.fluxcd.io/*.
+	// anyway, as are app.kubernetes.io/managed-by, part-of, version and created-by, helm.sh/chart and
+	// kustomize.toolkit.fluxcd.io/name and namespace, which tools write; "example.com/*" allows a whole domain; but
+	// istio-injection, control-plane and keys by which a webhook or policy selects namespaces must be listed as they are.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
-	// namespaces, in the same form. Default: what kubectl apply, Helm, Argo CD and Flux write:
+	// namespaces, in the same form. Default: what kubectl apply, Helm and Argo CD write:
 	// kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
-	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id, argocd.argoproj.io/sync-wave,
-	// argocd.argoproj.io/sync-options, kustomize.toolkit.fluxcd.io/*.
+	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id, argocd.argoproj.io/sync-wave.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
 }

@@ -20,10 +20,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outcome is what became of one test: passed, failed, skipped, pending or, where its process ended before, absent.
+// outcome is what became of one test: passed, failed, skipped, pending, crashed with its process or absent.
 type outcome string
 
-const absent outcome = "absent"
+const (
+	absent  outcome = "absent"
+	crashed outcome = "crashed"
+)
 
 // difference is one that is by design: a test that does not go the same way on both servers.
 type difference struct {
@@ -134,26 +137,56 @@ func (c *compared) judge(byDesign []difference) {
 	}
 }
 
-// runTests runs the tests of a suite on one server; names, where given, are the only ones.
+// runTests runs the tests of a suite on one server; names, where given, are the only ones. Where one takes the process with
+// it, it has crashed, and those behind it are run in another.
 func (w *workplace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
+	all := map[string]outcome{}
+	for round := 0; ; round++ {
+		args := []string{"-test.v", "-test.timeout=" + w.timeout.String()}
+		if len(names) > 0 && !s.specs {
+			args = append(args, "-test.run=^("+strings.Join(names, "|")+")$")
+		}
+		if done := topLevel(all); len(done) > 0 {
+			args = append(args, "-test.skip=^("+strings.Join(done, "|")+")$")
+		}
+		found, lost, err := w.runOnce(ctx, s, server, args)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, found)
+		if lost == "" || s.specs || round > 20 {
+			return all, nil
+		}
+		all[lost] = crashed
+	}
+}
+
+func topLevel(of map[string]outcome) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if !strings.Contains(name, "/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// runOnce runs one process of tests, and returns the test that it ended in, if it did not come to its end.
+func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []string) (found map[string]outcome, lost string, err error) {
 	temp, err := os.MkdirTemp("", "conformance-")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
 	ctx, cancel := context.WithTimeout(ctx, w.timeout+time.Minute)
 	defer cancel()
-	args := []string{"-test.v", "-test.timeout=" + w.timeout.String()}
 	report := filepath.Join(temp, "report.json")
-	switch {
-	case s.specs:
+	if s.specs {
 		args = append(args, "-ginkgo.json-report="+report, "-ginkgo.no-color")
-	case len(names) > 0:
-		args = append(args, "-test.run=^("+strings.Join(names, "|")+")$")
 	}
 	module, err := filepath.Glob(filepath.Join(w.dir, "src", s.module+"@*"))
 	if err != nil || len(module) != 1 {
-		return nil, errors.Join(fmt.Errorf("no copy of %s", s.module), err)
+		return nil, "", errors.Join(fmt.Errorf("no copy of %s", s.module), err)
 	}
 	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own
 	cmd.Dir = filepath.Join(module[0], s.path)
@@ -165,35 +198,50 @@ func (w *workplace) runTests(ctx context.Context, s suite, server string, names 
 	said, err := cmd.CombinedOutput()
 	exit := (*exec.ExitError)(nil)
 	if err != nil && !errors.As(err, &exit) {
-		return nil, err
+		return nil, "", err
 	}
-	log := w.binary(s) + "." + server + ".log"
-	if len(names) > 0 {
-		log = w.binary(s) + "." + server + ".again.log"
-	}
-	if err := os.WriteFile(log, said, 0o600); err != nil {
-		return nil, err
+	if err := appendTo(w.binary(s)+"."+server+".log", said); err != nil {
+		return nil, "", err
 	}
 	if s.specs {
-		return readSpecs(report)
+		found, err = readSpecs(report)
+		return found, "", err
 	}
 	return readTests(bytes.NewReader(said))
 }
 
+func appendTo(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- our own
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
 var result = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
 
-// readTests reads what go test -v says.
-func readTests(from io.Reader) (map[string]outcome, error) {
+var begun = regexp.MustCompile(`^=== (?:RUN|CONT) +([^/\s]+)$`)
+
+// readTests reads what go test -v says, and returns the test that began and did not end.
+func readTests(from io.Reader) (found map[string]outcome, lost string, err error) {
 	words := map[string]outcome{"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
-	out := map[string]outcome{}
+	found = map[string]outcome{}
+	last := ""
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
+		if m := begun.FindStringSubmatch(lines.Text()); m != nil {
+			last = m[1]
+		}
 		if m := result.FindStringSubmatch(lines.Text()); m != nil {
-			out[m[2]] = words[m[1]]
+			found[m[2]] = words[m[1]]
 		}
 	}
-	return out, lines.Err()
+	if _, ended := found[last]; !ended {
+		lost = last
+	}
+	return found, lost, lines.Err()
 }
 
 // readSpecs reads a report of Ginkgo's.

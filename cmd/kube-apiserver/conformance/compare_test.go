@@ -10,17 +10,20 @@ import (
 )
 
 func TestReadTests(t *testing.T) {
-	got, err := readTests(strings.NewReader(`=== RUN   TestA
+	got, lost, err := readTests(strings.NewReader(`=== RUN   TestA
     --- PASS: TestA/one (0.00s)
         --- FAIL: TestA/one/deep (0.00s)
 --- FAIL: TestA (1.00s)
 --- SKIP: TestB (0.00s)
 --- PASS: TestC (0.00s)
+=== RUN   TestD
+=== RUN   TestD/one
+    --- PASS: TestD/one (0.00s)
 panic: test timed out after 1m
 `))
-	want := map[string]outcome{"TestA": "failed", "TestA/one": "passed", "TestA/one/deep": "failed", "TestB": "skipped", "TestC": "passed"}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Error(diff, err)
+	want := map[string]outcome{"TestA": "failed", "TestA/one": "passed", "TestA/one/deep": "failed", "TestB": "skipped", "TestC": "passed", "TestD/one": "passed"}
+	if diff := cmp.Diff(want, got); diff != "" || lost != "TestD" || err != nil {
+		t.Error(diff, lost, err)
 	}
 	if n := count(got, "passed"); n != 1 {
 		t.Errorf("%d tests passed; want 1 without its subtests", n)

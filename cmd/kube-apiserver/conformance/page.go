@@ -76,7 +76,7 @@ func (w *workplace) writePage(path string) error {
 // counts are the tests by their outcomes, subtests left out.
 func counts(of map[string]outcome) string {
 	var parts []string
-	for _, o := range []outcome{"passed", "failed", "skipped", "pending", "panicked", "timedout"} {
+	for _, o := range []outcome{"passed", "failed", "skipped", "pending", "crashed", "panicked", "timedout"} {
 		if n := count(of, o); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, o))
 		}

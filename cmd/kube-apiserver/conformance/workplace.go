@@ -64,6 +64,13 @@ func (w *workplace) prepare(ctx context.Context, all []suite) error {
 	if err := w.prepareAssets(ctx); err != nil {
 		return err
 	}
+	for _, s := range all {
+		for _, server := range []string{"vanilla", "tenancy"} {
+			if err := os.RemoveAll(w.binary(s) + "." + server + ".log"); err != nil {
+				return err
+			}
+		}
+	}
 	copied := map[string]string{}
 	for _, s := range all {
 		dir, done := copied[s.module]

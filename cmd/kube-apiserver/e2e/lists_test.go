@@ -221,6 +221,22 @@ func TestListsOfClients(t *testing.T) {
 			t.Errorf("%s misses an own object:\n%s", args, out)
 		}
 	}
+	for _, id := range []string{"acme", "globex"} {
+		apply(t, s, fmt.Sprintf("{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: of-%s}, spec: {tenant: %s, hard: {pods: 9}}}", id, id))
+	}
+	waittest.Until(t, func() error { // each tenant is given its own
+		for _, args := range []string{"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme", "get tenantquota of-acme -o name"} {
+			if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err != nil || strings.TrimSpace(out) != "tenantquota.kubetenant.dev/of-acme" {
+				return fmt.Errorf("%s: %v: %s", args, err, out)
+			}
+		}
+		return nil
+	})
+	for _, args := range []string{"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex", "get tenantquotas -w"} {
+		if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err == nil || strings.Contains(out, "globex   ") {
+			t.Errorf("%s: %s", args, out)
+		}
+	}
 	cancel()
 	_ = watch.Wait()
 	if out := watched.String(); strings.Contains(out, "theirs") {

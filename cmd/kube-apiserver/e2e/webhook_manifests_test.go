@@ -216,6 +216,13 @@ plugins: [
 		}
 		return nil
 	})
+	for name, label := range map[string]string{"acme--mine": "", "acme--theirs": ", labels: {kubetenant.dev/tenant: globex}"} { // nobody is exempt
+		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s%s}}", name, label)
+		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil || !strings.Contains(err.Error(), "is that tenant's") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
 }
 
 // installedNames returns what of the service's set stands in no namespace.

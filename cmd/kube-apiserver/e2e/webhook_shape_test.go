@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -90,6 +91,8 @@ func (s *behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	if c.Request != nil || c.Admit != nil { // whoever it is, is asked for verbatim
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
 			return exceptPrivileged
+		} else if u != nil && sc.Delegate == v1alpha1.DelegateRBAC && tenant.IsServiceAccountName(u.Name) && slices.ContainsFunc(sc.Config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.ServiceAccount != nil }) {
+			return exceptServiceAccounts // their groups are those that kube-apiserver gives them
 		}
 		return ""
 	}

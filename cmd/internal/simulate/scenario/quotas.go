@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -109,14 +108,14 @@ func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 }
 
 // NameOf implements kubetenant.QuotaStore.
-func (q *quotas) NameOf(id tenant.ID) string {
+func (q *quotas) NameOf(id tenant.ID) (string, bool) {
 	switch states := q.states[id.String()]; len(states) {
 	case 0:
-		return tenantquota.DefaultName(id)
+		return "", true
 	case 1:
-		return states[0].Name
+		return states[0].Name, true
 	}
-	return ""
+	return "", false
 }
 
 // TenantOf implements kubetenant.QuotaStore.

@@ -3,7 +3,6 @@ package simulator
 import (
 	"context"
 
-	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -17,19 +16,16 @@ func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)           { 
 func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 func (q quotaTenants) TenantOf(name string) tenant.ID                         { return q[name] }
 
-func (q quotaTenants) NameOf(id tenant.ID) string {
-	name := ""
-	for n, of := range q {
+func (q quotaTenants) NameOf(id tenant.ID) (string, bool) {
+	found := ""
+	for name, of := range q {
 		switch {
 		case of != id:
-		case name != "":
-			return ""
+		case found != "":
+			return "", false
 		default:
-			name = n
+			found = name
 		}
 	}
-	if name == "" {
-		name = tenantquota.DefaultName(id)
-	}
-	return name
+	return found, true
 }

@@ -253,6 +253,7 @@ func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 		groups.Insert(k.Group)
 	}
 	v["workloadGroups"] = sets.List(groups)
+	v["reservedPrefixes"] = config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired
 	v["fromGroups"] = config.Authorization.Subject.FromGroups
 	v["rbac"] = config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed
 	restricted := []map[string]string{}
