@@ -198,6 +198,9 @@ func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []
 	said, err := cmd.CombinedOutput()
 	exit := (*exec.ExitError)(nil)
 	if err != nil && !errors.As(err, &exit) {
+		return nil, "", errors.Join(err, w.endLeft())
+	}
+	if err := w.endLeft(); err != nil {
 		return nil, "", err
 	}
 	if err := appendTo(w.binary(s)+"."+server+".log", said); err != nil {

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -119,21 +121,48 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 		if server == "tenancy" {
 			flags = "--tenancy-config='" + w.config() + "' "
 		}
-		start := fmt.Sprintf("#!/bin/sh\nexec '%s' %s\"$@\"\n", filepath.Join(w.bin, binary), flags)
-		if err := os.WriteFile(filepath.Join(w.assets(server), "kube-apiserver"), []byte(start), 0o700); err != nil { // #nosec G306 -- a program
-			return err
-		}
-		for name, to := range map[string]string{"etcd": filepath.Join(w.dir, "etcd"), "kubectl": filepath.Join(w.bin, "kubectl")} {
-			link := filepath.Join(w.assets(server), name)
-			if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+		for name, to := range map[string]string{"kube-apiserver": filepath.Join(w.bin, binary), "etcd": filepath.Join(w.dir, "etcd"), "kubectl": filepath.Join(w.bin, "kubectl")} {
+			given := ""
+			if name == "kube-apiserver" {
+				given = flags
+			}
+			path := filepath.Join(w.assets(server), name)
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
-			if err := os.Symlink(to, link); err != nil {
+			start := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexec '%s' %s\"$@\"\n", w.started(), to, given)
+			if err := os.WriteFile(path, []byte(start), 0o700); err != nil { // #nosec G306 -- a program
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// started is the file of the processes that envtest has started.
+func (w *workplace) started() string { return filepath.Join(w.dir, "started") }
+
+// endLeft ends what envtest has started and some suites leave behind.
+func (w *workplace) endLeft() error {
+	text, err := os.ReadFile(w.started())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, id := range strings.Fields(string(text)) {
+		line, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
+		program, _, _ := strings.Cut(string(line), "\x00")
+		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // it has ended
+			continue
+		}
+		number, err := strconv.Atoi(id)
+		if err != nil {
+			return err
+		}
+		if err := syscall.Kill(number, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return errors.Join(err, os.Remove(w.started()))
 }
 
 // copyModule copies a module whole, as its tests write beside themselves, and puts the hooks into it.

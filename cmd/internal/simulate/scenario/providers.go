@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -65,7 +67,9 @@ func (p *providers) answer(token string, w http.ResponseWriter, r *http.Request)
 func (w *World) makeProviders() error {
 	w.keys = map[string]*authntest.Key{}
 	w.providers = &providers{mux: http.NewServeMux(), answers: map[string]func(http.ResponseWriter, *http.Request){}}
-	w.providers.server = httptest.NewTLSServer(w.providers.mux)
+	w.providers.server = httptest.NewUnstartedServer(w.providers.mux)
+	w.providers.server.Config.ErrorLog = log.New(io.Discard, "", 0) // whoever else knocks is no part of a scenario
+	w.providers.server.StartTLS()
 	w.providers.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.providers.server.Certificate().Raw})
 	sources := w.Config.Authentication.Sources
 	for i := range sources {
