@@ -107,10 +107,25 @@ func (w *workplace) assets(server string) string { return filepath.Join(w.dir, s
 func (w *workplace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
 func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
+// tenancy is a configuration with every default, but that all people in the suites are the system tenant's: they bring no tenants.
+func tenancy() string {
+	var prefixes []string
+	for c := '0'; c <= 'z'; c++ {
+		switch {
+		case c == 's': // system:anonymous is nobody's
+			for second := 'a'; second < 'y'; second++ {
+				prefixes = append(prefixes, "s"+string(second))
+			}
+		case c <= '9', 'A' <= c && c <= 'Z', c >= 'a':
+			prefixes = append(prefixes, string(c))
+		}
+	}
+	return "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization: { systemSubjects: { userPrefixes: [\"system:bootstrap:\", \"" + strings.Join(prefixes, `", "`) + "\"] } }\n"
+}
+
 // prepareAssets puts what envtest starts into a folder for each server: the composed one is started with tenancy.
 func (w *workplace) prepareAssets(ctx context.Context) error {
-	config := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" // all by default
-	if err := os.WriteFile(w.config(), []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
 	}
 	if err := w.command(ctx, "", "go", "build", "-o", filepath.Join(w.dir, "etcd"), "go.etcd.io/etcd/server/v3"); err != nil {
