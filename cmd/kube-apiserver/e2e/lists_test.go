@@ -227,7 +227,7 @@ func TestListsOfClients(t *testing.T) {
 	waittest.Until(t, func() error { // each tenant is given its own
 		for _, args := range []string{"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme", "get tenantquota of-acme -o name"} {
 			if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err != nil || strings.TrimSpace(out) != "tenantquota.kubetenant.dev/of-acme" {
-				return fmt.Errorf("%s: %v: %s", args, err, out)
+				return fmt.Errorf("%s: %s", args, out)
 			}
 		}
 		return nil
