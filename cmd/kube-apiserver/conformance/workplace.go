@@ -164,7 +164,7 @@ func (w *workplace) endLeft() error {
 		return nil
 	}
 	for _, id := range strings.Fields(string(text)) {
-		line, err := os.ReadFile(filepath.Join("/proc", id, "cmdline")) // #nosec G304 -- of a process that we started
+		line, err := os.ReadFile(filepath.Join("/proc", id, "cmdline")) // #nosec G304 G703 -- of a process that we started
 		program, _, _ := strings.Cut(string(line), "\x00")
 		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // it has ended
 			continue
