@@ -152,13 +152,13 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 }
 
 // checkReserved keeps the names that begin with a tenant's prefix for namespaces of that tenant. One that stood there before
-// stays as it is.
+// stays as it is, and a system caller may make one without a label, as kubectl create namespace does, to give it to that tenant.
 func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) error {
 	if !p.PrefixRequired {
 		return nil
 	}
-	label := is.GetLabels()[tenant.Label]
-	if op == admission.Update && was.GetLabels()[tenant.Label] == label {
+	label, labelled := is.GetLabels()[tenant.Label]
+	if op == admission.Update && was.GetLabels()[tenant.Label] == label || op == admission.Create && !labelled {
 		return nil
 	}
 	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label {

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +84,16 @@ rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/s
 // TestGrants is the life of a grant: it counts at once, ends at once, and never exceeds its grantor.
 func TestGrants(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
+	dir := t.TempDir()
+	s := start(t, dir)
+	settings := filepath.Join(dir, "tenancy.yaml")
+	text, err := os.ReadFile(settings)
+	if err == nil { // so that a name may come to be another's
+		err = os.WriteFile(settings, append(text, "admission: { namespace: { namespacePrefix: None } }\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	prepare(t, s)
 	apply(t, s, grantRights)
 	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme"))}

@@ -170,11 +170,11 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 		}
 	}
 	write("env: one")
-	if out, err := kubectl(t, s, "acme", "apply", "-f", path); err == nil || !strings.Contains(out, string(authz.ReasonNotOwned)) {
+	if out, err := kubectl(t, s, "acme", "apply", "-f", path); err != nil {
 		t.Errorf("apply of a new namespace = %q, %v", out, err)
 	}
-	if out, err := kubectl(t, s, "acme", "create", "--save-config", "-f", path); err != nil {
-		t.Errorf("create = %q", out)
+	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil || !strings.Contains(out, string(authz.ReasonNotOwned)) {
+		t.Errorf("a missing name of nobody's = %q, %v", out, err)
 	}
 	write("env: two")
 	for _, how := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {

@@ -216,8 +216,8 @@ plugins: [
 		}
 		return nil
 	})
-	for name, label := range map[string]string{"acme--mine": "", "acme--theirs": ", labels: {kubetenant.dev/tenant: globex}"} { // nobody is exempt
-		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s%s}}", name, label)
+	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} { // nobody is exempt
+		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}", name, label)
 		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil || !strings.Contains(err.Error(), "is that tenant's") {
 			t.Errorf("%s: %v", name, err)
 		}

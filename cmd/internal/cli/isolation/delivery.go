@@ -154,7 +154,7 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 // they must not go on in it.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	w := m.world
-	namespace := w.tenants[0].String() + "--reborn"
+	namespace := w.tenants[0].String() + "-reborn" // a name with the prefix never comes to be another's
 	if err := w.makeNamespace(ctx, namespace, w.tenants[0]); err != nil {
 		return err
 	}
