@@ -3,11 +3,13 @@ package isolation
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // The spaces of the table.
@@ -321,10 +323,24 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 		case r.name == "selfsubjectrulesreviews" && m.world.shape == Webhook: // which cannot limit them: denied
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
+		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
+			p.limited = onlyQuotasOf(m.world.tenants[c.own])
 		}
 		all = append(all, p)
 	}
 	return all
+}
+
+// onlyQuotasOf reports whether an answer is a list of one tenant's quotas, and tells of no others.
+func onlyQuotasOf(id tenant.ID) func(answer) bool {
+	return func(a answer) bool {
+		var got struct {
+			Metadata struct{ Continue, RemainingItemCount any }
+			Items    *[]v1alpha1.TenantQuota
+		}
+		return a.code == http.StatusOK && json.Unmarshal(a.body, &got) == nil && got.Items != nil && got.Metadata.Continue == nil && got.Metadata.RemainingItemCount == nil &&
+			!slices.ContainsFunc(*got.Items, func(q v1alpha1.TenantQuota) bool { return q.Spec.Tenant != id.String() })
+	}
 }
 
 // namespaceProbes are about Namespace objects.
