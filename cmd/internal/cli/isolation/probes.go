@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -335,10 +336,10 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 func onlyQuotasOf(id tenant.ID) func(answer) bool {
 	return func(a answer) bool {
 		var got struct {
-			Metadata struct{ Continue, RemainingItemCount any }
+			Metadata metav1.ListMeta
 			Items    *[]v1alpha1.TenantQuota
 		}
-		return a.code == http.StatusOK && json.Unmarshal(a.body, &got) == nil && got.Items != nil && got.Metadata.Continue == nil && got.Metadata.RemainingItemCount == nil &&
+		return a.code == http.StatusOK && json.Unmarshal(a.body, &got) == nil && got.Items != nil && got.Metadata.Continue == "" && got.Metadata.RemainingItemCount == nil &&
 			!slices.ContainsFunc(*got.Items, func(q v1alpha1.TenantQuota) bool { return q.Spec.Tenant != id.String() })
 	}
 }
