@@ -3,10 +3,11 @@ package authntest
 import (
 	"bytes"
 	"flag"
-	"io"
+	"os"
 	"strconv"
 	"sync"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
@@ -31,22 +32,28 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// CaptureLog sends the log of the whole process, as verbose as that, to the Log that it returns, until
-// the caller calls end. One at a time.
-func CaptureLog(verbosity int) (log *Log, end func(), err error) {
+// verbosity is klog's own flag, the only one that may be set while others log.
+var verbosity = func() flag.Value {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
-	for name, value := range map[string]string{
-		"v": strconv.Itoa(verbosity), "logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL",
-	} {
-		if err := flags.Set(name, value); err != nil {
-			return nil, nil, err
-		}
+	// klog reads these without its lock, so they are set before anything can log.
+	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
+		utilruntime.Must(flags.Set(name, value))
+	}
+	klog.SetOutput(os.Stderr)
+	return flags.Lookup("v").Value
+}()
+
+// CaptureLog sends the log of the whole process, as verbose as that, to the Log that it returns, until
+// the caller calls end. One at a time; others may log meanwhile.
+func CaptureLog(verbose int) (log *Log, end func(), err error) {
+	if err := verbosity.Set(strconv.Itoa(verbose)); err != nil {
+		return nil, nil, err
 	}
 	log = &Log{}
 	klog.SetOutput(log)
 	return log, func() {
-		klog.SetOutput(io.Discard)
-		_ = flags.Set("v", "0") // was accepted just now
+		klog.SetOutput(os.Stderr)
+		_ = verbosity.Set("0") // was accepted just now
 	}, nil
 }
