@@ -259,10 +259,10 @@ func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the
 // tenant's label.
 func (b *Boundary) decideAcross(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
-	if isOfAny(ctx, state, attrs) && (!isCollection(verb) || attrs.subresource != "") {
-		return verdict{delegate: true, rule: RuleLimited}
-	}
 	if !isCollection(verb) || attrs.subresource != "" {
+		if verb != "finalize" && isOfAny(ctx, state, attrs) {
+			return verdict{delegate: true, rule: RuleLimited}
+		}
 		return verdict{reason: ReasonNotLimited}
 	}
 	v := b.limit(ctx, state, id, attrs)

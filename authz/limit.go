@@ -168,16 +168,22 @@ func limitedToObject(ctx context.Context, r *http.Request, name string) (context
 	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	values.Set(fieldSelector, selector)
-	limited := *r.URL
-	limited.RawQuery = values.Encode()
+	ctx, r = rewritten(ctx, r, values, func(info *request.RequestInfo) { info.Name, info.FieldSelector = name, selector })
+	return ctx, r, nil
+}
+
+// rewritten returns the request with another query, and with what the handlers know of it changed alike.
+func rewritten(ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo)) (context.Context, *http.Request) {
 	if info, ok := request.RequestInfoFrom(ctx); ok {
 		changed := *info
-		changed.Name, changed.FieldSelector = name, selector
+		change(&changed)
 		ctx = request.WithRequestInfo(ctx, &changed)
 	}
+	u := *r.URL
+	u.RawQuery = query.Encode()
 	r = r.WithContext(ctx)
-	r.URL = &limited
-	return ctx, r, nil
+	r.URL = &u
+	return ctx, r
 }
 
 // errExpired is the answer to a list that is to go on from where another ended: a limited one never ends before its
@@ -220,14 +226,6 @@ func limited(ctx context.Context, r *http.Request, selector labels.Requirements)
 	}
 	text := labels.NewSelector().Add(selector...).String()
 	values.Set(labelSelector, text)
-	limited := *r.URL
-	limited.RawQuery = values.Encode()
-	if info, ok := request.RequestInfoFrom(ctx); ok {
-		changed := *info
-		changed.LabelSelector = text
-		ctx = request.WithRequestInfo(ctx, &changed)
-	}
-	r = r.WithContext(ctx)
-	r.URL = &limited
+	ctx, r = rewritten(ctx, r, values, func(info *request.RequestInfo) { info.LabelSelector = text })
 	return ctx, r, nil
 }

@@ -94,6 +94,7 @@ func TestSelfReviewsOfAny(t *testing.T) {
 		"cluster-scoped": {authorizer.AttributesRecord{Verb: "get", Resource: "nodes"}, false, false},
 		"unknown":        {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "things"}, false, false},
 		"a wildcard":     {authorizer.AttributesRecord{Verb: "*", Resource: "pods"}, false, false},
+		"finalize":       {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false}, // in no namespace either
 	} {
 		c.a.User, c.a.ResourceRequest = callerOf("a"), true
 		b := authz.New(options(cluster), &recorder{decision: authorizer.DecisionNoOpinion}, nil)

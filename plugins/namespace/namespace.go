@@ -39,7 +39,7 @@ var (
 	errMoved         = errors.New("the label " + tenant.Label + " never changes: delete the namespace and create it anew")
 	errGive          = errors.New("only the system tenant may give a namespace to a tenant")
 	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator + ", may not create namespaces")
-	errReserved      = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator + " is that tenant's: give it the label " + tenant.Label + " of it, or another name")
+	errReserved      = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator + " is that tenant's: give it the label " + tenant.Label + " of that tenant, or none, or another name")
 )
 
 // Options configure the plugin. Subject is required.

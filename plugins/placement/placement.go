@@ -94,8 +94,8 @@ type plugin struct {
 
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
-// space returns what holds for a write, nil where nothing does.
-func (p *plugin) space(ctx context.Context, a admission.Attributes) (*place, error) {
+// place returns where a write is, nil where nothing of this holds.
+func (p *plugin) place(ctx context.Context, a admission.Attributes) (*place, error) {
 	kind := a.GetKind().GroupKind()
 	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
 		return nil, nil
@@ -115,11 +115,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	if !isNewPod(a) {
 		return nil
 	}
-	space, err := p.space(ctx, a)
+	at, err := p.place(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	if space == nil || space.Defaults.empty() || p.isKubelet(ctx, a) {
+	if at == nil || at.Defaults.empty() || p.isKubelet(ctx, a) {
 		return nil
 	}
 	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
@@ -129,7 +129,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	space.Defaults.apply(pod.Templates[0].Spec)
+	at.Defaults.apply(pod.Templates[0].Spec)
 	if err := pod.Write(); err != nil {
 		return admission.NewForbidden(a, err)
 	}
@@ -148,20 +148,20 @@ func (p *plugin) isKubelet(ctx context.Context, a admission.Attributes) bool {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	space, err := p.space(ctx, a)
+	at, err := p.place(ctx, a)
 	switch {
 	case err != nil:
 		return admission.NewForbidden(a, err)
-	case space == nil || p.isKubelet(ctx, a):
+	case at == nil || p.isKubelet(ctx, a):
 		return nil
 	case a.GetKind().GroupKind() == bindingKind.GroupKind():
-		err = p.checkBinding(ctx, a, o, space.Space)
+		err = p.checkBinding(ctx, a, o, at.Space)
 	case a.GetKind().GroupKind() == claimKind.GroupKind():
-		err = p.checkClaim(ctx, a, space.Space)
+		err = p.checkClaim(ctx, a, at.Space)
 	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
-		err = p.checkNominated(ctx, a, o, space.Space) // nothing else of what is held is stored
+		err = p.checkNominated(ctx, a, o, at.Space) // nothing else of what is held is stored
 	default:
-		err = p.check(ctx, a, o, space)
+		err = p.check(ctx, a, o, at)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)

@@ -97,10 +97,10 @@ func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token stri
 // account makes a ServiceAccount.
 func account(t *testing.T, k kubernetes.Interface, namespace, name string) {
 	t.Helper()
-	_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	waittest.Until(t, func() error { // the server may still hold the namespace of that name that was there before
+		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // request returns a new token of the account robot.
