@@ -35,6 +35,7 @@ type generation struct {
 	clientCAs     []func() []byte           // of the x509 sources
 	revoked       func() *authn.Revocations // nil where nothing is
 	hash, mode    string                    // of the configuration
+	tenantMetrics int                       // how many tenants are counted by name
 	described     workload.Kinds            // that describe pods
 	governed      map[schema.GroupKind]bool // whose identity is recorded
 	stop          context.CancelFunc
@@ -107,13 +108,12 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 			stop()
 		}
 	}()
-	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), described: workloadKinds(config.Admission.Workloads),
+	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), tenantMetrics: *config.Service.TenantMetrics, described: workloadKinds(config.Admission.Workloads),
 		governed: governedKinds(config.Admission.Binding.Kinds)}
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
 	names, report := systemNames(config), of.report(ctx)
-	of.decisions.limit(*config.Service.TenantMetrics)
 	if r := config.Authentication.Revocation; r != nil && of.Authentication.Credentials != NoCredentials {
 		if g.revoked, err = followRevocations(ctx, r.Path, report, of.endRevoked); err != nil {
 			return nil, err

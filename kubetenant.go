@@ -305,6 +305,7 @@ func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
 	s.shared.reloads.inForce(g)
+	s.shared.decisions.limit(g.tenantMetrics)
 	if before != nil {
 		before.stop()
 		s.shared.sessions.EndExcepted("") // the new generation may know other exceptions

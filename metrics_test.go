@@ -2,16 +2,45 @@ package kubetenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
+
+// TestARefusedConfiguration leaves the limit of tenants that are counted by name as it is.
+func TestARefusedConfiguration(t *testing.T) {
+	config := func(limit int, sources ...v1alpha1.Source) *v1alpha1.Settings {
+		t.Helper()
+		c := &v1alpha1.Settings{Service: v1alpha1.Service{TenantMetrics: &limit}, Authentication: v1alpha1.Authentication{Sources: sources}}
+		complete, err := c.Complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return complete
+	}
+	nobody := authz.NewOwners(func(name string) (*corev1.Namespace, error) { return nil, errors.New("not asked") }, nil)
+	stack, err := New(t.Context(), config(5), Server{Cluster: Cluster{Owners: nobody}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := v1alpha1.Source{Name: "t", TokenFile: &v1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")}}
+	if _, err := newGeneration(t.Context(), stack.shared, config(7, missing)); err == nil {
+		t.Fatal("a file that is not there was read")
+	}
+	if got := stack.shared.decisions.max; got != 5 {
+		t.Errorf("the limit is %d", got)
+	}
+}
 
 // TestTenantMetricsAreBounded: however many tenants there are, and however many callers at once, no more
 // than the limit have metrics of their own, and every request is counted once.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -89,6 +90,12 @@ func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
 func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, chargeWithin)
 	defer cancel()
+	defer func() { // in a goroutine of its own, where no filter of the server recovers
+		if panicked := recover(); panicked != nil {
+			klog.FromContext(ctx).Error(errStore, "Charging a quota panicked", "tenant", id, "panic", panicked, "stack", string(debug.Stack()))
+			fail(entries, errStore)
+		}
+	}()
 	for try := range attempts {
 		if try > 0 {
 			select {

@@ -191,6 +191,24 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
+// panicking is a store with a defect.
+type panicking struct{ *replica }
+
+func (panicking) Charge(context.Context, *quota.State, *quota.State) error { panic("a defect") }
+
+// TestAPanic of what is charged at once by one for all refuses the writes, and ends no server.
+func TestAPanic(t *testing.T) {
+	id, _ := tenant.Parse("a")
+	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(9), Used: hard(0)}}
+	p := quota.New(quota.Options{Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
+		Store: panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}}})
+	for range 2 { // the next is not left waiting either
+		if err := p.Validate(t.Context(), creating("x"), nil); err == nil {
+			t.Error("a write was let through")
+		}
+	}
+}
+
 // TestOlderVersions: an object that is seen as it was before an update says nothing of the update; and what
 // cannot be counted now stays as it was.
 func TestOlderVersions(t *testing.T) {

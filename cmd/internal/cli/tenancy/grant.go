@@ -117,10 +117,10 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	return got, err == nil, refusal(err)
 }
 
-// isAboutRole reports whether it is a role that was not found.
+// isAboutRole reports whether it is a role that was not found: a lister, which the server asks, says clusterrole.
 func isAboutRole(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Details != nil && strings.HasSuffix(status.Status().Details.Kind, "roles")
+	return errors.As(err, &status) && status.Status().Details != nil && strings.HasSuffix(strings.TrimSuffix(status.Status().Details.Kind, "s"), "role")
 }
 
 // role returns the role that is meant: the namespace's before the cluster's. One that may not be read is

@@ -6,8 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -77,6 +81,23 @@ func TestApplyRefuses(t *testing.T) {
 	k := fake.NewClientset(squatter, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, tenancy.ErrRefused) {
 		t.Errorf("another role: %v", err)
+	}
+}
+
+// TestNotFound: what the server does not find, role or namespace, is what is said to be missing; who binds may read neither.
+func TestNotFound(t *testing.T) {
+	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+	}
+	for missing, want := range map[schema.GroupResource]error{
+		rbacv1.Resource("clusterrole"): tenancy.ErrNoRole, rbacv1.Resource("role"): tenancy.ErrNoRole, corev1.Resource("namespaces"): tenancy.ErrNoNamespace,
+	} {
+		k := fake.NewClientset()
+		k.PrependReactor("get", "*", forbid)
+		k.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, apierrors.NewNotFound(missing, "x") })
+		if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, want) {
+			t.Errorf("%s: %v", missing, err)
+		}
 	}
 }
 
