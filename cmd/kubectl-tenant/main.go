@@ -22,6 +22,8 @@ import (
 const (
 	exitFailed  = 1
 	exitUnusual = 2
+	// exitInterrupted is that of shells.
+	exitInterrupted = 130
 )
 
 var (
@@ -38,10 +40,15 @@ const gcPercent = 400
 func main() {
 	debug.SetGCPercent(gcPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends the process wherever it is
 	err := newCommand().ExecuteContext(ctx)
+	interrupted := ctx.Err() != nil
 	stop()
 	switch {
 	case err == nil:
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "kubectl tenant: interrupted: what was done before stays")
+		os.Exit(exitInterrupted)
 	case errors.Is(err, errFailed):
 		os.Exit(exitFailed)
 	default:

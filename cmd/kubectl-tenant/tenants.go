@@ -122,7 +122,13 @@ users of that name of all tenants, each in its own namespaces.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(namespaces) == 0 {
-				namespaces = []string{args[0] + "--default"}
+				id, err := tenant.Parse(args[0])
+				if err == nil && !id.IsSystem() {
+					if id.NamespacePrefix() == "" {
+						return fmt.Errorf("tenant %q: no namespace's name can begin with it: name its namespaces with --namespaces", args[0])
+					}
+					namespaces = []string{id.NamespacePrefix() + "default"}
+				}
 			}
 			id, err := checkNewTenant(args[0], admins, namespaces)
 			if err := errors.Join(err, checkDryRun(mode)); err != nil {

@@ -94,7 +94,9 @@ func TestNotFound(t *testing.T) {
 	} {
 		k := fake.NewClientset()
 		k.PrependReactor("get", "*", forbid)
-		k.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, apierrors.NewNotFound(missing, "x") })
+		k.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewNotFound(missing, "x")
+		})
 		if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, want) {
 			t.Errorf("%s: %v", missing, err)
 		}

@@ -115,7 +115,8 @@ type outcome struct {
 	change          *Change
 }
 
-// Play reads a log, one event a line, on all processors, and adds to the report.
+// Play reads a log, one event a line, on all processors, and adds to the report. Where ctx ends it returns why, even
+// while it waits for more of the log.
 func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) error {
 	type work struct {
 		lines [][]byte
@@ -139,25 +140,37 @@ func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) erro
 	}
 	var failed error
 	go func() {
-		failed = batches(log, func(lines [][]byte) {
+		failed = batches(log, func(lines [][]byte) error {
 			w := &work{lines, make(chan []outcome, 1)}
-			inOrder <- w
+			select {
+			case inOrder <- w:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 			todo <- w
+			return nil
 		})
 		close(todo)
 		close(inOrder)
 	}()
-	for w := range inOrder {
-		for _, o := range <-w.done {
-			report.add(o)
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case w, more := <-inOrder:
+			if !more {
+				workers.Wait()
+				return failed
+			}
+			for _, o := range <-w.done {
+				report.add(o)
+			}
 		}
 	}
-	workers.Wait()
-	return failed
 }
 
 // batches hands the lines of a log on. Of one that is longer than any event only the beginning is, which is none.
-func batches(log io.Reader, next func([][]byte)) error {
+func batches(log io.Reader, next func([][]byte) error) error {
 	lines := bufio.NewReaderSize(log, 1<<20)
 	var some [][]byte
 	for {
@@ -171,7 +184,9 @@ func batches(log io.Reader, next func([][]byte)) error {
 		}
 		if len(bytes.TrimSpace(whole)) > 0 {
 			if some = append(some, whole); len(some) == batch {
-				next(some)
+				if err := next(some); err != nil {
+					return err
+				}
 				some = nil
 			}
 		}
@@ -179,7 +194,9 @@ func batches(log io.Reader, next func([][]byte)) error {
 			continue
 		}
 		if len(some) > 0 {
-			next(some)
+			if err := next(some); err != nil {
+				return err
+			}
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

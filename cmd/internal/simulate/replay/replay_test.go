@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -153,6 +154,21 @@ func TestReplay(t *testing.T) {
 				t.Errorf("replay = %q of %+v, want %q", got, r, c.want)
 			}
 		})
+	}
+}
+
+// TestInterrupted: who gives up while the log has no more to say is not kept waiting.
+func TestInterrupted(t *testing.T) {
+	ctx, p := player(t, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	log, writer := io.Pipe()
+	t.Cleanup(func() { _ = writer.Close() })
+	go func() {
+		_, _ = io.WriteString(writer, eventOf(1, "t0", "t0--web", "allow")+"\n")
+		cancel()
+	}()
+	if err := p.Play(ctx, log, &replay.Report{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Play() = %v", err)
 	}
 }
 
