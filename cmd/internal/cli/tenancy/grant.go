@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -209,7 +210,7 @@ func CreateNamespace(ctx context.Context, k kubernetes.Interface, name string, o
 	if err != nil {
 		return false, refusal(err)
 	}
-	if has := got.Labels[tenant.Label]; has != owner.String() && (!owner.IsSystem() || has != "") {
+	if authz.OwnerOf(got) != owner {
 		return false, fmt.Errorf("%w: the namespace %s is there already and not tenant %s's", ErrRefused, name, owner)
 	}
 	return false, nil

@@ -121,6 +121,7 @@ func TestCreateNamespace(t *testing.T) {
 	k := fake.NewClientset(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--old", Labels: map[string]string{tenant.Label: "acme"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{tenant.Label: "globex"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nobodys", Labels: map[string]string{tenant.Label: ""}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	for name, c := range map[string]struct {
 		owner tenant.ID
@@ -131,6 +132,7 @@ func TestCreateNamespace(t *testing.T) {
 		"acme--old":    {acme, false, nil},
 		"globex--shop": {acme, false, tenancy.ErrRefused},
 		"default":      {acme, false, tenancy.ErrRefused},
+		"nobodys":      {tenant.System(), false, tenancy.ErrRefused},
 	} {
 		if made, err := tenancy.CreateNamespace(t.Context(), k, name, c.owner, nil); made != c.made || !errors.Is(err, c.err) {
 			t.Errorf("%s: %t, %v", name, made, err)
