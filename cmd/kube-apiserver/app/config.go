@@ -21,6 +21,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -74,6 +75,9 @@ func BuildGenericConfig(ctx context.Context, opts options.CompletedOptions, tena
 	taken := notTaken
 	if tenancyConfig != "" {
 		taken = takeRBAC(opts.Authorization)
+		if err := shareClientCA(opts.Authentication.ClientCert); err != nil {
+			return nil, err
+		}
 	}
 	generic, versioned, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
@@ -126,6 +130,13 @@ func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		return nil, err
 	}
 	return &upstream.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
+}
+
+// shareClientCA has all who ask get the one bundle that follows its file: each would get one of his own, and of those only
+// the server's runs.
+func shareClientCA(o *genericoptions.ClientCertAuthenticationOptions) (err error) {
+	o.CAContentProvider, err = o.GetClientCAContentProvider()
+	return err
 }
 
 // checkHandlerChain refuses features by which the server would not build its handlers with our filters.

@@ -2,9 +2,17 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
@@ -68,10 +79,9 @@ func TestTokens(t *testing.T) {
 	t.Run("legacy tokens", func(t *testing.T) { legacyTokens(t, s) })
 	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
 	t.Run("a namespace that is made again", func(t *testing.T) { aNamespaceMadeAgain(t, s) })
-	t.Run("revocation", func(t *testing.T) {
-		claims := map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme", "jti": "one", "exp": time.Now().Add(time.Hour).Unix()}
-		revocation(t, s, key.MustSign(claims), write)
-	})
+	alice := key.MustSign(map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme", "jti": "one", "exp": time.Now().Add(time.Hour).Unix()})
+	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })
+	t.Run("a new client authority", func(t *testing.T) { aNewClientAuthority(t, s, alice, write) })
 	t.Run("no token is told", func(t *testing.T) {
 		log, err := os.ReadFile(filepath.Join(dir, "kube-apiserver.log"))
 		if err != nil || len(log) == 0 {
@@ -270,6 +280,81 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 			t.Errorf("a new token in the namespace of %s is %+v, %v", owner, u, err)
 		}
 	}
+}
+
+// aNewClientAuthority: who has a certificate of an authority that is added while the server runs comes in, while others are
+// revoked too; and not any more with its own on the list.
+func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "new"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
+		NotBefore: ca.NotBefore, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(filepath.Join(s.Dir, "pki", "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := rest.AnonymousClientConfig(config(t, s, "admin"))
+	c.CertData, c.KeyData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), private
+	comesIn := func() error {
+		_, err := client(t, c).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}
+	// Without a source of that authority the server's own authenticator is who takes them.
+	acmeComesIn := func(want bool) func() error {
+		return func() error {
+			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			if (err == nil) != want {
+				return fmt.Errorf("acme comes in: %v", err)
+			}
+			return nil
+		}
+	}
+	settings, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("tenancy.yaml", strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
+	waittest.Until(t, acmeComesIn(false))
+	if err := comesIn(); err == nil {
+		t.Error("a certificate of an unknown authority was taken")
+	}
+	write("pki/ca.crt", string(before)+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
+	waittest.Until(t, comesIn)
+	write("revoked.yaml", noRevocations+"certificates: [ { sha256: \"0000000000000000000000000000000000000000000000000000000000000000\" } ]\nusers: [ { tenant: acme, name: alice } ]\n")
+	waittest.Until(t, func() error {
+		if _, err := whoami(t.Context(), t, s, token); err == nil {
+			return errors.New("the list is not in force")
+		}
+		return nil
+	})
+	if err := comesIn(); err != nil {
+		t.Errorf("while others are revoked: %v", err)
+	}
+	write("revoked.yaml", noRevocations+fmt.Sprintf("certificates: [ { sha256: \"%x\" } ]\n", sha256.Sum256(ca.Raw)))
+	waittest.Within(t, soon, func() error {
+		if comesIn() == nil {
+			return errors.New("a certificate of a revoked authority is taken")
+		}
+		return nil
+	})
+	write("revoked.yaml", noRevocations)
+	write("pki/ca.crt", string(before))
+	write("tenancy.yaml", string(settings))
+	waittest.Until(t, acmeComesIn(true))
 }
 
 // revocation: within a second of the write, where the token is remembered too, and undone as fast.
