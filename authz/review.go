@@ -17,7 +17,7 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 	case !attrs.isResource || attrs.namespace == "":
 		return
 	case isVirtualSubject(attrs):
-	case attrs.resource == namespaces && attrs.subresource == "" && attrs.name != attrs.namespace:
+	case attrs.resource == namespaces && attrs.name != attrs.namespace:
 		if attrs.name == "" && attrs.verb != "create" && !isCollection(attrs.verb) {
 			return
 		}

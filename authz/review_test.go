@@ -120,6 +120,7 @@ func TestReviewsAreAsRequests(t *testing.T) {
 		"a pod":         {authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p"}, "a--web"},
 		"on a user":     {authorizer.AttributesRecord{Verb: "impersonate-on:user-info:get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
 		"users' roles":  {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
+		"of no name":    {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "a--web"}, "a--web"},
 		"the Namespace": {authorizer.AttributesRecord{Verb: "delete", Resource: "namespaces", Namespace: "a--web", Name: "a--web"}, "a--web"},
 	} {
 		c.a.ResourceRequest = true
