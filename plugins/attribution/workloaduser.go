@@ -192,9 +192,10 @@ func supplied(m metav1.Object) *string {
 	return nil
 }
 
-// stamp puts the user into what is new.
+// stamp puts the user into what is new, and back into what an update leaves it out of: a Pod's subresources take its metadata too.
 func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
-	if a.GetSubresource() != "" {
+	isPod := workload.IsPod(a.GetKind().GroupKind())
+	if a.GetSubresource() != "" && !(isPod && a.GetOperation() == admission.Update) {
 		return nil
 	}
 	now, write, err := p.describe(a, a.GetObject(), o)
@@ -221,7 +222,7 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 	if changed {
 		err = write()
 	}
-	if err == nil && workload.IsPod(a.GetKind().GroupKind()) && a.GetOperation() == admission.Create {
+	if err == nil && isPod && a.GetOperation() == admission.Create {
 		err = p.schedule(ctx, a, is, o)
 	}
 	return err
