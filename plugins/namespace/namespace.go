@@ -158,7 +158,7 @@ func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) er
 		return nil
 	}
 	label, labelled := is.GetLabels()[tenant.Label]
-	if op == admission.Update && was.GetLabels()[tenant.Label] == label || op == admission.Create && !labelled {
+	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
 		return nil
 	}
 	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label {
