@@ -417,6 +417,7 @@ func TestListsOfTemplates(t *testing.T) {
 		"moved":                   {[]string{bob, eve}, []string{eve, bob}, []string{eve, bob}},
 		"one more":                {[]string{bob}, []string{bob, ""}, []string{bob, mine}},
 		"one more in front":       {[]string{bob}, []string{"", bob}, []string{mine, bob}},
+		"one more, all left out":  {[]string{bob}, []string{"", ""}, []string{mine, mine}},
 		"one fewer":               {[]string{bob, eve}, []string{eve}, []string{eve}},
 		"another's in a place":    {[]string{bob, eve}, []string{`{"user":"x"}`, eve}, []string{bob, eve}},
 		"one's own in a place":    {[]string{bob, eve}, []string{mine, eve}, []string{mine, eve}},
