@@ -195,7 +195,7 @@ func supplied(m metav1.Object) *string {
 // stamp puts the user into what is new, and back into what an update leaves it out of: a Pod's subresources take its metadata too.
 func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
 	isPod := workload.IsPod(a.GetKind().GroupKind())
-	if a.GetSubresource() != "" && !(isPod && a.GetOperation() == admission.Update) {
+	if a.GetSubresource() != "" && (!isPod || a.GetOperation() != admission.Update) {
 		return nil
 	}
 	now, write, err := p.describe(a, a.GetObject(), o)

@@ -29,7 +29,7 @@ const tenancyConfig = "KUBETENANT_CONFIG"
 // versionOfControllerRuntime is the one whose tests are run; Kubernetes' is the one that is composed.
 const versionOfControllerRuntime = "v0.25.2"
 
-// hook is a place in upstream's test servers where a server's configuration is made.
+// hook is a place in upstream's test servers where a server's configuration is made, or where they wait for what will not come.
 type hook struct{ file, old, new string }
 
 const importOfApp = "\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n"
@@ -51,6 +51,7 @@ func hooks() []hook {
 	)
 `, `	built, err := kubetenant.BuildGenericConfig(ctx, completedOptions, os.Getenv("` + tenancyConfig + `"))
 `},
+		{"test/integration/framework/goleak.go", "timeout := 600 * time.Second", "timeout := 120 * time.Second"},
 		{other, "app.CreateKubeAPIServerConfig(completedOptions, genericConfig, versionedInformers, storageFactory)",
 			"app.CreateKubeAPIServerConfig(built.Options, built.Generic, built.Informer, built.Storage)"},
 	}

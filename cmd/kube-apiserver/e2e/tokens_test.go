@@ -318,7 +318,7 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 		return func() error {
 			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 			if (err == nil) != want {
-				return fmt.Errorf("acme comes in: %v", err)
+				return fmt.Errorf("acme comes in: %v, want %v (%w)", err == nil, want, err)
 			}
 			return nil
 		}
