@@ -80,8 +80,9 @@ test: build
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients)' ./...
 
-.PHONY: test-e2e
-test-e2e: build $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
+.PHONY: test-e2e e2e-tools
+e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
+test-e2e: build e2e-tools
 	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./e2e
 
 # Suites that nobody here wrote: all, or those named in SUITES.
