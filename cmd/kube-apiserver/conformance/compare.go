@@ -210,15 +210,22 @@ func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []
 	if err := appendTo(w.binary(s)+"."+server+".log", said); err != nil {
 		return nil, "", err
 	}
-	if s.specs {
-		found, err = readSpecs(report)
+	found, lost, err = readTests(bytes.NewReader(said))
+	if err != nil {
+		return nil, "", err
+	}
+	if s.specs { // which stand beside plain tests, and are in one
+		if lost != "" {
+			found[lost] = crashed
+		}
+		specs, err := readSpecs(report)
+		maps.Copy(found, specs)
 		return found, "", err
 	}
-	found, lost, err = readTests(bytes.NewReader(said))
 	if exit != nil && lost == "" && !slices.Contains(slices.Collect(maps.Values(found)), failed) {
 		found[process] = failed // upstream's look for goroutines that were left behind
 	}
-	return found, lost, err
+	return found, lost, nil
 }
 
 func appendTo(path string, text []byte) error {

@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 type suite struct {
 	module string // of the two below
 	path   string // in the module
-	// specs says that its tests are specs of Ginkgo.
+	// specs says that there are specs of Ginkgo among its tests.
 	specs bool
 }
 
