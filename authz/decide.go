@@ -234,7 +234,7 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
 		if b.RulesElsewhere && resource.Resource == "selfsubjectrulesreviews" {
-			return verdict{reason: ReasonReview}
+			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):

@@ -19,6 +19,7 @@ const (
 	ReasonNamespaceVerb Reason = "tenant boundary: not open to tenants on a namespace"
 	ReasonWildcard      Reason = "tenant boundary: wildcards are not open to tenants"
 	ReasonReview        Reason = "tenant boundary: reviews of others are not open to tenants"
+	ReasonRules         Reason = "tenant boundary: this server lists rules without looking at tenants"
 	ReasonPath          Reason = "tenant boundary: path is not open to tenants"
 	ReasonTenantPath    Reason = "tenant path: names another tenant"
 	ReasonTenantPathAll Reason = "tenant path: all tenants are open to reads of the system tenant only"
@@ -33,7 +34,7 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
-		ReasonPath,
+		ReasonRules, ReasonPath,
 		ReasonTenantPath, ReasonTenantPathAll, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonABAC,
 	}
 }
