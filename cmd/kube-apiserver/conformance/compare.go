@@ -130,7 +130,7 @@ func (c *compared) judge(byDesign []difference) {
 			c.listed = append(c.listed, byDesign[i])
 		case i >= 0:
 			c.untrue = append(c.untrue, byDesign[i])
-		case was != is:
+		case was != is && (was != absent && is != absent || !c.differsAbove(name)):
 			c.unlisted = append(c.unlisted, d)
 		}
 	}
@@ -139,6 +139,16 @@ func (c *compared) judge(byDesign []difference) {
 			c.untrue = append(c.untrue, d)
 		}
 	}
+}
+
+// differsAbove reports whether a test that this one is in goes another way: those in it may not have been reached.
+func (c *compared) differsAbove(name string) bool {
+	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
+		if c.vanilla[name[:i]] != c.tenancy[name[:i]] {
+			return true
+		}
+	}
+	return false
 }
 
 // runTests runs the tests of a suite on one server; names, where given, are the only ones. Where one takes the process with

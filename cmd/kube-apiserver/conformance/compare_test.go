@@ -70,6 +70,9 @@ func TestJudge(t *testing.T) {
 		"by design, and skipped":       {map[string]outcome{"TestByDesign": "passed"}, map[string]outcome{"TestByDesign": "skipped"}, []difference{listed}, false},
 		"by design, and alike":         {map[string]outcome{"TestByDesign": "passed"}, map[string]outcome{"TestByDesign": "passed"}, []difference{listed}, false},
 		"by design, and not there":     {nil, nil, []difference{listed}, false},
+		"by design, and not reached":   {map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"}, map[string]outcome{"TestByDesign": "failed"}, []difference{listed}, true},
+		"by design, and more fails":    {map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"}, map[string]outcome{"TestByDesign": "failed", "TestByDesign/a": "failed"}, []difference{listed}, false},
+		"one in it is gone":            {map[string]outcome{"A": "passed", "A/a": "passed"}, map[string]outcome{"A": "passed"}, nil, false},
 		"by design of another package": {nil, nil, []difference{{"m/q", "TestByDesign", "passed", "failed", "because"}}, true},
 	} {
 		got := &compared{suite: s, vanilla: c.vanilla, tenancy: c.tenancy}
