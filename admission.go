@@ -27,6 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/plugins/policy"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
@@ -170,6 +171,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		// Behind those whose work it looks at: what they put into pods, and what they changed.
 		{Name: placement.Name, Interface: placement.New(placement.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: namedByPrefix(c, owners), DefaultPriority: p.cluster.DefaultPriority})},
+		{Name: policy.Name, Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
 		{Name: label.Name, Interface: label.New(owner)},
 		{Name: quota.Name, Last: true, Interface: quota.New(quota.Options{
 			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
@@ -267,46 +269,6 @@ func workloadUser(c *v1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribu
 		out.Scheduling = &attribution.Scheduling{SchedulerName: s.SchedulerName, Queue: s.Queue}
 	}
 	return out, nil
-}
-
-// placementSpaces returns what holds for each tenant.
-func placementSpaces(c *v1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
-	scheduler := ""
-	if !user.Off && user.Scheduling != nil {
-		scheduler = user.Scheduling.SchedulerName // it is put into pods, so it is allowed
-	}
-	others := placementSpace(scheduler, &c.PlacementRules)
-	own := map[string]*placement.Space{}
-	for i := range c.Tenants {
-		for _, name := range c.Tenants[i].Tenants {
-			own[name] = placementSpace(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
-		}
-	}
-	return func(id tenant.ID) *placement.Space {
-		if space, has := own[id.String()]; has {
-			return space
-		}
-		return others
-	}
-}
-
-// placementSpace is what rules say, the later in place of the earlier.
-func placementSpace(scheduler string, rules ...*v1alpha1.PlacementRules) *placement.Space {
-	policies := map[v1alpha1.PlacementPolicy]placement.Policy{
-		v1alpha1.PlacementForbid: placement.Forbid, v1alpha1.PlacementAllowListed: placement.AllowListed, v1alpha1.PlacementIgnore: placement.Ignore}
-	space := &placement.Space{Rules: placement.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
-	for _, r := range rules {
-		for name, rule := range r.Fields() {
-			space.Rules[name] = placement.Rule{Policy: policies[rule.Policy], Allowed: rule.Allowed}
-		}
-		if d := r.Defaults; d != nil {
-			space.Defaults = placement.Defaults{NodeSelector: d.NodeSelector, Tolerations: d.Tolerations, SchedulerName: d.SchedulerName}
-			if d.SchedulerName == "" {
-				space.Defaults.SchedulerName = scheduler
-			}
-		}
-	}
-	return space
 }
 
 // QuotaStore holds the quotas of a cluster, as [tenantquota.Store] does.

@@ -37,6 +37,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/policy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -294,7 +295,7 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.described[kind]
 	_, governed := g.governed[kind]
-	return described || governed || kind.Group == v1alpha1.Resource("").Group
+	return described || governed || policy.Reads(kind) || kind.Group == v1alpha1.Resource("").Group
 }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.

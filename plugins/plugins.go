@@ -39,6 +39,13 @@ func (subject SubjectFunc) IsSystem(ctx context.Context, u user.Info) bool {
 	return err == nil && id.IsSystem()
 }
 
+// IsKubelet reports whether a node writes a Pod: which it may create, NodeRestriction says.
+func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes) bool {
+	kind := a.GetKind()
+	return kind.Group == "" && kind.Kind == "Pod" && slices.Contains(a.GetUserInfo().GetGroups(), user.NodesGroup) &&
+		subject.IsSystem(ctx, a.GetUserInfo())
+}
+
 // MakesClaims reports whether u, the system tenant's, is a controller that makes claims of templates
 // (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1).
 func MakesClaims(u user.Info) bool {

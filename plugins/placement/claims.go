@@ -27,7 +27,7 @@ func (s *Space) checkNode(path string, was, is metav1.Object) error {
 	if path != "" {
 		path += "."
 	}
-	return s.Rules["nodeName"].check("nodeName", item{path: path + "metadata.annotations[" + selectedNode + "]", key: node})
+	return check(s.Rules["nodeName"], "nodeName", item{path: path + "metadata.annotations[" + selectedNode + "]", key: node})
 }
 
 // checkClaim holds a claim that a tenant writes, or that a controller makes of a tenant's template.
@@ -88,7 +88,7 @@ func (p *plugin) checkNominated(ctx context.Context, a admission.Attributes, o a
 		return errOld
 	}
 	if node := is.Status.NominatedNodeName; node != "" && node != was.Status.NominatedNodeName {
-		return space.Rules["nodeName"].check("nodeName", item{path: "status.nominatedNodeName", key: node})
+		return check(space.Rules["nodeName"], "nodeName", item{path: "status.nominatedNodeName", key: node})
 	}
 	return nil
 }

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/workload"
@@ -20,29 +18,6 @@ import (
 
 // Name of the plugin.
 const Name = "TenantPlacement"
-
-// Policy says what becomes of a field. The zero value forbids it.
-type Policy int
-
-const (
-	// Forbid refuses every value.
-	Forbid Policy = iota
-	// AllowListed refuses what is not on the list.
-	AllowListed
-	// Ignore refuses nothing.
-	Ignore
-)
-
-// Rule is the policy of one field.
-type Rule struct {
-	Policy Policy
-	// Allowed are keys, "key=value", or names of nodes and classes.
-	Allowed []string
-}
-
-// Rules are the policies of a tenant, by the fields' names in a configuration. A field
-// that is not there is forbidden.
-type Rules map[string]Rule
 
 // Defaults are put into the pods of a tenant, and are always allowed. The node selector is demanded
 // of every new Pod. Classes are not among them: the server has read a Pod's classes before.
@@ -54,7 +29,8 @@ type Defaults struct {
 
 // Space is what holds for one tenant.
 type Space struct {
-	Rules    Rules
+	// Rules allow keys, "key=value", or names of nodes and classes.
+	Rules    plugins.Rules
 	Defaults Defaults
 }
 
@@ -119,7 +95,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	if at == nil || at.Defaults.empty() || p.isKubelet(ctx, a) {
+	if at == nil || at.Defaults.empty() || p.Subject.IsKubelet(ctx, a) {
 		return nil
 	}
 	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
@@ -140,19 +116,13 @@ func isNewPod(a admission.Attributes) bool {
 	return a.GetOperation() == admission.Create && a.GetSubresource() == "" && workload.IsPod(a.GetKind().GroupKind())
 }
 
-// isKubelet reports whether a node writes: which pods it may create, NodeRestriction says.
-func (p *plugin) isKubelet(ctx context.Context, a admission.Attributes) bool {
-	return workload.IsPod(a.GetKind().GroupKind()) && slices.Contains(a.GetUserInfo().GetGroups(), user.NodesGroup) &&
-		p.Subject.IsSystem(ctx, a.GetUserInfo())
-}
-
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	at, err := p.place(ctx, a)
 	switch {
 	case err != nil:
 		return admission.NewForbidden(a, err)
-	case at == nil || p.isKubelet(ctx, a):
+	case at == nil || p.Subject.IsKubelet(ctx, a):
 		return nil
 	case a.GetKind().GroupKind() == bindingKind.GroupKind():
 		err = p.checkBinding(ctx, a, o, at.Space)
@@ -178,7 +148,7 @@ func (p *plugin) checkBinding(ctx context.Context, a admission.Attributes, o adm
 	if err != nil {
 		return err
 	}
-	return space.Rules["nodeName"].check("nodeName", item{path: "target.name", key: binding.Target.Name})
+	return check(space.Rules["nodeName"], "nodeName", item{path: "target.name", key: binding.Target.Name})
 }
 
 var errOld = errors.New("the old object cannot be read")
@@ -221,7 +191,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place) error {
 	for _, f := range fields {
 		rule := at.Rules[f.name]
-		if rule.Policy == Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+		if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
 			continue
 		}
 		for _, i := range f.items(t.Spec) {
@@ -229,7 +199,7 @@ func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *c
 				continue
 			}
 			i.path = t.Field("spec." + i.path)
-			if err := rule.check(f.name, i); err != nil {
+			if err := check(rule, f.name, i); err != nil {
 				return err
 			}
 		}
@@ -258,9 +228,10 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 }
 
 // check refuses an item that is not on the list.
-func (r Rule) check(name string, i item) error {
-	if r.Policy == Ignore || r.Policy == AllowListed && i.key != "" &&
-		(slices.Contains(r.Allowed, i.key) || i.value != nil && slices.Contains(r.Allowed, i.key+"="+*i.value)) {
+func check(r plugins.Rule, name string, i item) error {
+	if r.Allows(func(entry string) bool {
+		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value)
+	}) {
 		return nil
 	}
 	return fmt.Errorf("%s: a tenant's pods may not choose their %s", i.path, says[name])

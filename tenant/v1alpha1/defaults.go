@@ -56,13 +56,14 @@ func Default(s *Settings) {
 
 func defaultAdmission(a *Admission) {
 	p := &a.Placement.PlacementRules
-	defaultValue(&p.NodeSelector, PlacementRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
-	defaultValue(&p.NodeAffinity, PlacementRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
-	defaultValue(&p.TopologySpread, PlacementRule{Allowed: []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}})
-	defaultPlacement(p)
+	defaultValue(&p.NodeSelector, FieldRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
+	defaultValue(&p.NodeAffinity, FieldRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
+	defaultValue(&p.TopologySpread, FieldRule{Allowed: []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}})
+	defaultRules(p.fields())
 	for i := range a.Placement.Tenants {
-		defaultPlacement(&a.Placement.Tenants[i].PlacementRules)
+		defaultRules(a.Placement.Tenants[i].fields())
 	}
+	defaultPolicy(&a.Policy)
 	w := &a.Attribution.WorkloadUser
 	defaultValue(&a.Attribution.Creator.Enabled, true)
 	defaultValue(&w.Enabled, true)

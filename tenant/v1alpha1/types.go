@@ -311,12 +311,15 @@ type Admission struct {
 	// +optional
 	Namespace Namespace `json:"namespace,omitempty"`
 	// workloads are the kinds, besides the built-in ones, whose objects hold templates of pods:
-	// TenantPlacement and TenantAttribution look there too.
+	// TenantPlacement, TenantPolicy and TenantAttribution look there too.
 	// +optional
 	Workloads []WorkloadKind `json:"workloads,omitempty"`
 	// placement configures TenantPlacement.
 	// +optional
 	Placement Placement `json:"placement,omitempty"`
+	// policy configures TenantPolicy.
+	// +optional
+	Policy Policy `json:"policy,omitempty"`
 	// attribution configures TenantAttribution.
 	// +optional
 	Attribution Attribution `json:"attribution,omitempty"`

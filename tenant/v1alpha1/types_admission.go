@@ -17,25 +17,25 @@ type WorkloadKind struct {
 	Paths []string `json:"paths"`
 }
 
-// PlacementPolicy says what becomes of a field that says where pods run.
-type PlacementPolicy string
+// FieldPolicy says what becomes of a field of tenants' objects.
+type FieldPolicy string
 
 const (
-	// PlacementForbid refuses every value.
-	PlacementForbid PlacementPolicy = "Forbid"
-	// PlacementAllowListed refuses what is not on the list.
-	PlacementAllowListed PlacementPolicy = "AllowListed"
-	// PlacementIgnore refuses nothing.
-	PlacementIgnore PlacementPolicy = "Ignore"
+	// FieldForbid refuses every value.
+	FieldForbid FieldPolicy = "Forbid"
+	// FieldAllowListed refuses what is not on the list.
+	FieldAllowListed FieldPolicy = "AllowListed"
+	// FieldIgnore refuses nothing.
+	FieldIgnore FieldPolicy = "Ignore"
 )
 
-// PlacementRule is the policy of one field.
-type PlacementRule struct {
+// FieldRule is the policy of one field.
+type FieldRule struct {
 	// policy is Forbid, AllowListed (default where allowed is given) or Ignore.
 	// +optional
-	Policy PlacementPolicy `json:"policy,omitempty"`
-	// allowed are keys, or "key=value", of labels, taints and topologies; or names of nodes and
-	// classes.
+	Policy FieldPolicy `json:"policy,omitempty"`
+	// allowed is the list. Of placement: keys, or "key=value", of labels, taints and topologies; or names of nodes and
+	// classes. Of policy: as each field says.
 	// +optional
 	Allowed []string `json:"allowed,omitempty"`
 }
@@ -45,33 +45,33 @@ type PlacementRule struct {
 type PlacementRules struct {
 	// nodeName, also of bindings.
 	// +optional
-	NodeName *PlacementRule `json:"nodeName,omitempty"`
+	NodeName *FieldRule `json:"nodeName,omitempty"`
 	// nodeSelector by label. Default: kubernetes.io/os and kubernetes.io/arch are allowed.
 	// +optional
-	NodeSelector *PlacementRule `json:"nodeSelector,omitempty"`
+	NodeSelector *FieldRule `json:"nodeSelector,omitempty"`
 	// nodeAffinity by label, and "metadata.name". Default: kubernetes.io/os and kubernetes.io/arch are allowed.
 	// +optional
-	NodeAffinity *PlacementRule `json:"nodeAffinity,omitempty"`
+	NodeAffinity *FieldRule `json:"nodeAffinity,omitempty"`
 	// tolerations by taint. One without a key tolerates everything and is on no list.
 	// +optional
-	Tolerations *PlacementRule `json:"tolerations,omitempty"`
+	Tolerations *FieldRule `json:"tolerations,omitempty"`
 	// topologySpread by topology key. Default: topology.kubernetes.io/zone, topology.kubernetes.io/region and
 	// kubernetes.io/hostname are allowed.
 	// +optional
-	TopologySpread *PlacementRule `json:"topologySpread,omitempty"`
+	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
 	// runtimeClassName by name. What the class itself puts into pods must be allowed as well.
 	// +optional
-	RuntimeClassName *PlacementRule `json:"runtimeClassName,omitempty"`
+	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName by name. The global default is always allowed.
 	// +optional
-	PriorityClassName *PlacementRule `json:"priorityClassName,omitempty"`
+	PriorityClassName *FieldRule `json:"priorityClassName,omitempty"`
 	// schedulerName by name. The default scheduler is always allowed.
 	// +optional
-	SchedulerName *PlacementRule `json:"schedulerName,omitempty"`
+	SchedulerName *FieldRule `json:"schedulerName,omitempty"`
 	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; those of the pod's own tenant
 	// are always allowed, as is a namespaceSelector that demands its label. Any other selector is on no list.
 	// +optional
-	PodAffinity *PlacementRule `json:"podAffinity,omitempty"`
+	PodAffinity *FieldRule `json:"podAffinity,omitempty"`
 	// defaults are put into new pods, and always allowed.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`
@@ -104,6 +104,51 @@ type TenantPlacement struct {
 	// +required
 	Tenants        []string `json:"tenants"`
 	PlacementRules `json:",inline"`
+}
+
+// PolicyRules are what tenants' objects may ask of the cluster. In their lists "{tenant}" stands for the name of the tenant,
+// where that is a DNS label; the entry is none for other tenants. A field that is left out holds nothing.
+type PolicyRules struct {
+	// imageRegistries are registries, as docker.io or registry.example.com:5000, or repositories, as
+	// registry.example.com/{tenant}, with all beneath them; of containers and of volumes that are images. A name without a
+	// registry is Docker Hub's.
+	// +optional
+	ImageRegistries *FieldRule `json:"imageRegistries,omitempty"`
+	// imagePullPolicies are Always, IfNotPresent and Never.
+	// +optional
+	ImagePullPolicies *FieldRule `json:"imagePullPolicies,omitempty"`
+	// ingressClasses by name. With a list every Ingress must name one, or get one by default.
+	// +optional
+	IngressClasses *FieldRule `json:"ingressClasses,omitempty"`
+	// gatewayClasses by name, of the Gateway API.
+	// +optional
+	GatewayClasses *FieldRule `json:"gatewayClasses,omitempty"`
+	// hosts of ingresses, gateways, their listeners and routes, and of what ingress-nginx and external-dns read from
+	// annotations. "*.example.com" is all beneath example.com. With a list everything must name its hosts.
+	// +optional
+	Hosts *FieldRule `json:"hosts,omitempty"`
+	// storageClasses by name. With a list every claim must name one, or get one by default.
+	// +optional
+	StorageClasses *FieldRule `json:"storageClasses,omitempty"`
+	// serviceTypes are NodePort, LoadBalancer and ExternalName. ClusterIP is always allowed.
+	// +optional
+	ServiceTypes *FieldRule `json:"serviceTypes,omitempty"`
+}
+
+// Policy configures TenantPolicy, which holds what tenants' objects ask of the cluster to what is offered to them.
+type Policy struct {
+	PolicyRules `json:",inline"`
+	// tenants have rules of their own. A field that is given replaces the one above.
+	// +optional
+	Tenants []TenantPolicy `json:"tenants,omitempty"`
+}
+
+// TenantPolicy is what holds for some tenants.
+type TenantPolicy struct {
+	// tenants, each in one entry only.
+	// +required
+	Tenants     []string `json:"tenants"`
+	PolicyRules `json:",inline"`
 }
 
 // Attribution configures TenantAttribution, which records who asked for what.

@@ -28,6 +28,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	errs = append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
 	errs = append(errs, validateWorkloads(a.Workloads, path.Child("workloads"))...)
 	errs = append(errs, validatePlacement(&a.Placement, path.Child("placement"))...)
+	errs = append(errs, validatePolicy(&a.Policy, path.Child("policy"))...)
 	if s := a.Attribution.WorkloadUser.Scheduling; s != nil {
 		for i := range a.Placement.Tenants {
 			errs = append(errs, validateScheduler(s, a.Placement.Tenants[i].Defaults, path.Child("placement", "tenants").Index(i))...)
@@ -127,17 +128,20 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 }
 
 // fields are the rules by their names.
-func (r *PlacementRules) fields() map[string]*PlacementRule {
-	return map[string]*PlacementRule{
+func (r *PlacementRules) fields() map[string]*FieldRule {
+	return map[string]*FieldRule{
 		"nodeName": r.NodeName, "nodeSelector": r.NodeSelector, "nodeAffinity": r.NodeAffinity, "tolerations": r.Tolerations,
 		"topologySpread": r.TopologySpread, "runtimeClassName": r.RuntimeClassName, "priorityClassName": r.PriorityClassName, "schedulerName": r.SchedulerName, "podAffinity": r.PodAffinity,
 	}
 }
 
 // Fields returns the rules that are given, by the names of their fields.
-func (r *PlacementRules) Fields() map[string]PlacementRule {
-	out := map[string]PlacementRule{}
-	for name, rule := range r.fields() {
+func (r *PlacementRules) Fields() map[string]FieldRule { return given(r.fields()) }
+
+// given are the rules that are there.
+func given(rules map[string]*FieldRule) map[string]FieldRule {
+	out := map[string]FieldRule{}
+	for name, rule := range rules {
 		if rule != nil {
 			out[name] = *rule
 		}
@@ -145,15 +149,15 @@ func (r *PlacementRules) Fields() map[string]PlacementRule {
 	return out
 }
 
-func defaultPlacement(r *PlacementRules) {
-	for _, rule := range r.fields() {
+func defaultRules(rules map[string]*FieldRule) {
+	for _, rule := range rules {
 		if rule == nil {
 			continue
 		}
 		if len(rule.Allowed) > 0 {
-			defaultText(&rule.Policy, PlacementAllowListed)
+			defaultText(&rule.Policy, FieldAllowListed)
 		}
-		defaultText(&rule.Policy, PlacementForbid)
+		defaultText(&rule.Policy, FieldForbid)
 	}
 }
 
@@ -161,49 +165,67 @@ func validatePlacement(p *Placement, path *field.Path) field.ErrorList {
 	errs := validatePlacementRules(&p.PlacementRules, path)
 	seen := sets.New[string]()
 	for i := range p.Tenants {
-		t, at := &p.Tenants[i], path.Child("tenants").Index(i)
-		if len(t.Tenants) == 0 {
-			errs = append(errs, field.Required(at.Child("tenants"), "for whom the rules are"))
+		at := path.Child("tenants").Index(i)
+		errs = append(errs, validateTenants(p.Tenants[i].Tenants, seen, at)...)
+		errs = append(errs, validatePlacementRules(&p.Tenants[i].PlacementRules, at)...)
+	}
+	return errs
+}
+
+// validateTenants holds the names of those for whom rules are to one entry each, and adds them to seen.
+func validateTenants(names []string, seen sets.Set[string], at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(names) == 0 {
+		errs = append(errs, field.Required(at.Child("tenants"), "for whom the rules are"))
+	}
+	for j, name := range names {
+		id, err := tenant.Parse(name)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(at.Child("tenants").Index(j), name, err.Error()))
+		case id.IsSystem():
+			errs = append(errs, field.Forbidden(at.Child("tenants").Index(j), "the system tenant's objects are not held"))
+		case seen.Has(name):
+			errs = append(errs, field.Duplicate(at.Child("tenants").Index(j), name))
 		}
-		for j, name := range t.Tenants {
-			id, err := tenant.Parse(name)
-			switch {
-			case err != nil:
-				errs = append(errs, field.Invalid(at.Child("tenants").Index(j), name, err.Error()))
-			case id.IsSystem():
-				errs = append(errs, field.Forbidden(at.Child("tenants").Index(j), "the system tenant's pods are not held"))
-			case seen.Has(name):
-				errs = append(errs, field.Duplicate(at.Child("tenants").Index(j), name))
+		seen.Insert(name)
+	}
+	return errs
+}
+
+// validateRules holds rules to their form, and each entry of their lists to what entry says of it; empty for nothing.
+func validateRules(rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string)) field.ErrorList {
+	var errs field.ErrorList
+	for name, rule := range rules {
+		if rule == nil {
+			continue
+		}
+		at := path.Child(name)
+		policies := []FieldPolicy{FieldForbid, FieldAllowListed, FieldIgnore}
+		switch {
+		case !slices.Contains(policies, rule.Policy):
+			errs = append(errs, field.NotSupported(at.Child("policy"), rule.Policy, policies))
+		case rule.Policy != FieldAllowListed && len(rule.Allowed) > 0:
+			errs = append(errs, field.Forbidden(at.Child("allowed"), "has no meaning with the policy "+string(rule.Policy)))
+		case rule.Policy == FieldAllowListed && len(rule.Allowed) == 0:
+			errs = append(errs, field.Required(at.Child("allowed"), "say Forbid to allow nothing"))
+		}
+		for i, e := range rule.Allowed {
+			if problem := entry(name, e); problem != "" {
+				errs = append(errs, field.Invalid(at.Child("allowed").Index(i), e, problem))
 			}
-			seen.Insert(name)
 		}
-		errs = append(errs, validatePlacementRules(&t.PlacementRules, at)...)
 	}
 	return errs
 }
 
 func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for name, rule := range r.fields() {
-		if rule == nil {
-			continue
+	errs := validateRules(r.fields(), path, func(_, entry string) string {
+		if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
+			return "must be a key, key=value or a name; there are no wildcards"
 		}
-		at := path.Child(name)
-		policies := []PlacementPolicy{PlacementForbid, PlacementAllowListed, PlacementIgnore}
-		switch {
-		case !slices.Contains(policies, rule.Policy):
-			errs = append(errs, field.NotSupported(at.Child("policy"), rule.Policy, policies))
-		case rule.Policy != PlacementAllowListed && len(rule.Allowed) > 0:
-			errs = append(errs, field.Forbidden(at.Child("allowed"), "has no meaning with the policy "+string(rule.Policy)))
-		case rule.Policy == PlacementAllowListed && len(rule.Allowed) == 0:
-			errs = append(errs, field.Required(at.Child("allowed"), "say Forbid to allow nothing"))
-		}
-		for i, entry := range rule.Allowed {
-			if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
-				errs = append(errs, field.Invalid(at.Child("allowed").Index(i), entry, "must be a key, key=value or a name; there are no wildcards"))
-			}
-		}
-	}
+		return ""
+	})
 	if d := r.Defaults; d != nil {
 		at := path.Child("defaults")
 		for key, value := range d.NodeSelector {

@@ -58,6 +58,7 @@ func capsule(data []byte) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	settings := &admissionSettings{}
 	for i, document := range documents {
 		t := &capsuleTenant{}
 		if err := yaml.Unmarshal(document, t); err != nil {
@@ -67,11 +68,16 @@ func capsule(data []byte) (*Result, error) {
 			result.left(fmt.Sprintf("document %d", i), "a %s of %s", t.Kind, t.APIVersion)
 			continue
 		}
-		if err := result.capsuleTenant(t); err != nil {
+		if err := result.capsuleTenant(t, settings); err != nil {
 			return nil, fmt.Errorf("tenant %s: %w", t.Name, err)
 		}
 	}
-	return result, nil
+	config, err := settings.file()
+	if config != "" {
+		result.Files["tenancy.yaml"] = config
+		result.Next = append(result.Next, "put what tenancy.yaml says of admission into the configuration")
+	}
+	return result, err
 }
 
 // unlisted returns the YAML documents of a file, and the items of a List in place of it.
@@ -97,7 +103,7 @@ func unlisted(data []byte) ([][]byte, error) {
 	return all, nil
 }
 
-func (r *Result) capsuleTenant(t *capsuleTenant) error {
+func (r *Result) capsuleTenant(t *capsuleTenant, settings *admissionSettings) error {
 	id, err := tenant.Parse(t.Name)
 	if err != nil || id.IsSystem() {
 		r.left("tenant "+t.Name, "its name is none here")
@@ -109,9 +115,12 @@ func (r *Result) capsuleTenant(t *capsuleTenant) error {
 	}
 	known := []string{"owners", "additionalRoleBindings", "resourceQuotas", "limitRanges", "networkPolicies"}
 	for _, field := range slices.Sorted(maps.Keys(t.Spec)) {
-		if !slices.Contains(known, field) {
+		if _, admission := capsuleAdmissionFields[field]; !admission && !slices.Contains(known, field) {
 			r.left("tenant "+t.Name, "spec.%s", field)
 		}
+	}
+	if err := r.capsuleAdmission(t.Spec, id, settings); err != nil {
+		return err
 	}
 	var objects []any
 	for _, ns := range t.Status.Namespaces {

@@ -1,0 +1,83 @@
+package kubetenant
+
+import (
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// fieldPolicies are the policies of fields by their names.
+var fieldPolicies = map[v1alpha1.FieldPolicy]plugins.Policy{
+	v1alpha1.FieldForbid: plugins.Forbid, v1alpha1.FieldAllowListed: plugins.AllowListed, v1alpha1.FieldIgnore: plugins.Ignore}
+
+// policyRules returns what holds for each tenant, nil where nothing does.
+func policyRules(c *v1alpha1.Policy) func(tenant.ID) plugins.Rules {
+	merge := func(all ...*v1alpha1.PolicyRules) plugins.Rules {
+		rules, held := plugins.Rules{}, false
+		for _, r := range all {
+			for name, rule := range r.Fields() {
+				rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
+			}
+		}
+		for _, rule := range rules {
+			held = held || rule.Policy != plugins.Ignore
+		}
+		if !held {
+			return nil
+		}
+		return rules
+	}
+	others := merge(&c.PolicyRules)
+	own := map[string]plugins.Rules{}
+	for i := range c.Tenants {
+		for _, name := range c.Tenants[i].Tenants {
+			own[name] = merge(&c.PolicyRules, &c.Tenants[i].PolicyRules)
+		}
+	}
+	return func(id tenant.ID) plugins.Rules {
+		if rules, has := own[id.String()]; has {
+			return rules
+		}
+		return others
+	}
+}
+
+// placementSpaces returns what holds for each tenant.
+func placementSpaces(c *v1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
+	scheduler := ""
+	if !user.Off && user.Scheduling != nil {
+		scheduler = user.Scheduling.SchedulerName // it is put into pods, so it is allowed
+	}
+	others := placementSpace(scheduler, &c.PlacementRules)
+	own := map[string]*placement.Space{}
+	for i := range c.Tenants {
+		for _, name := range c.Tenants[i].Tenants {
+			own[name] = placementSpace(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
+		}
+	}
+	return func(id tenant.ID) *placement.Space {
+		if space, has := own[id.String()]; has {
+			return space
+		}
+		return others
+	}
+}
+
+// placementSpace is what rules say, the later in place of the earlier.
+func placementSpace(scheduler string, rules ...*v1alpha1.PlacementRules) *placement.Space {
+	space := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
+	for _, r := range rules {
+		for name, rule := range r.Fields() {
+			space.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
+		}
+		if d := r.Defaults; d != nil {
+			space.Defaults = placement.Defaults{NodeSelector: d.NodeSelector, Tolerations: d.Tolerations, SchedulerName: d.SchedulerName}
+			if d.SchedulerName == "" {
+				space.Defaults.SchedulerName = scheduler
+			}
+		}
+	}
+	return space
+}

@@ -1,0 +1,79 @@
+package v1alpha1
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// fields are the rules by their names.
+func (r *PolicyRules) fields() map[string]*FieldRule {
+	return map[string]*FieldRule{
+		"imageRegistries": r.ImageRegistries, "imagePullPolicies": r.ImagePullPolicies, "ingressClasses": r.IngressClasses, "gatewayClasses": r.GatewayClasses,
+		"hosts": r.Hosts, "storageClasses": r.StorageClasses, "serviceTypes": r.ServiceTypes,
+	}
+}
+
+// Fields returns the rules that are given, by the names of their fields.
+func (r *PolicyRules) Fields() map[string]FieldRule { return given(r.fields()) }
+
+func defaultPolicy(p *Policy) {
+	r := &p.PolicyRules
+	for _, rule := range []**FieldRule{&r.ImageRegistries, &r.ImagePullPolicies, &r.IngressClasses, &r.GatewayClasses, &r.Hosts, &r.StorageClasses, &r.ServiceTypes} {
+		defaultValue(rule, FieldRule{Policy: FieldIgnore})
+	}
+	defaultRules(r.fields())
+	for i := range p.Tenants {
+		defaultRules(p.Tenants[i].fields())
+	}
+}
+
+func validatePolicy(p *Policy, path *field.Path) field.ErrorList {
+	errs := validateRules(p.fields(), path, PolicyEntryProblem)
+	seen := sets.New[string]()
+	for i := range p.Tenants {
+		at := path.Child("tenants").Index(i)
+		errs = append(errs, validateTenants(p.Tenants[i].Tenants, seen, at)...)
+		errs = append(errs, validateRules(p.Tenants[i].fields(), at, PolicyEntryProblem)...)
+	}
+	return errs
+}
+
+// registry is one of images, or a repository there. What has no dot and no port is a name on Docker Hub, but for localhost
+// (github.com/distribution/reference, v0.6.0).
+var registry = regexp.MustCompile(`\A(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|\[[0-9a-f:]+\](:[0-9]+)?)(/[a-z0-9._-]+)*\z`)
+
+// PolicyEntryProblem says what is wrong with an entry of the list of a field of [PolicyRules], empty for nothing.
+func PolicyEntryProblem(name, entry string) string {
+	plain := strings.ReplaceAll(entry, "{tenant}", "t") // a DNS label
+	oneOf := func(all ...string) string {
+		if slices.Contains(all, entry) {
+			return ""
+		}
+		return "must be one of " + strings.Join(all, ", ")
+	}
+	switch name {
+	case "imageRegistries":
+		if !registry.MatchString(plain) {
+			return "must be a registry, as docker.io, or a repository there, as registry.example.com/{tenant}; lower case, no tag, no wildcards"
+		}
+	case "imagePullPolicies":
+		return oneOf(string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
+	case "serviceTypes":
+		return oneOf(string(corev1.ServiceTypeNodePort), string(corev1.ServiceTypeLoadBalancer), string(corev1.ServiceTypeExternalName))
+	case "hosts":
+		if len(validation.IsDNS1123Subdomain(strings.TrimPrefix(plain, "*."))) > 0 {
+			return "must be a host, as www.example.com, or all beneath one, as *.{tenant}.example.com"
+		}
+	default:
+		if len(validation.IsDNS1123Subdomain(plain)) > 0 {
+			return "must be the name of a class; there are no wildcards"
+		}
+	}
+	return ""
+}
