@@ -99,6 +99,7 @@ func ExampleNew() {
 	// TenantAttribution
 	// TenantBinding
 	// TenantPlacement
+	// TenantPolicy
 	// TenantLabel
 	// TenantQuota
 }
