@@ -114,7 +114,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		return nil, err
 	}
 	names, report := systemNames(config), of.report(ctx)
-	if r := config.Authentication.Revocation; r != nil && of.Authentication.Credentials != NoCredentials {
+	if r := config.Authentication.Revocation; r != nil {
 		if g.revoked, err = followRevocations(ctx, r.Path, report, of.endRevoked); err != nil {
 			return nil, err
 		}

@@ -65,8 +65,8 @@ const (
 	// BearerTokens are presented by a server that does not take them for its own service accounts': sources
 	// of anything else are not built.
 	BearerTokens
-	// NoCredentials are presented where callers are known already: neither sources nor revocations are built,
-	// and their files not read.
+	// NoCredentials are presented where callers are known already: sources are not built, and their files not
+	// read. Whom revocations cover is refused all the same.
 	NoCredentials
 )
 

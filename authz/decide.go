@@ -63,7 +63,11 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, state *requestState, 
 	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
 		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}
-	return b.decideTenant(ctx, state, state.path.id, attrs)
+	v := b.decideTenant(ctx, state, state.path.id, attrs)
+	if v.reason == ReasonNotOwned {
+		v.reason = ReasonTenantPathOnly
+	}
+	return v
 }
 
 // isClusterRead reports whether attrs only reads what belongs to no space: the paths and the

@@ -4,33 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // explainOptions are the flags of explain.
 type explainOptions struct {
-	flags                *client.Flags
-	config, scenario, of string
-	tenant, format       string
-	as                   string
-	groups               []string
+	flags          *client.Flags
+	config, of     string
+	tenant, format string
+	as             string
+	groups         []string
+	files          []string
+	// scenario and object are what the files are; empty and nil for none.
+	scenario string
+	object   *unstructured.Unstructured
 }
 
 func newExplainCommand() *cobra.Command {
@@ -38,21 +36,26 @@ func newExplainCommand() *cobra.Command {
 	// Here they say whom to explain, not whom to act as.
 	o.flags.Impersonate, o.flags.ImpersonateGroup, o.flags.ImpersonateUID, o.flags.ImpersonateUserExtra = nil, nil, nil, nil
 	cmd := &cobra.Command{
-		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [--as U --tenant T] (--config FILE | -f SCENARIO)",
+		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] (--config FILE | -f SCENARIO)",
 		Short: "Say why somebody may do something, or may not",
 		Long: `Goes the whole way of a request through the parts, with the code that the server
 decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC, the
-admission plugins that would look at it, and the decision. Where it is denied, the
-smallest grant, binding or line of the policy file that would allow it is printed, after
-it was tried.
+admission plugins, and the decision. Where it is denied, the smallest grant, binding or
+line of the policy file that would allow it is printed, after it was tried.
+
+What admission says of a write hangs on the object. Give it with -f, as kubectl takes it,
+and every plugin is asked, but for limits of quotas; without it only what holds whatever
+the object is, and the rest is "undecided".
 
 It explains the decision of a live cluster under the server's configuration (--config;
 the default one if not given), for the identity of --as, --as-group and --tenant, or for
 yourself; or, offline, of a scenario file: for one of its cases (--case), or for a request
-of your own. Nobody is impersonated.
+of your own. Nobody is impersonated. Who may not read roles and bindings is told about
+himself what the server says, and of a write by a dry run.
 
-Exit status: 0 allowed, 1 denied, 2 it could not be told.`,
+Exit status: 0 allowed, 1 denied or refused by admission, 2 it could not be told.`,
 		Example: `  kubectl tenant explain delete pods web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
+  kubectl tenant explain create -f deployment.yaml --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain -f policy-tests/shop.yaml --case "cross-tenant read"
   kubectl tenant explain list pods --as robot --tenant acme -f policy-tests/shop.yaml`,
 		Args: cobra.MaximumNArgs(3),
@@ -63,9 +66,8 @@ Exit status: 0 allowed, 1 denied, 2 it could not be told.`,
 	f.StringSliceVar(&o.groups, "as-group", nil, "groups of the user (may be repeated)")
 	f.StringVar(&o.tenant, "tenant", "", "tenant of the user, as a source would give it")
 	addConfig(cmd, &o.config)
-	f.StringVarP(&o.scenario, "filename", "f", "", "scenario file, to explain offline")
-	f.StringVar(&o.of, "case", "", "with -f: the case to explain")
-	cmd.MarkFlagsMutuallyExclusive("config", "filename")
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "the object that is written, or a scenario, to explain offline; or both (may be repeated)")
+	f.StringVar(&o.of, "case", "", "with a scenario: the case to explain")
 	cmd.ValidArgsFunction = completeVerbs
 	_ = cmd.RegisterFlagCompletionFunc("case", o.completeCases)
 	_ = cmd.RegisterFlagCompletionFunc("as", o.flags.CompleteUsers)
@@ -77,13 +79,17 @@ Exit status: 0 allowed, 1 denied, 2 it could not be told.`,
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
-	problems := []error{checkFormat(o.format, output.JSON, output.YAML)}
+	problems := []error{checkFormat(o.format, output.JSON, output.YAML), o.readFiles()}
 	switch {
+	case o.scenario != "" && o.config != "":
+		problems = append(problems, errors.New("a scenario has its own configuration: leave --config out"))
+	case o.of != "" && o.object != nil:
+		problems = append(problems, errors.New("the case says what is written: leave the object out"))
 	case o.of != "" && o.scenario == "":
 		problems = append(problems, errors.New("--case is one of a scenario: name the file with -f"))
 	case o.of != "" && len(args) > 0:
 		problems = append(problems, errors.New("the case says what is asked: leave VERB and RESOURCE out"))
-	case o.of == "" && len(args) < 2:
+	case o.of == "" && len(args) < 2 && (o.object == nil || len(args) == 0):
 		problems = append(problems, errors.New("say what to explain: VERB and RESOURCE, or --case of a scenario"))
 	}
 	if o.as != "" {
@@ -127,17 +133,18 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		return nil, err
 	}
 	assumed(cmd, o.config)
-	asked, err := question(cmd, c, args)
-	if err != nil {
+	q := &explain.Question{Config: config}
+	if err := o.request(ctx, cmd, c, q, args); err != nil {
 		return nil, c.Explain(err)
 	}
-	q := &explain.Question{Request: asked.AttributesRecord, Config: config}
+	var self *client.Identity
 	if o.as == "" {
 		i, err := c.WhoAmI(ctx)
 		if err != nil {
 			return nil, c.Explain(err)
 		}
 		q.User, q.Said = i.Info(), "your credential; the server says the source "+orNone(i.Source)
+		self = i
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	snapshot, err := privileges.Read(ctx, c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
@@ -145,9 +152,9 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	if len(snapshot.Unread) > 0 && o.as == "" {
+	if len(snapshot.Unread) > 0 && self != nil {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n", strings.Join(snapshot.Unread, ", "))
-		return answered(ctx, c, q)
+		return answered(ctx, c, q, self)
 	}
 	if len(snapshot.Unread) > 0 {
 		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(snapshot.Unread, ", "))
@@ -160,32 +167,6 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		q.Said = "none: --as says who asks"
 	}
 	return explain.Explain(ctx, q)
-}
-
-// answered explains a decision about oneself as far as the server tells it.
-func answered(ctx context.Context, c *client.Cluster, q *explain.Question) (*explain.Explanation, error) {
-	k, err := c.Kube()
-	if err != nil {
-		return nil, c.Explain(err)
-	}
-	review := &authorizationv1.SelfSubjectAccessReview{}
-	if r := &q.Request; r.ResourceRequest {
-		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
-	} else {
-		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: r.Verb, Path: r.Path}
-	}
-	review, err = k.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return nil, c.Explain(err)
-	}
-	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{{Name: "source", Said: q.Said},
-		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")}, {Name: "request", Said: explain.RequestText(&q.Request)}}}
-	if review.Status.Allowed {
-		e.Decision = "allow"
-	} else if e.Reason == "" {
-		e.Reason = "nothing allows it"
-	}
-	return e, nil
 }
 
 func orNone(source string) string {
@@ -218,109 +199,6 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 		i = privileges.OfServiceAccount(namespace, name, id)
 	}
 	return i.Info(), nil
-}
-
-// offline explains a decision of a scenario.
-func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.Explanation, error) {
-	all, err := v1alpha1.LoadScenarios(o.scenario)
-	if err != nil {
-		return nil, err
-	}
-	s, c, err := o.pick(all)
-	if err != nil {
-		return nil, err
-	}
-	w, err := scenario.NewWorld(s, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close()
-	q := &explain.Question{Said: "none: --as says who asks"}
-	if q.Config, err = settings(w.ConfigFile); err != nil {
-		return nil, err
-	}
-	if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
-		return nil, err
-	}
-	if c == nil {
-		if o.as == "" {
-			return nil, errors.New("say who asks, with --as and --tenant, or name a case with --case")
-		}
-		if q.User, err = o.identity(q.Snapshot); err != nil {
-			return nil, err
-		}
-		q.Request = o.offlineRequest(args)
-		return explain.Explain(ctx, q)
-	}
-	if c.Request == nil {
-		return nil, fmt.Errorf("case %q asks for no decision: only those with a request can be explained", c.Name)
-	}
-	session, err := scenario.Library{}.Open(ctx, w)
-	if session != nil {
-		defer session.Close()
-	}
-	if err != nil {
-		return nil, err
-	}
-	identity, err := session.Authenticate(ctx, &c.Credential)
-	if err != nil {
-		return nil, err
-	}
-	if identity.User == nil {
-		return &explain.Explanation{Decision: "deny", Reason: "the credential is not authenticated", Steps: []explain.Step{{Name: "source", Said: identity.String()}}}, nil
-	}
-	u := &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}
-	q.User, q.Said = u, "the case's credential; source "+orNone(strings.Join(u.Extra[tenant.SourceKey], ", "))
-	q.Request = scenario.Attributes(nil, c.Request)
-	return explain.Explain(ctx, q)
-}
-
-func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, err := v1alpha1.LoadScenarios(o.scenario)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, s := range all {
-		for i := range s.Cases {
-			names = append(names, s.Cases[i].Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// pick returns the scenario and the case that are meant.
-func (o *explainOptions) pick(all []*v1alpha1.Scenario) (*v1alpha1.Scenario, *v1alpha1.Case, error) {
-	if o.of == "" {
-		if len(all) != 1 {
-			return nil, nil, fmt.Errorf("%s holds %d scenarios: name a case with --case", o.scenario, len(all))
-		}
-		return all[0], nil, nil
-	}
-	for _, s := range all {
-		if i := slices.IndexFunc(s.Cases, func(c v1alpha1.Case) bool { return c.Name == o.of }); i >= 0 {
-			return s, &s.Cases[i], nil
-		}
-	}
-	return nil, nil, fmt.Errorf("%s has no case %q", o.scenario, o.of)
-}
-
-// offlineRequest returns the request of the arguments, whose resource is in its full plural form.
-func (o *explainOptions) offlineRequest(args []string) authorizer.AttributesRecord {
-	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}
-	if strings.HasPrefix(args[1], "/") {
-		r.Path = args[1]
-		return r
-	}
-	r.ResourceRequest = true
-	name, subresource, _ := strings.Cut(args[1], "/")
-	gr := schema.ParseGroupResource(name)
-	r.APIGroup, r.Resource, r.Subresource = gr.Group, gr.Resource, subresource
-	r.Namespace = *o.flags.Namespace
-	if len(args) == 3 {
-		r.Name = args[2]
-	}
-	return r
 }
 
 func printExplanation(cmd *cobra.Command, e *explain.Explanation, format string) error {

@@ -38,8 +38,8 @@ func newGenKubeconfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen-kubeconfig (--user U --tenant T | --serviceaccount SA -n NS | --oidc --tenant T)",
 		Short: "Make a kubeconfig for somebody",
-		Long: `Makes a kubeconfig that needs no other file: the server's address with the tenant's
-path where the server has one, its authority, and a credential.
+		Long: `Makes a kubeconfig that needs no other file: the server's address, its authority, and
+a credential.
 
 --user makes a client certificate by a CertificateSigningRequest: it takes somebody
 who may create those (the cluster's admin), approves the request only if you may, and
@@ -67,7 +67,7 @@ Without --out or --merge it goes to standard output.`,
 	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
 	f.DurationVar(&o.expires, "expires", 24*time.Hour, "how long the credential counts; the server may make it shorter")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
-	f.BoolVar(&o.tenantPath, "tenant-path", true, "end the server's address in the tenant's path where the server has one; grants of other tenants and lines of the policy file do not count there")
+	f.BoolVar(&o.tenantPath, "tenant-path", false, "end the server's address in the tenant's path where the server has one: grants of other tenants and lines of the policy file do not count there")
 	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
 	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
 	addDryRun(cmd, &o.mode)

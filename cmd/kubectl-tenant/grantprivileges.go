@@ -35,6 +35,8 @@ type grantFlags struct {
 
 func (f *grantFlags) add(cmd *cobra.Command) {
 	f.who.add(cmd, f.flags)
+	cmd.Flags().Lookup("group").Usage = "a group"
+	cmd.MarkFlagsMutuallyExclusive("user", "group", "serviceaccount")
 	cmd.MarkFlagsOneRequired("user", "group", "serviceaccount")
 	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "the namespace (required)")
 	_ = cmd.MarkFlagRequired("for-namespace")
@@ -69,8 +71,8 @@ func (f *grantFlags) grant() *tenancy.Grant {
 		g.Subject = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 	case f.who.user != "":
 		g.Subject = rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: f.who.user}
-	case f.who.group != "":
-		g.Subject = rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: f.who.group}
+	case len(f.who.groups) > 0:
+		g.Subject = rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: f.who.groups[0]}
 	default:
 		g.Subject.Kind = rbacv1.ServiceAccountKind
 		g.Subject.Namespace, g.Subject.Name = f.namespace, f.who.serviceAccount

@@ -19,14 +19,16 @@ import (
 
 // identityFlags name an identity.
 type identityFlags struct {
-	user, group, serviceAccount, tenant, kubeconfig string
+	user, serviceAccount, tenant, kubeconfig string
+	groups                                   []string
 }
 
 func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
 	cmd.Flags().StringVar(&f.user, "user", "", "a user")
-	cmd.Flags().StringVar(&f.group, "group", "", "a group")
+	cmd.Flags().StringSliceVar(&f.groups, "group", nil, "a group, or with --user those that the user is in (may be repeated)")
 	cmd.Flags().StringVar(&f.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
-	cmd.MarkFlagsMutuallyExclusive("user", "group", "serviceaccount")
+	cmd.MarkFlagsMutuallyExclusive("user", "serviceaccount")
+	cmd.MarkFlagsMutuallyExclusive("group", "serviceaccount")
 	_ = cmd.RegisterFlagCompletionFunc("user", flags.CompleteUsers)
 	_ = cmd.RegisterFlagCompletionFunc("group", flags.CompleteGroups)
 }
@@ -39,6 +41,11 @@ func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 	cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", "tenant")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
 	_ = cmd.MarkFlagFilename("of-kubeconfig")
+}
+
+// isNobody reports whether nobody is named: the caller is meant.
+func (f *identityFlags) isNobody() bool {
+	return f.user == "" && len(f.groups) == 0 && f.serviceAccount == "" && f.tenant == "" && f.kubeconfig == ""
 }
 
 // check looks at the flags before anything is asked.
@@ -57,8 +64,11 @@ func (f *identityFlags) check(cmd *cobra.Command) error {
 	if f.user != "" {
 		problems = append(problems, client.CheckUser("--user", f.user))
 	}
-	if f.group != "" {
-		problems = append(problems, client.CheckUser("--group", f.group))
+	for _, group := range f.groups {
+		problems = append(problems, client.CheckUser("--group", group))
+	}
+	if f.user == "" && len(f.groups) > 1 {
+		problems = append(problems, errors.New("--group: one, or several with the --user who is in them"))
 	}
 	if f.serviceAccount != "" {
 		namespace, name, found := strings.Cut(f.serviceAccount, "/")
@@ -95,9 +105,9 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 		namespace, name, _ := strings.Cut(strings.TrimPrefix(f.user, "system:serviceaccount:"), ":")
 		return accountIdentity(ctx, c, namespace, name)
 	case f.user != "":
-		return privileges.OfUser(f.user, nil, id), nil
-	case f.group != "":
-		return privileges.OfGroup(f.group, id), nil
+		return privileges.OfUser(f.user, f.groups, id), nil
+	case len(f.groups) > 0:
+		return privileges.OfGroup(f.groups[0], id), nil
 	case f.serviceAccount != "":
 		namespace, name := f.account(c)
 		return accountIdentity(ctx, c, namespace, name)

@@ -138,7 +138,7 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, p
 		return l, nil
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: what they say is missing\n", c.Name, strings.Join(l.Unread, ", "))
-	if *who == (identityFlags{}) {
+	if who.isNobody() {
 		for _, ns := range ownNamespaces(c, p, i) {
 			review, err := ownRules(ctx, c, ns)
 			if err != nil {

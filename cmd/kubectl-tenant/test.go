@@ -19,8 +19,8 @@ func newTestCommand() *cobra.Command {
 		Use:   "test FILE|DIR...",
 		Short: "Run scenario files offline",
 		Long: `Runs scenario files (kind Scenario) in process, through the code that a server
-decides with. Decisions behind RBAC need a server and are counted as skipped;
-a scenario with "delegate: Allow" shows what the tenant boundary alone denies.`,
+decides with, its evaluation of roles and bindings among it. A scenario with
+"delegate: Allow" shows what the tenant boundary alone denies.`,
 		Example: `  kubectl tenant test policy-tests/
   kubectl tenant test identity.yaml -o junit > report.xml`,
 		Args: cobra.MinimumNArgs(1),

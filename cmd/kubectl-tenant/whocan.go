@@ -77,31 +77,47 @@ func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 }
 
 func newWhoCanBecomeCommand() *cobra.Command {
-	flags := client.NewFlags()
+	flags, who := client.NewFlags(), &identityFlags{}
 	format, config := "", ""
 	cmd := &cobra.Command{
-		Use:   "who-can-become USER",
+		Use:   "who-can-become (USER | --serviceaccount SA)",
 		Short: "Show the paths by which somebody may reach an identity",
 		Long: `Shows who may act as a user or service account, or gain what it may do: by
 impersonation, by a certificate that somebody approves or signs, by a token of a
 service account, a pod that runs as it or a shell in one, and by binding or widening
 roles. Of a service account it is told which paths cross into its tenant.`,
 		Example: `  kubectl tenant who-can-become alice
-  kubectl tenant who-can-become system:serviceaccount:acme--web:robot`,
-		Args: cobra.ExactArgs(1),
+  kubectl tenant who-can-become --serviceaccount acme--web/robot`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, "name"), client.CheckUser("USER", args[0])); err != nil {
+			problems := []error{checkFormat(format, output.JSON, output.YAML, wide, "name"), who.check(cmd)}
+			if len(args) == 1 && args[0] == "" {
+				problems = append(problems, errors.New("USER is empty: name somebody"))
+			} else if (len(args) == 1) == (who.serviceAccount != "") {
+				problems = append(problems, errors.New("name a USER, or a service account with --serviceaccount"))
+			}
+			if err := errors.Join(problems...); err != nil {
 				return err
 			}
-			if _, _, err := serviceaccount.SplitUsername(args[0]); err != nil && tenant.IsServiceAccountName(args[0]) {
-				return fmt.Errorf("USER %q is no service account: their names are system:serviceaccount:NAMESPACE:NAME", args[0])
+			if len(args) == 1 {
+				who.user = args[0]
+			}
+			if err := who.check(cmd); err != nil {
+				return err
+			}
+			if namespace, name, found := strings.Cut(who.user, "/"); found && client.CheckNamespace("", namespace) == nil && client.CheckObject("", name) == nil {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is taken for a user; for the service account write --serviceaccount %s\n", who.user, who.user)
 			}
 			c, err := flags.Cluster()
 			if err != nil {
 				return err
 			}
-			paths := privileges.PathsTo(args[0])
-			namespace, _ := tenant.ServiceAccountNamespace(args[0])
+			name := who.user
+			if name == "" {
+				name = serviceaccount.MakeUsername(who.account(c))
+			}
+			paths := privileges.PathsTo(name)
+			namespace, _ := tenant.ServiceAccountNamespace(name)
 			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
 				owner := tenant.ID{}
 				if namespace != "" {
@@ -116,6 +132,7 @@ roles. Of a service account it is told which paths cross into its tenant.`,
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
+	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	flags.AddFlags(cmd)
 	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
 	addConfig(cmd, &config)

@@ -32,6 +32,8 @@ const (
 	robot            = "robot"
 	// within bounds how long what was made takes to count.
 	within = 30 * time.Second
+	// patience bounds how long a request may take; a slow answer is none that leaks.
+	patience = 2 * time.Minute
 )
 
 // world is what a run makes.
@@ -70,7 +72,7 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 		return nil, err
 	}
 	stream := *client
-	client.Timeout = within
+	client.Timeout = patience
 	return &caller{name: name, own: own, real: config.Impersonate.UserName == "", url: strings.TrimSuffix(base.String(), "/"), client: client, stream: &stream}, nil
 }
 

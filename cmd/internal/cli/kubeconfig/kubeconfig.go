@@ -45,9 +45,12 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 		}
 		cluster.CertificateAuthorityData = data
 	}
-	// The tenant is part of both names: two tenants may each have an alice, and a path of their own.
+	// The tenant is part of both names: two tenants may each have an alice.
 	where := e.Tenant.String() + "@" + e.Cluster
 	who := e.User + "/" + where
+	if strings.HasSuffix(e.Server, "/tenants/"+e.Tenant.String()) {
+		where += "-tenant-path" // another server to clients
+	}
 	c := clientcmdapi.NewConfig()
 	c.Clusters[where] = cluster
 	c.AuthInfos[who] = e.Auth

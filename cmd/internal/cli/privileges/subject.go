@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -104,7 +105,7 @@ func (s Subject) Candidates(ctx context.Context, stack *kubetenant.Stack, of *si
 	return all, s.isAnybodys()
 }
 
-// Caller returns a caller of a tenant that is the subject; of all service accounts, one of the namespace.
+// Caller returns a caller of a tenant that is the subject; of all service accounts, one of the namespace, or the system tenant's.
 func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
 		Extra: map[string][]string{tenant.ExtraKey: {id.String()}}}
@@ -117,6 +118,8 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 		account(s.Namespace, s.Name)
 	case areAccounts:
 		account(home, "any")
+	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && id.IsSystem():
+		account(metav1.NamespaceSystem, "any") // one of the namespace is its owner's
 	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && namespace != "":
 		account(namespace, "any")
 	case s.Kind == rbacv1.GroupKind:

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -29,7 +28,9 @@ type Question struct {
 	// Said is where the identity comes from, as the first step.
 	Said string
 	// Request is what is asked for; its user is not looked at.
-	Request  authorizer.AttributesRecord
+	Request authorizer.AttributesRecord
+	// Write is what is written, where that is known; nil else.
+	Write    *Write
 	Config   *v1alpha1.Settings
 	Snapshot *simulator.Snapshot
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.
@@ -47,6 +48,8 @@ type Explanation struct {
 	Steps    []Step `json:"steps"`
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
+	// Admission says what becomes of a write that is allowed.
+	Admission Admission `json:"admission,omitempty"`
 	// Remedy is the smallest that would allow it; nil where it is allowed.
 	Remedy *Remedy `json:"remedy,omitempty"`
 }
@@ -114,14 +117,23 @@ func Explain(ctx context.Context, q *Question) (*Explanation, error) {
 	add("grants", "%s", q.grantsSaid(a))
 	add("policy file", "%s", q.policySaid(policy, a))
 	add("rbac", "%s", q.rbacSaid(ctx, a))
-	add("admission", "%s", q.admissionSaid(a))
-	if e.Reason == "" && !e.Allowed() {
-		e.Reason = "nothing allows it"
-	}
+	said, verdict := q.admission(ctx, a)
 	if !e.Allowed() {
+		if verdict != "" {
+			said = "is not reached; it would say: " + said
+		}
+		add("admission", "%s", said)
+		if e.Reason == "" {
+			e.Reason = "nothing allows it"
+		}
 		e.Remedy, err = q.remedy(ctx, a)
+		return e, err
 	}
-	return e, err
+	add("admission", "%s", said)
+	if e.Admission = verdict; verdict == Refused {
+		e.Decision, e.Reason = "deny", said
+	}
+	return e, nil
 }
 
 // RequestText returns a request in one line.
@@ -234,29 +246,4 @@ func (q *Question) rbacSaid(ctx context.Context, a *answer) string {
 		return "is not asked; it would say: " + text
 	}
 	return text
-}
-
-// operations are what verbs are to admission.
-var operations = map[string]admission.Operation{"create": admission.Create, "update": admission.Update, "patch": admission.Update,
-	"delete": admission.Delete, "deletecollection": admission.Delete, "connect": admission.Connect}
-
-func (q *Question) admissionSaid(a *answer) string {
-	operation, writes := operations[q.Request.Verb]
-	switch q.Request.Subresource {
-	case "exec", "attach", "portforward", "proxy":
-		operation, writes = admission.Connect, true
-	}
-	if !q.Request.ResourceRequest || !writes {
-		return "is not asked: nothing is written"
-	}
-	var names []string
-	for _, p := range a.stack.Admission {
-		if p.Handles(operation) {
-			names = append(names, p.Name)
-		}
-	}
-	if len(names) == 0 {
-		return "no plugin of kubetenant looks at it"
-	}
-	return "is asked next, and may still refuse: " + strings.Join(names, ", ")
 }

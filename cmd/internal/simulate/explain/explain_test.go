@@ -1,12 +1,15 @@
 package explain_test
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
@@ -23,13 +26,14 @@ func TestScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, remedies := 0, map[string]int{}
+	cases, remedies, writes := 0, map[string]int{}, map[explain.Admission]int{}
 	for _, file := range files {
 		all, err := v1alpha1.LoadScenarios(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range all {
+			withouts := map[string]*explain.Explanation{}
 			if s.Invalid != "" {
 				continue
 			}
@@ -47,18 +51,23 @@ func TestScenarios(t *testing.T) {
 			}
 			for i := range s.Cases {
 				c := &s.Cases[i]
-				if c.Request == nil || c.Credential.Impersonate != nil { // --as of the command is no impersonation
+				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil { // --as of the command is no impersonation
 					continue
 				}
 				identity, err := session.Authenticate(ctx, &c.Credential)
 				if err != nil || identity.User == nil {
 					continue
 				}
-				q := &explain.Question{Config: &config.Settings, Request: scenario.Attributes(nil, c.Request), Said: "a test",
+				q := &explain.Question{Config: &config.Settings, Said: "a test",
 					User: &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}}
 				if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
 					t.Fatal(err)
 				}
+				if c.Admit != nil {
+					writes[explainWrite(ctx, t, file, q, c, withouts)]++
+					continue
+				}
+				q.Request = scenario.Attributes(nil, c.Request)
 				e, err := explain.Explain(ctx, q)
 				if err != nil {
 					t.Errorf("%s: %s: %v", file, c.Name, err)
@@ -67,7 +76,8 @@ func TestScenarios(t *testing.T) {
 				cases++
 				// A list over all namespaces is limited on its way, which a SubjectAccessReview does not see.
 				truth, err := session.Authorize(simulator.Asked(ctx), &c.Credential, c.Request)
-				if want := truth.Decision == "allow"; err != nil || e.Allowed() != want {
+				want := truth.Decision == "allow" && e.Admission != explain.Refused
+				if err != nil || e.Allowed() != want || truth.Decision != "allow" && e.Admission != "" {
 					t.Errorf("%s: %s: explained as %s (%s), it is %s, %v", file, c.Name, e.Decision, e.Reason, truth.Decision, err)
 				}
 				if e.Remedy != nil {
@@ -79,8 +89,52 @@ func TestScenarios(t *testing.T) {
 			w.Close()
 		}
 	}
-	if cases < 500 {
-		t.Errorf("%d cases were explained", cases)
+	if cases < 500 || writes[explain.Admitted] < 500 || writes[explain.Refused] < 500 {
+		t.Errorf("%d cases were explained, writes: %v", cases, writes)
 	}
-	t.Logf("%d cases, %v", cases, remedies)
+	t.Logf("%d cases, %v, writes: %v", cases, remedies, writes)
+}
+
+// hangsOnOthers reports whether what is expected of a case hangs on objects that a snapshot does not hold.
+func hangsOnOthers(file, name string) bool {
+	switch filepath.Base(file) {
+	case "admission-quota.yaml":
+		return true
+	case "admission-references.yaml":
+		return strings.HasPrefix(name, "a UID that is not ")
+	case "admission-placement.yaml":
+		return name == "the default priority is everybody's"
+	}
+	return false
+}
+
+// explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
+func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Question, c *v1alpha1.Case, withouts map[string]*explain.Explanation) explain.Admission {
+	t.Helper()
+	q.Delegate = authorizerfactory.NewAlwaysAllowAuthorizer() // as in every shape
+	if err := q.Writes(c.Admit); err != nil {
+		t.Fatalf("%s: %s: %v", file, c.Name, err)
+	}
+	e, err := explain.Explain(ctx, q)
+	if err != nil {
+		t.Errorf("%s: %s: %v", file, c.Name, err)
+		return ""
+	}
+	q.Write = nil
+	key := fmt.Sprint(file, q.User, q.Request.Verb, q.Request.APIGroup, q.Request.Resource, q.Request.Subresource, q.Request.Namespace)
+	without, known := withouts[key]
+	if !known {
+		if without, err = explain.Explain(ctx, q); err != nil {
+			t.Errorf("%s: %s: %v", file, c.Name, err)
+			return ""
+		}
+		withouts[key] = without
+	}
+	if without.Admission == explain.Refused && e.Allowed() {
+		t.Errorf("%s: %s: without the object %+v", file, c.Name, without)
+	}
+	if want := c.Expect.Denied == nil; e.Allowed() != want && !hangsOnOthers(file, c.Name) {
+		t.Errorf("%s: %s: explained as %s (%s)", file, c.Name, e.Decision, e.Reason)
+	}
+	return e.Admission
 }

@@ -35,6 +35,8 @@ type Remedy struct {
 func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	r := &q.Request
 	switch {
+	case a.outcome.Reason == authz.ReasonRevoked:
+		return &Remedy{Text: "the caller is revoked: take it out of the file of revocations"}, nil
 	case a.outcome.Caller.IsZero():
 		return &Remedy{Text: "whoever has no tenant may do next to nothing: have a source of the configuration give the caller one (of --as: --tenant)"}, nil
 	case a.outcome.Reason == authz.ReasonSystemGroup:

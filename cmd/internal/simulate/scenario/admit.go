@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -72,11 +73,11 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 	if reason, err := s.boundary(ctx, u, a, w); err != nil || reason != "" {
 		return Admission{Denied: reason}, err
 	}
-	object, err := decode(a.Object)
+	object, err := Decode(a.Object)
 	if err != nil {
 		return Admission{}, err
 	}
-	old, err := decode(a.OldObject)
+	old, err := Decode(a.OldObject)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -86,7 +87,7 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 	}
 	record := admission.NewAttributesRecord(object, old, w.GVK, namespace, w.Name, w.GVR, a.Subresource,
 		admission.Operation(a.Operation), nil, a.DryRun, u)
-	if err := s.runPlugins(ctx, record); err != nil {
+	if err := simulator.Admit(ctx, s.stack, record); err != nil {
 		return Admission{Denied: err.Error()}, nil
 	}
 	return encode(object)
@@ -95,7 +96,8 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 // verbs are what the operations are to an authorizer.
 var verbs = map[string]string{"CREATE": "create", "UPDATE": "update", "DELETE": "delete", "CONNECT": "create"}
 
-func (s *session) boundary(ctx context.Context, u user.Info, a *v1alpha1.Admit, w Write) (string, error) {
+// WriteAttributes returns what a write asks an authorizer for.
+func WriteAttributes(a *v1alpha1.Admit, w *Write) authorizer.AttributesRecord {
 	verb := verbs[a.Operation]
 	if strings.Contains(a.Via, "patch") || strings.Contains(a.Via, "apply") || a.Via == "strategic" {
 		verb = "patch"
@@ -104,31 +106,18 @@ func (s *session) boundary(ctx context.Context, u user.Info, a *v1alpha1.Admit, 
 	if a.Operation == "CREATE" && a.Subresource == "" {
 		name = "" // a POST names no object
 	}
-	decision, reason, err := s.stack.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: verb, APIGroup: w.GVR.Group, APIVersion: w.GVR.Version, Resource: w.GVR.Resource,
-		Subresource: a.Subresource, Namespace: w.Namespace, Name: name, ResourceRequest: true})
+	return authorizer.AttributesRecord{Verb: verb, APIGroup: w.GVR.Group, APIVersion: w.GVR.Version, Resource: w.GVR.Resource,
+		Subresource: a.Subresource, Namespace: w.Namespace, Name: name, ResourceRequest: true}
+}
+
+func (s *session) boundary(ctx context.Context, u user.Info, a *v1alpha1.Admit, w Write) (string, error) {
+	record := WriteAttributes(a, &w)
+	record.User = u
+	decision, reason, err := s.stack.Authorizer.Authorize(ctx, record)
 	if err != nil || decision == authorizer.DecisionAllow {
 		return "", err
 	}
 	return fmt.Sprintf("forbidden: %s", reason), nil
-}
-
-func (s *session) runPlugins(ctx context.Context, a admission.Attributes) error {
-	for _, p := range s.stack.Admission {
-		if m, ok := p.Interface.(admission.MutationInterface); ok && p.Handles(a.GetOperation()) {
-			if err := m.Admit(ctx, a, nil); err != nil {
-				return err
-			}
-		}
-	}
-	for _, p := range s.stack.Admission {
-		if v, ok := p.Interface.(admission.ValidationInterface); ok && p.Handles(a.GetOperation()) {
-			if err := v.Validate(ctx, a, nil); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func encode(object runtime.Object) (Admission, error) {

@@ -248,8 +248,8 @@ func decisionName(d authorizer.Decision) string {
 	return "deny"
 }
 
-// decode returns the typed object of a built-in kind, else an unstructured one.
-func decode(raw *runtime.RawExtension) (runtime.Object, error) {
+// Decode returns the typed object of a built-in kind, else an unstructured one; nil of nil.
+func Decode(raw *runtime.RawExtension) (runtime.Object, error) {
 	if raw == nil {
 		return nil, nil
 	}

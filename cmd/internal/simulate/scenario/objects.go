@@ -73,7 +73,7 @@ func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace
 	if !found {
 		return nil, nil
 	}
-	return decode(&runtime.RawExtension{Raw: raw})
+	return Decode(&runtime.RawExtension{Raw: raw})
 }
 
 // isDefaultPriority reports whether a PriorityClass is the cluster's default.

@@ -24,7 +24,7 @@ var bootstrapPolicy []byte
 func Bootstrap() ([]runtime.Object, error) {
 	var all []runtime.Object
 	for raw := range bytes.Lines(bootstrapPolicy) {
-		obj, err := decode(&runtime.RawExtension{Raw: raw})
+		obj, err := Decode(&runtime.RawExtension{Raw: raw})
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap policy: %w", err)
 		}
@@ -46,7 +46,7 @@ func Snapshot(s *v1alpha1.Scenario) (*simulator.Snapshot, authorizer.Authorizer,
 		return nil, nil, err
 	}
 	for i := range held {
-		obj, err := decode(&held[i])
+		obj, err := Decode(&held[i])
 		if err != nil {
 			return nil, nil, fmt.Errorf("object %d: %w", i, err)
 		}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// readFiles tells what the files of -f are: a scenario, an object, or one of each.
+func (o *explainOptions) readFiles() error {
+	for _, file := range o.files {
+		data, err := os.ReadFile(file) // #nosec G304 -- the caller's own
+		if err != nil {
+			return err
+		}
+		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		switch {
+		case object.GetKind() == v1alpha1.KindScenario && o.scenario == "":
+			o.scenario = file
+			continue
+		case object.GetKind() == v1alpha1.KindScenario:
+			return fmt.Errorf("%s: one scenario at a time", file)
+		case object.GetKind() == "" || object.GetAPIVersion() == "":
+			return fmt.Errorf("%s: neither an object, which has a kind and an apiVersion, nor a scenario", file)
+		case o.object != nil:
+			return fmt.Errorf("%s: one object at a time", file)
+		}
+		if err := decoder.Decode(&map[string]any{}); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: holds several objects: give one of them", file)
+		}
+		o.object = object
+	}
+	return nil
+}
+
+// request puts what the arguments and the object ask for into a question about a cluster.
+func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Question, args []string) error {
+	if o.object == nil {
+		asked, err := question(cmd, c, args)
+		if err == nil {
+			q.Request = asked.AttributesRecord
+		}
+		return err
+	}
+	mapper, err := c.Mapper()
+	if err != nil {
+		return err
+	}
+	kind := o.object.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return err
+	}
+	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: kind.Version, APIGroup: mapping.Resource.Group, Resource: mapping.Resource.Resource, Name: o.object.GetName(), ResourceRequest: true}
+	if len(args) > 1 {
+		named, _, err := resourceOf(c, args[1])
+		if err != nil {
+			return err
+		}
+		if named.GroupResource != mapping.Resource.GroupResource() {
+			return fmt.Errorf("the object is one of %s, not of %s", mapping.Resource.GroupResource(), named.GroupResource)
+		}
+		r.Subresource = named.Subresource
+	}
+	resource := dynamic.ResourceInterface(nil)
+	k, err := dynamic.NewForConfig(c.Config)
+	if err != nil {
+		return err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		if o.object.GetNamespace() == "" {
+			o.object.SetNamespace(c.Namespace)
+		}
+		if given := client.Changed(cmd.Flags(), "namespace"); given && o.object.GetNamespace() != c.Namespace {
+			return fmt.Errorf("the object is of the namespace %q, not of %q", o.object.GetNamespace(), c.Namespace)
+		}
+		r.Namespace = o.object.GetNamespace()
+		resource = k.Resource(mapping.Resource).Namespace(r.Namespace)
+	} else {
+		resource = k.Resource(mapping.Resource)
+	}
+	q.Write = &explain.Write{Kind: kind}
+	switch r.Verb {
+	case "create":
+		r.Name = "" // a POST names no object
+	case "update", "patch":
+		old, err := resource.Get(ctx, r.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if q.Write.Old, err = typed(old); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("-f gives the object of create, update or patch; %s has none", r.Verb)
+	}
+	q.Request = r
+	q.Write.Object, err = typed(o.object)
+	return err
+}
+
+// typed returns an object as plugins have it.
+func typed(object *unstructured.Unstructured) (runtime.Object, error) {
+	raw, err := object.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return scenario.Decode(&runtime.RawExtension{Raw: raw})
+}
+
+// answered explains a decision about oneself as far as the server tells it: its decision, and of a write a dry run of it. It
+// names no owner but oneself.
+func answered(ctx context.Context, c *client.Cluster, q *explain.Question, self *client.Identity) (*explain.Explanation, error) {
+	k, err := c.Kube()
+	if err != nil {
+		return nil, c.Explain(err)
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{}
+	if r := &q.Request; r.ResourceRequest {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
+	} else {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: r.Verb, Path: r.Path}
+	}
+	review, err = k.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, c.Explain(err)
+	}
+	whose := self.Tenant + ", by " + self.Because
+	if self.Tenant == "" {
+		whose = "none: " + self.Because
+	}
+	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{{Name: "source", Said: q.Said},
+		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")}, {Name: "tenant", Said: whose},
+		{Name: "request", Said: explain.RequestText(&q.Request)}}}
+	add := func(name, said string) { e.Steps = append(e.Steps, explain.Step{Name: name, Said: said}) }
+	switch {
+	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of docs/reasons.md
+		add("boundary", "denies: "+e.Reason)
+	case review.Status.Allowed:
+		e.Decision = "allow"
+	case e.Reason == "":
+		e.Reason = "nothing allows it"
+	}
+	if !e.Allowed() || !explain.IsWrite(&q.Request) {
+		return e, nil
+	}
+	said, verdict, err := tried(ctx, c, q)
+	if err != nil {
+		return nil, c.Explain(err)
+	}
+	add("admission", said)
+	if e.Admission = verdict; verdict == explain.Refused {
+		e.Decision, e.Reason = "deny", said
+	}
+	return e, nil
+}
+
+// tried is what a server says of a dry run of a write.
+func tried(ctx context.Context, c *client.Cluster, q *explain.Question) (string, explain.Admission, error) {
+	write := q.Written()
+	if write == nil {
+		return "undecided: it hangs on the object, which -f gives", explain.Undecided, nil
+	}
+	k, err := dynamic.NewForConfig(c.Config)
+	if err != nil {
+		return "", "", err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(write.Object)
+	if err != nil {
+		return "", "", err
+	}
+	object := &unstructured.Unstructured{Object: content}
+	object.SetGroupVersionKind(write.Kind)
+	r := &q.Request
+	gvr := write.Kind.GroupVersion().WithResource(r.Resource)
+	resource := dynamic.ResourceInterface(k.Resource(gvr))
+	if r.Namespace != "" && r.Resource != "namespaces" {
+		resource = k.Resource(gvr).Namespace(r.Namespace)
+	}
+	var subresources []string
+	if r.Subresource != "" {
+		subresources = []string{r.Subresource}
+	}
+	if r.Verb == "create" {
+		_, err = resource.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, subresources...)
+	} else {
+		_, err = resource.Update(ctx, object, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, subresources...)
+	}
+	switch {
+	case err == nil:
+		return "a dry run was admitted", explain.Admitted, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return explain.Refusal(err), explain.Refused, nil
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+		return "undecided: " + err.Error(), explain.Undecided, nil
+	}
+	return "", "", err
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// offline explains a decision of a scenario.
+func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.Explanation, error) {
+	all, err := v1alpha1.LoadScenarios(o.scenario)
+	if err != nil {
+		return nil, err
+	}
+	s, c, err := o.pick(all)
+	if err != nil {
+		return nil, err
+	}
+	w, err := scenario.NewWorld(s, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	q := &explain.Question{Said: "none: --as says who asks"}
+	if q.Config, err = settings(w.ConfigFile); err != nil {
+		return nil, err
+	}
+	if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
+		return nil, err
+	}
+	if c == nil {
+		if o.as == "" {
+			return nil, errors.New("say who asks, with --as and --tenant, or name a case with --case")
+		}
+		if q.User, err = o.identity(q.Snapshot); err != nil {
+			return nil, err
+		}
+		if err := o.offlineRequest(q, args); err != nil {
+			return nil, err
+		}
+		return explain.Explain(ctx, q)
+	}
+	if c.Request == nil && c.Admit == nil {
+		return nil, fmt.Errorf("case %q asks for no decision: only those with a request or a write can be explained", c.Name)
+	}
+	session, err := scenario.Library{}.Open(ctx, w)
+	if session != nil {
+		defer session.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	identity, err := session.Authenticate(ctx, &c.Credential)
+	if err != nil {
+		return nil, err
+	}
+	if identity.User == nil {
+		return &explain.Explanation{Decision: "deny", Reason: "the credential is not authenticated", Steps: []explain.Step{{Name: "source", Said: identity.String()}}}, nil
+	}
+	u := &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}
+	q.User, q.Said = u, "the case's credential; source "+orNone(strings.Join(u.Extra[tenant.SourceKey], ", "))
+	if c.Request != nil {
+		q.Request = scenario.Attributes(nil, c.Request)
+	} else if err := q.Writes(c.Admit); err != nil {
+		return nil, err
+	}
+	return explain.Explain(ctx, q)
+}
+
+func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := v1alpha1.LoadScenarios(o.scenario)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range all {
+		for i := range s.Cases {
+			names = append(names, s.Cases[i].Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// pick returns the scenario and the case that are meant.
+func (o *explainOptions) pick(all []*v1alpha1.Scenario) (*v1alpha1.Scenario, *v1alpha1.Case, error) {
+	if o.of == "" {
+		if len(all) != 1 {
+			return nil, nil, fmt.Errorf("%s holds %d scenarios: name a case with --case", o.scenario, len(all))
+		}
+		return all[0], nil, nil
+	}
+	for _, s := range all {
+		if i := slices.IndexFunc(s.Cases, func(c v1alpha1.Case) bool { return c.Name == o.of }); i >= 0 {
+			return s, &s.Cases[i], nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%s has no case %q", o.scenario, o.of)
+}
+
+// offlineRequest puts the request of the arguments into a question. Their resource is in its full plural form; that of an object
+// is guessed of its kind, as scenarios have it.
+func (o *explainOptions) offlineRequest(q *explain.Question, args []string) error {
+	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}
+	if o.object != nil {
+		raw, err := o.object.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		if err := q.Writes(&v1alpha1.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: *o.flags.Namespace}); err != nil {
+			return err
+		}
+		r.APIGroup, r.Resource, r.Namespace = q.Request.APIGroup, q.Request.Resource, q.Request.Namespace
+		if args[0] != "create" {
+			return errors.New("a scenario holds no object to be changed: only create is explained with an object")
+		}
+	}
+	if len(args) > 1 && strings.HasPrefix(args[1], "/") {
+		r.Path = args[1]
+		q.Request = r
+		return nil
+	}
+	r.ResourceRequest = true
+	if len(args) > 1 {
+		name, subresource, _ := strings.Cut(args[1], "/")
+		gr := schema.ParseGroupResource(name)
+		r.APIGroup, r.Resource, r.Subresource = gr.Group, gr.Resource, subresource
+		r.Namespace = *o.flags.Namespace
+	}
+	if len(args) == 3 {
+		r.Name = args[2]
+	}
+	q.Request = r
+	return nil
+}
