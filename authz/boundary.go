@@ -214,6 +214,9 @@ func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 		state.selector, state.name = nil, ""
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, v.until
+		if v.rule == RuleMissing {
+			state.session.owner = c.tenant // it ends when another makes the namespace
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) found {
 	if attrs.looked == nil || attrs.looked.namespace != namespace {
 		ns := b.Owners.find(ctx, asker{id: id}, namespace)
-		if len(b.Exceptions) == 0 { // nobody asks again
+		if len(b.Exceptions) == 0 && !ns.missing() { // nobody asks again
 			return ns
 		}
 		attrs.looked = &lookup{namespace, ns}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -411,6 +412,57 @@ func TestSessionsEnd(t *testing.T) {
 		s.send(t, callerOf("system"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
 		s.send(t, callerOf("b"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
 		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
+	}
+}
+
+// TestMissingSessionsEnd: who was told that a namespace is missing does not go on in one that another makes meanwhile.
+func TestMissingSessionsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		labels map[string]string
+		ends   bool
+	}{
+		"the system's": {nil, true},
+		"another's":    {map[string]string{tenant.Label: "b"}, true},
+		"nobody's":     {map[string]string{tenant.Label: "System"}, true},
+		"one's own":    {map[string]string{tenant.Label: "a"}, false},
+	} {
+		o := labelled()
+		o.OwnPrefixes = true
+		s := allowing(o)
+		s.handle = func(r *http.Request) {
+			s.sessions.Follow().OnAdd(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels}}, false)
+			if ended := r.Context().Err() != nil; ended != c.ends {
+				t.Errorf("%s: ended %t", name, ended)
+			}
+		}
+		if got, code := s.send(t, callerOf("a"), http.MethodPost, "/api/v1/namespaces/a--new/pods"); got == nil {
+			t.Fatal(code)
+		}
+	}
+}
+
+// TestImpersonatedGroups: nobody gives the group of a tenant by impersonation who is not in it, but for the system tenant's.
+func TestImpersonatedGroups(t *testing.T) {
+	for name, c := range map[string]struct {
+		real user.Info
+		is   bool
+	}{
+		"in the group":      {&user.DefaultInfo{Name: "lead", Groups: []string{"tenant:a"}, Extra: callerOf("a").GetExtra()}, true},
+		"in another group":  {&user.DefaultInfo{Name: "lead", Groups: []string{"tenant:ab"}, Extra: callerOf("a").GetExtra()}, false},
+		"in no group":       {&user.DefaultInfo{Name: "bot", Extra: callerOf("a").GetExtra()}, false},
+		"the system tenant": {callerOf("system"), true},
+	} {
+		s := allowing(labelled())
+		s.impersonated = &user.DefaultInfo{Name: "bob", Extra: callerOf("a").GetExtra()}
+		s.handle = func(r *http.Request) {
+			u, _ := request.UserFrom(r.Context())
+			if is := slices.Contains(u.GetGroups(), "tenant:a"); is != c.is {
+				t.Errorf("%s: in the tenant's group: %t", name, is)
+			}
+		}
+		if got, code := s.send(t, c.real, http.MethodGet, "/api/v1/namespaces/a--web/pods"); got == nil && name != "in another group" {
+			t.Errorf("%s: %d", name, code)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ const (
 	// tenant uses up another's.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// liveReadTimeout bounds one such read; the request waits for it.
+	// liveReadTimeout bounds one such read, and how long a tenant's caller waits for its turn; the request waits for it.
 	liveReadTimeout = 2 * time.Second
 	// missingFor is how long a name that a live read did not find is known to be missing for who has used up the budget:
 	// who applies a hundred objects in a namespace that does not exist is told so a hundred times.
@@ -164,14 +164,17 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 	}
 	key := payer + "/" + namespace
 	flight := o.flights.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
+		defer cancel()
 		if payer != certain && !o.budgets.Of(payer).TryAccept() {
 			if _, known := o.missing.Get(key); known {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 			}
-			return nil, errThrottled
+			// Whoever applies many new objects one by one waits for its turn; a flood does not.
+			if !strings.HasPrefix(payer, askedBy) || o.budgets.Of(payer).Wait(ctx) != nil {
+				return nil, errThrottled
+			}
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
-		defer cancel()
 		ns, err := o.live(ctx, namespace)
 		switch {
 		case err == nil:

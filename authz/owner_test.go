@@ -109,9 +109,13 @@ func TestBudgetsAreApart(t *testing.T) {
 	})
 	o.Owners, o.Subjects.Owners = owners, owners
 	boundary := authz.New(o, nil, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
 	for i := range 200 {
-		_, _, _ = boundary.Authorize(t.Context(), pods(callerOf("a"), "get", "missing-"+itoa(i)))
+		all.Go(func() { _, _, _ = boundary.Authorize(ctx, pods(callerOf("a"), "get", "missing-"+itoa(i))) })
 	}
+	defer all.Wait()
+	defer cancel()
 	if d, reason, _ := boundary.Authorize(t.Context(), pods(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
 		t.Errorf("b's own new namespace = %v, %q", d, reason)
 	}

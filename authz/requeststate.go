@@ -166,10 +166,16 @@ func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
 	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.AccountsInGroup {
 		return u
 	}
-	for _, group := range u.GetGroups() {
-		if name, found := strings.CutPrefix(group, tenant.GroupPrefix); found && name == id.String() {
-			return u
-		}
+	if isInGroup(u, id) {
+		return u
 	}
 	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: append(slices.Clone(u.GetGroups()), id.Group()), Extra: u.GetExtra()}
+}
+
+// isInGroup reports whether u is in the group of tenant id.
+func isInGroup(u user.Info, id tenant.ID) bool {
+	return slices.ContainsFunc(u.GetGroups(), func(group string) bool {
+		name, found := strings.CutPrefix(group, tenant.GroupPrefix)
+		return found && name == id.String()
+	})
 }

@@ -71,7 +71,10 @@ func (b *Boundary) identify(ctx context.Context, state *requestState, attrs *req
 	case err != nil:
 		return tenant.ID{}, u, err
 	}
-	return id, bind(b.inGroup(u, id), id), nil
+	if real.IsSystem() || isInGroup(state.real, id) { // nobody gives a group that he is not in
+		u = b.inGroup(u, id)
+	}
+	return id, bind(u, id), nil
 }
 
 // hangsOnCaches reports whether what a caller may do hangs on them: a tenant's, and a service account that is

@@ -16,11 +16,12 @@ func newLintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint FILE...",
 		Short: "Find all that is wrong with a file, with line, column and a fix",
-		Long: `Reads token files, password files, policy files (ABAC), certificate requests and
-configurations with the server's own readers, and prints everything that is wrong, where
-and what to write instead; of a configuration also what is wrong with the files that it
-names. Warnings are about what the server takes, but perhaps not as it was meant. No
-token and no password is printed.
+		Long: `Reads token files, password files, policy files (ABAC), revocations, certificate
+requests and configurations with the server's own readers, and prints everything that is
+wrong, where and what to write instead; of a configuration also what is wrong with the
+files that it names. Warnings are about what the server takes, but perhaps not as it was
+meant. No token and no password is printed. (validate says only whether a server would
+start with a file.)
 
 What a file is, is told from its content; of comma-separated values from the name: one
 with "pass" in it is a password file. --kind says it otherwise.

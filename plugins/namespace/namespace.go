@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -89,8 +90,8 @@ func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
 	return was, is, true
 }
 
-// Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts back
-// the protected labels where an update left them out.
+// Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts back what of labels and
+// annotations is not the caller's to set where an update left it out.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	was, is, ok := objects(a)
 	if !ok {
@@ -105,24 +106,39 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	case a.GetOperation() == admission.Create && !caller.IsSystem():
 		missing[tenant.Label] = caller.String()
 		missing[EnforceLabel] = p.PodSecurity
+	case a.GetOperation() == admission.Update && !caller.IsSystem():
+		missing = without(was.GetLabels(), func(key string) bool { return key != EnforceLabel && p.mayLabel(key) })
+		if annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate)); len(annotations) > len(is.GetAnnotations()) {
+			is.SetAnnotations(annotations)
+		}
 	case a.GetOperation() == admission.Update:
 		if owner, labelled := was.GetLabels()[tenant.Label]; labelled && isTenant(owner) {
 			missing[tenant.Label] = owner
 		}
-		if level, set := was.GetLabels()[EnforceLabel]; set && !caller.IsSystem() {
-			missing[EnforceLabel] = level
-		}
 	}
-	labels := map[string]string{}
-	for _, from := range []map[string]string{missing, is.GetLabels()} {
-		for key, value := range from {
-			labels[key] = value
-		}
-	}
-	if len(labels) > len(is.GetLabels()) {
+	if labels := with(is.GetLabels(), missing); len(labels) > len(is.GetLabels()) {
 		is.SetLabels(labels)
 	}
 	return nil
+}
+
+// without returns the keys that a tenant may not set: what it leaves out of an update, as a client that replaces does that knows
+// nothing of them, stays.
+func without(all map[string]string, allowed func(string) bool) map[string]string {
+	out := map[string]string{}
+	for key, value := range all {
+		if !allowed(key) {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// with returns what is there with what is missing.
+func with(is, missing map[string]string) map[string]string {
+	out := maps.Clone(missing)
+	maps.Copy(out, is)
+	return out
 }
 
 // Validate implements [admission.ValidationInterface].
@@ -215,8 +231,12 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), p.mayLabel, own); err != nil {
 		return err
 	}
-	annotations := slices.Concat(p.AllowedAnnotations, p.Recorded)
-	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), func(key string) bool { return isAllowed(key, annotations) }, nil)
+	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.mayAnnotate, nil)
+}
+
+// mayAnnotate reports whether tenants may set an annotation, or others' record it.
+func (p *plugin) mayAnnotate(key string) bool {
+	return isAllowed(key, p.AllowedAnnotations) || slices.Contains(p.Recorded, key)
 }
 
 // injectionLabels switch webhooks on and off that are not there yet: Istio's, and those that leave out the control

@@ -24,6 +24,7 @@ import (
 type outcome string
 
 const (
+	passed  outcome = "passed"
 	failed  outcome = "failed"
 	absent  outcome = "absent"
 	crashed outcome = "crashed"
@@ -79,6 +80,9 @@ func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference)
 	var err error
 	if c.vanilla, err = w.runTests(ctx, s, "vanilla", nil); err != nil {
 		return nil, err
+	}
+	if !slices.Contains(slices.Collect(maps.Values(c.vanilla)), passed) {
+		return nil, fmt.Errorf("%s: nothing passes on upstream's server: %s.vanilla.log tells why", s.name(), w.binary(s))
 	}
 	c.took[0], begun = time.Since(begun), time.Now()
 	if c.tenancy, err = w.runTests(ctx, s, "tenancy", nil); err != nil {
@@ -207,7 +211,7 @@ func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []
 	}
 	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own
 	cmd.Dir = filepath.Join(module[0], s.path)
-	cmd.Env = append(os.Environ(), "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, tenancyConfig+"=") }), "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
 		"KUBEBUILDER_ASSETS="+w.assets(server), "TEST_SRCDIR="+w.dir, "TEST_WORKSPACE=src")
 	if server == "tenancy" {
 		cmd.Env = append(cmd.Env, tenancyConfig+"="+w.config())
@@ -232,8 +236,11 @@ func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []
 			found[lost] = crashed
 		}
 		specs, err := readSpecs(report)
+		if err != nil {
+			return nil, "", err
+		}
 		maps.Copy(found, specs)
-		return found, "", err
+		lost = ""
 	}
 	if exit != nil && lost == "" && !slices.Contains(slices.Collect(maps.Values(found)), failed) {
 		found[process] = failed // upstream's look for goroutines that were left behind
@@ -256,7 +263,7 @@ var begun = regexp.MustCompile(`^=== (?:RUN|CONT) +([^/\s]+)$`)
 
 // readTests reads what go test -v says, and returns the test that began and did not end.
 func readTests(from io.Reader) (found map[string]outcome, lost string, err error) {
-	words := map[string]outcome{"PASS": "passed", "FAIL": failed, "SKIP": "skipped"}
+	words := map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": "skipped"}
 	found = map[string]outcome{}
 	last := ""
 	lines := bufio.NewScanner(from)
@@ -298,7 +305,7 @@ func readSpecs(path string) (map[string]outcome, error) {
 	out := map[string]outcome{}
 	for _, report := range reports {
 		for _, spec := range report.SpecReports {
-			if name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": "); spec.LeafNodeType == "It" || spec.State != "passed" {
+			if name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": "); spec.LeafNodeType == "It" || spec.State != passed {
 				out[name] = spec.State
 			}
 		}
@@ -319,7 +326,7 @@ func count(of map[string]outcome, want outcome) int {
 
 func (c *compared) print(out io.Writer) {
 	_, _ = fmt.Fprintf(out, "%s: %d passed, %d failed; with tenancy %d passed, %d failed (%s, %s)\n", c.name(),
-		count(c.vanilla, "passed"), count(c.vanilla, "failed"), count(c.tenancy, "passed"), count(c.tenancy, "failed"),
+		count(c.vanilla, passed), count(c.vanilla, failed), count(c.tenancy, passed), count(c.tenancy, failed),
 		c.took[0].Round(time.Second), c.took[1].Round(time.Second))
 	show := func(title string, list []difference) {
 		for _, d := range list {

@@ -89,7 +89,24 @@ func namedFiles(ctx context.Context, config *v1alpha1.TenancyConfiguration) ([]P
 			add(config.Authorization.ABAC.Path, policy(data))
 		}
 	}
+	if r := config.Authentication.Revocation; r != nil {
+		if data, err := os.ReadFile(r.Path); err == nil {
+			add(r.Path, revocation(r.Path, data))
+		}
+	}
 	return all, nil
+}
+
+// revocation returns the problems of a Revocation.
+func revocation(path string, data []byte) []Problem {
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return []Problem{syntax(err)}
+	}
+	if _, err := v1alpha1.DecodeRevocation(data); err != nil {
+		return problemsOf(&root, path, err)
+	}
+	return nil
 }
 
 var yamlLine = regexp.MustCompile(`line (\d+)`)

@@ -29,11 +29,12 @@ const (
 	ABAC        Kind = "abac"
 	Certificate Kind = "certificate-request"
 	Config      Kind = "config"
+	Revocation  Kind = "revocation"
 )
 
 // Kinds are all kinds.
 func Kinds() []string {
-	return []string{string(Tokens), string(Passwords), string(ABAC), string(Certificate), string(Config)}
+	return []string{string(Tokens), string(Passwords), string(ABAC), string(Certificate), string(Config), string(Revocation)}
 }
 
 // Problem is one thing that is wrong. It never holds a token or a password.
@@ -79,6 +80,8 @@ func File(ctx context.Context, path string, kind Kind) ([]Problem, error) {
 		found = policy(data)
 	case Certificate:
 		found = certificate(data)
+	case Revocation:
+		found = revocation(path, data)
 	case Config:
 		return configuration(ctx, path, data)
 	default:
@@ -114,6 +117,8 @@ func kindOf(path string, data []byte) Kind {
 		return ABAC
 	case yaml.Unmarshal(data, &is) == nil && is.Kind == "CertificateSigningRequest":
 		return Certificate
+	case is.Kind == v1alpha1.KindRevocation:
+		return Revocation
 	case is.Kind != "":
 		return Config
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Question is what is explained.
+// Question is what is explained. It is not safe for concurrent use.
 type Question struct {
 	// User is who asks, as authentication left it.
 	User user.Info
@@ -35,6 +35,14 @@ type Question struct {
 	Snapshot *simulator.Snapshot
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.
 	Delegate authorizer.Authorizer
+
+	asked *asked // of Config, Snapshot and Delegate, once it was asked
+}
+
+// asked is a stack with what it said last.
+type asked struct {
+	*kubetenant.Stack
+	outcome authz.Outcome
 }
 
 // Step is what one part of the stack said.
@@ -66,28 +74,35 @@ type answer struct {
 	stack    *kubetenant.Stack
 }
 
-// ask asks the stack over a snapshot.
-func (q *Question) ask(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*answer, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	a := &answer{}
+// stack returns the stack of a configuration over a snapshot, until ctx ends.
+func (q *Question) stack(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*asked, error) {
+	s := &asked{}
 	var err error
-	a.stack, err = simulator.New(ctx, config, snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { a.outcome = o })
-	if err != nil {
-		return nil, err
-	}
-	record := q.Request
-	record.User = q.User
-	a.decision, a.reason, a.err = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record)
-	return a, nil
+	s.Stack, err = simulator.New(ctx, config, snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { s.outcome = o })
+	return s, err
 }
 
-// Explain asks the stack and says what each of its parts said.
+// ask asks a stack.
+func (q *Question) ask(ctx context.Context, s *asked) *answer {
+	record := q.Request
+	record.User = q.User
+	a := &answer{stack: s.Stack}
+	a.decision, a.reason, a.err = s.Authorizer.Authorize(simulator.Asked(ctx), &record)
+	a.outcome = s.outcome
+	return a
+}
+
+// Explain asks the stack and says what each of its parts said. Asked again, with another user, request or write, the question
+// keeps its stack: until the ctx of the first time ends.
 func Explain(ctx context.Context, q *Question) (*Explanation, error) {
-	a, err := q.ask(ctx, q.Config, q.Snapshot)
-	if err != nil {
-		return nil, err
+	if q.asked == nil {
+		s, err := q.stack(ctx, q.Config, q.Snapshot)
+		if err != nil {
+			return nil, err
+		}
+		q.asked = s
 	}
+	a := q.ask(ctx, q.asked)
 	policy, err := policyOf(q.Config)
 	if err != nil {
 		return nil, err

@@ -49,6 +49,8 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
+			read, write := question(t, s, &config.Settings), question(t, s, &config.Settings)
+			write.Delegate = authorizerfactory.NewAlwaysAllowAuthorizer() // as in every shape
 			for i := range s.Cases {
 				c := &s.Cases[i]
 				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil { // --as of the command is no impersonation
@@ -58,17 +60,14 @@ func TestScenarios(t *testing.T) {
 				if err != nil || identity.User == nil {
 					continue
 				}
-				q := &explain.Question{Config: &config.Settings, Said: "a test",
-					User: &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}}
-				if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
-					t.Fatal(err)
-				}
+				u := &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}
 				if c.Admit != nil {
-					writes[explainWrite(ctx, t, file, q, c, withouts)]++
+					write.User = u
+					writes[explainWrite(ctx, t, file, write, c, withouts)]++
 					continue
 				}
-				q.Request = scenario.Attributes(nil, c.Request)
-				e, err := explain.Explain(ctx, q)
+				read.User, read.Request = u, scenario.Attributes(nil, c.Request)
+				e, err := explain.Explain(ctx, read)
 				if err != nil {
 					t.Errorf("%s: %s: %v", file, c.Name, err)
 					continue
@@ -95,6 +94,17 @@ func TestScenarios(t *testing.T) {
 	t.Logf("%d cases, %v, writes: %v", cases, remedies, writes)
 }
 
+// question returns one about a scenario, to be asked again and again.
+func question(t *testing.T, s *v1alpha1.Scenario, config *v1alpha1.Settings) *explain.Question {
+	t.Helper()
+	q := &explain.Question{Config: config, Said: "a test"}
+	var err error
+	if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
 // hangsOnOthers reports whether what is expected of a case hangs on objects that a snapshot does not hold.
 func hangsOnOthers(file, name string) bool {
 	switch filepath.Base(file) {
@@ -111,7 +121,6 @@ func hangsOnOthers(file, name string) bool {
 // explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
 func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Question, c *v1alpha1.Case, withouts map[string]*explain.Explanation) explain.Admission {
 	t.Helper()
-	q.Delegate = authorizerfactory.NewAlwaysAllowAuthorizer() // as in every shape
 	if err := q.Writes(c.Admit); err != nil {
 		t.Fatalf("%s: %s: %v", file, c.Name, err)
 	}

@@ -73,8 +73,13 @@ func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, m
 	if err != nil {
 		return false, err
 	}
-	a, err := q.ask(ctx, config, changed)
-	return err == nil && a.decision == authorizer.DecisionAllow, err
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := q.stack(ctx, config, changed)
+	if err != nil {
+		return false, err
+	}
+	return q.ask(ctx, s).decision == authorizer.DecisionAllow, nil
 }
 
 // names returns the names that a rule for the request is limited to: none for what names no object.
