@@ -51,6 +51,9 @@ func RequestOf(obj runtime.Object) (*grantplugin.Request, error) {
 	if request.From, err = tenant.Parse(g.Spec.From.Tenant); err != nil {
 		return nil, err
 	}
+	if g.Spec.Expires != nil {
+		request.Expires = g.Spec.Expires.Time
+	}
 	for _, a := range g.Actions() {
 		request.Actions = append(request.Actions, authorizer.AttributesRecord{ResourceRequest: true, Namespace: g.Namespace,
 			APIGroup: a.APIGroup, APIVersion: "*", Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, Verb: a.Verb})

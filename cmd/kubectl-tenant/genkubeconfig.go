@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/isolation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -185,6 +186,13 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	switch {
 	case o.user != "":
 		request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: id, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
+		if len(o.groups) > 0 {
+			shape, err := isolation.ShapeOf(ctx, k)
+			if err != nil {
+				return nil, fmt.Errorf("whether the server reads groups from O or OU: %w", c.Explain(err))
+			}
+			request.AsOrganizations = shape == isolation.Webhook // which never sees certificates
+		}
 		defer sayProgress(cmd, request)()
 		if o.mode != "" {
 			return nil, o.tryCertificate(ctx, cmd, k, request)

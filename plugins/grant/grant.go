@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -41,9 +43,11 @@ type Request struct {
 	From tenant.ID
 	// Actions are all that it names, in its namespace, without a user.
 	Actions []authorizer.AttributesRecord
+	// Expires is when it ends, zero for never.
+	Expires time.Time
 }
 
-// Options configure the plugin. All are required.
+// Options configure the plugin. All but Now are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
@@ -51,11 +55,16 @@ type Options struct {
 	Read func(runtime.Object) (*Request, error)
 	// Authorizer is the server's: what the grantor may do itself.
 	Authorizer authorizer.Authorizer
+	// Now is the clock; nil for [time.Now].
+	Now func() time.Time
 }
 
 // New returns the plugin. Whoever writes the spec of a grant becomes its grantor, with the tenant that
 // owns the namespace then, and must be allowed all that it grants.
 func New(o Options) plugins.Interface {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
 
@@ -180,6 +189,9 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		return errForeign
 	case request.From == owner:
 		return errOwnTenant
+	}
+	if !request.Expires.IsZero() && !request.Expires.After(p.Now()) {
+		warning.AddWarning(ctx, "", "spec.expires is over: the grant lets nobody in") // refused, it would stop whoever applies a directory
 	}
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
 }

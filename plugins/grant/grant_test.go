@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/grant"
@@ -159,3 +161,36 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiredGrantsWarn: one that is over lets nobody in, which whoever writes it is told.
+func TestExpiredGrantsWarn(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		expires time.Time
+		warned  bool
+	}{"over": {now.Add(-time.Second), true}, "just over": {now, true}, "to come": {now.Add(time.Second), false}, "never": {time.Time{}, false}} {
+		p := grant.New(grant.Options{Subject: subject, Owner: owner, Now: func() time.Time { return now },
+			Read: func(obj runtime.Object) (*grant.Request, error) {
+				r, err := read(obj)
+				r.Expires = c.expires
+				return r, err
+			},
+			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+				return authorizer.DecisionAllow, "", nil
+			})})
+		said := &warnings{}
+		ctx := warning.WithWarningRecorder(t.Context(), said)
+		a := attributes(object("acme", "globex", nil), nil, "", &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}})
+		if err := errors.Join(p.Admit(ctx, a, nil), p.Validate(ctx, a, nil)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if warned := len(*said) > 0; warned != c.warned {
+			t.Errorf("%s: warned %v", name, *said)
+		}
+	}
+}
+
+// warnings keeps what is warned of.
+type warnings []string
+
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }

@@ -50,8 +50,8 @@ const (
 	Webhook    Shape = "webhook"
 )
 
-// shapeOf tells the shape by whether the webhooks are installed.
-func shapeOf(ctx context.Context, admin kubernetes.Interface) (Shape, error) {
+// ShapeOf tells the shape by whether the webhooks are installed.
+func ShapeOf(ctx context.Context, admin kubernetes.Interface) (Shape, error) {
 	_, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, webhooksName, metav1.GetOptions{})
 	switch {
 	case err == nil:

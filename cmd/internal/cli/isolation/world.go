@@ -124,7 +124,7 @@ func makeWorld(ctx context.Context, o *Options) (*world, error) {
 	}
 	w := &world{admin: admin, shape: o.Shape}
 	if w.shape == "" {
-		if w.shape, err = shapeOf(ctx, admin); err != nil {
+		if w.shape, err = ShapeOf(ctx, admin); err != nil {
 			return nil, err
 		}
 	}

@@ -37,7 +37,9 @@ const (
 type Request struct {
 	User   string
 	Groups []string
-	Tenant tenant.ID
+	// AsOrganizations puts the groups beside the tenant, for a server that reads certificates as Kubernetes does.
+	AsOrganizations bool
+	Tenant          tenant.ID
 	Expiry time.Duration
 	// Within is how long to wait for approval and signature.
 	Within time.Duration
@@ -55,8 +57,11 @@ var (
 	ErrWaiting  = errors.New("nobody approved the certificate in time")
 )
 
-// Subject is that of a new-format certificate: the tenant is the one O, groups are the OUs.
+// Subject is that of a new-format certificate: the tenant is the one O, groups are the OUs; or all of them are Os.
 func (r *Request) Subject() pkix.Name {
+	if r.AsOrganizations {
+		return pkix.Name{CommonName: r.User, Organization: append([]string{tenant.GroupPrefix + r.Tenant.String()}, r.Groups...)}
+	}
 	return pkix.Name{CommonName: r.User, Organization: []string{tenant.GroupPrefix + r.Tenant.String()}, OrganizationalUnit: r.Groups}
 }
 

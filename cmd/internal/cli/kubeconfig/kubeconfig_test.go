@@ -107,6 +107,11 @@ func TestRequest(t *testing.T) {
 	if got := request.Subject.ToRDNSequence().String(); got != "CN=alice,OU=dev+OU=ops,O=tenant:acme" || key.Curve.Params().Name != "P-256" {
 		t.Errorf("subject %s of %s", got, key.Curve.Params().Name)
 	}
+	beside := *r
+	beside.AsOrganizations = true
+	if got := beside.Subject().ToRDNSequence().String(); got != "CN=alice,O=dev+O=ops+O=tenant:acme" && got != "CN=alice,O=tenant:acme+O=dev+O=ops" {
+		t.Errorf("subject %s", got)
+	}
 	if *object.Spec.ExpirationSeconds != 86400 || object.Spec.SignerName != "kubernetes.io/kube-apiserver-client" || object.Name != "" {
 		t.Errorf("%+v", object.Spec)
 	}
