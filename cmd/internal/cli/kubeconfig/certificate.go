@@ -40,7 +40,7 @@ type Request struct {
 	// AsOrganizations puts the groups beside the tenant, for a server that reads certificates as Kubernetes does.
 	AsOrganizations bool
 	Tenant          tenant.ID
-	Expiry time.Duration
+	Expiry          time.Duration
 	// Within is how long to wait for approval and signature.
 	Within time.Duration
 	// DryRun has the server check the request and store nothing.
