@@ -108,7 +108,11 @@ func (w *workplace) assets(server string) string { return filepath.Join(w.dir, s
 func (w *workplace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
 func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
-// tenancy is a configuration with every default, but that all people in the suites are the system tenant's: they bring no tenants.
+// namespaces are those whose service accounts upstream's tests use (test/integration/{auth,serviceaccount}, v1.37.1).
+var namespaces = []string{"myns", "dra-authz-test", "auth-ns", "other-ns", "auto-mount-ns", "test-service-account-creation", "clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4"}
+
+// tenancy is a configuration with every default, but that all people in the suites, and their service accounts, are the system
+// tenant's: they bring no tenants.
 func tenancy() string {
 	var prefixes []string
 	for c := '0'; c <= 'z'; c++ {
@@ -121,7 +125,9 @@ func tenancy() string {
 			prefixes = append(prefixes, string(c))
 		}
 	}
-	return "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization: { systemSubjects: { userPrefixes: [\"system:bootstrap:\", \"" + strings.Join(prefixes, `", "`) + "\"] } }\n"
+	return "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization:\n" +
+		"  systemNamespaces: [kube-system, kube-public, kube-node-lease, default, " + strings.Join(namespaces, ", ") + "]\n" +
+		"  systemSubjects: { userPrefixes: [\"system:bootstrap:\", \"" + strings.Join(prefixes, `", "`) + "\"] }\n"
 }
 
 // prepareAssets puts what envtest starts into a folder for each server: the composed one is started with tenancy.
