@@ -109,7 +109,7 @@ func (w *workplace) config() string              { return filepath.Join(w.dir, "
 func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
 // namespaces are those whose service accounts upstream's tests use (test/integration/{auth,serviceaccount}, v1.37.1).
-var namespaces = []string{"myns", "dra-authz-test", "auth-ns", "other-ns", "auto-mount-ns", "test-service-account-creation", "clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4"}
+var namespaces = []string{"myns", "dra-authz-test", "auth-ns", "other-ns", "ns-1", "auto-mount-ns", "test-service-account-creation", "clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4"}
 
 // tenancy is a configuration with every default, but that all people in the suites, and their service accounts, are the system
 // tenant's: they bring no tenants.
