@@ -33,6 +33,7 @@ type capsuleAdmission struct {
 	IngressOptions      struct {
 		AllowedClasses   *capsuleList `json:"allowedClasses"`
 		AllowedHostnames *capsuleList `json:"allowedHostnames"`
+		AllowWildcards   bool         `json:"allowWildcardHostnames"`
 	} `json:"ingressOptions"`
 	GatewayOptions struct {
 		AllowedClasses *capsuleList `json:"allowedClasses"`
@@ -45,7 +46,7 @@ type capsuleAdmission struct {
 // capsuleAdmissionFields are those that [capsuleAdmission] reads, of the options those within.
 var capsuleAdmissionFields = map[string][]string{
 	"nodeSelector": nil, "priorityClasses": nil, "runtimeClasses": nil, "storageClasses": nil, "containerRegistries": nil, "imagePullPolicies": nil,
-	"ingressOptions": {"allowedClasses", "allowedHostnames"}, "gatewayOptions": {"allowedClasses"}, "serviceOptions": {"allowedServices"},
+	"ingressOptions": {"allowedClasses", "allowedHostnames", "allowWildcardHostnames"}, "gatewayOptions": {"allowedClasses"}, "serviceOptions": {"allowedServices"},
 }
 
 // admissionSettings are the settings for the tenants of a file.
@@ -83,6 +84,9 @@ func (r *Result) capsuleAdmission(spec map[string]any, id tenant.ID, into *admis
 				r.left("tenant "+id.String(), "spec.%s.%s", option, name)
 			}
 		}
+	}
+	if is.IngressOptions.AllowedHostnames == nil && !is.IngressOptions.AllowWildcards {
+		r.left("tenant "+id.String(), "hosts with a wildcard, which Capsule refuses: list the tenant's in admission.policy.hosts")
 	}
 	policy := v1alpha1.TenantPolicy{Tenants: []string{id.String()}, PolicyRules: v1alpha1.PolicyRules{
 		ImageRegistries: r.capsuleRule(id, "imageRegistries", "containerRegistries", is.ContainerRegistries),
