@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
 // The fields that are governed, by the names of their lists.
@@ -43,10 +46,15 @@ type item struct {
 // reader returns what an object asks for. An error means that it MUST be refused.
 type reader func(runtime.Object, admission.ObjectInterfaces) ([]item, error)
 
-// hostAnnotations name hosts in place of the spec, for controllers that many clusters have: ingress-nginx (v1.15), external-dns
-// (v0.21). Several are separated by commas.
-var hostAnnotations = []string{"nginx.ingress.kubernetes.io/server-alias",
-	"external-dns.alpha.kubernetes.io/hostname", "external-dns.alpha.kubernetes.io/internal-hostname"}
+// serverAlias names hosts beside those of the spec, for ingress-nginx (v1.15).
+const serverAlias = "nginx.ingress.kubernetes.io/server-alias"
+
+// isExternalDNS reports whether external-dns (v0.23) reads hosts from an annotation, whatever prefix it is configured with:
+// external-dns.kubernetes.io by default, external-dns.alpha.kubernetes.io before v0.22.
+func isExternalDNS(key string) bool {
+	domain, name, _ := strings.Cut(key, "/")
+	return strings.HasPrefix(domain, "external-dns.") && (name == "hostname" || name == "internal-hostname")
+}
 
 // storageClassAnnotation is the older place of a claim's class, which takes precedence (k8s.io/component-helpers
 // storage/volume, v0.37.1).
@@ -62,7 +70,7 @@ var gatewayAPI = map[string]bool{"gateway.networking.k8s.io": true, "gateway.net
 func Reads(kind schema.GroupKind) bool { return gatewayAPI[kind.Group] && gateway(kind.Kind) != nil }
 
 // reader returns what reads the object of a write, nil where nothing of it is governed. A status is among what is read, since
-// annotations may be changed with it; but nothing of pods and their templates is.
+// annotations may be changed with it; but nothing else of pods and their templates is.
 func (p *plugin) reader(a admission.Attributes) reader {
 	kind := a.GetKind()
 	switch kind.GroupKind() {
@@ -75,6 +83,10 @@ func (p *plugin) reader(a admission.Attributes) reader {
 	}
 	if gatewayAPI[kind.Group] {
 		return gateway(kind.Kind)
+	}
+	isPod := workload.IsPod(kind.GroupKind())
+	if kind.GroupKind() == (schema.GroupKind{Kind: "Binding"}) || isPod && a.GetSubresource() == "status" {
+		return annotated // which a pod takes over
 	}
 	if _, describes := p.Kinds[kind.GroupKind()]; describes && a.GetSubresource() != "status" {
 		return func(obj runtime.Object, o admission.ObjectInterfaces) ([]item, error) { return p.pods(obj, kind, o) }
@@ -102,6 +114,9 @@ func (p *plugin) pods(obj runtime.Object, kind schema.GroupVersionKind, o admiss
 		return nil, plugins.ErrObject
 	}
 	var items []item
+	if workload.IsPod(kind.GroupKind()) {
+		items = annotatedHosts(is.Templates[0].Meta)
+	}
 	for _, t := range is.Templates {
 		for _, i := range images(t.Spec) {
 			i.path = t.Field("spec." + i.path)
@@ -173,11 +188,34 @@ func service(s *corev1.Service) []item {
 	return items
 }
 
+// annotated are the hosts in the annotations of any object.
+func annotated(obj runtime.Object, _ admission.ObjectInterfaces) ([]item, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, plugins.ErrObject
+	}
+	return annotatedHosts(m), nil
+}
+
 func annotatedHosts(m metav1.Object) []item {
+	return hostsOf("metadata.annotations", m.GetAnnotations())
+}
+
+// hostsOf are the hosts in annotations, as each controller separates them.
+func hostsOf(path string, annotations map[string]string) []item {
 	var items []item
-	for _, key := range hostAnnotations {
-		for _, host := range strings.FieldsFunc(m.GetAnnotations()[key], func(r rune) bool { return r == ',' || r == ' ' }) {
-			items = append(items, item{Hosts, "metadata.annotations[" + key + "]", host})
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		var all []string
+		switch {
+		case key == serverAlias:
+			all = strings.FieldsFunc(annotations[key], func(r rune) bool { return r == ',' || r == ' ' })
+		case isExternalDNS(key): // v0.23 source/annotations
+			all = strings.Split(strings.ReplaceAll(annotations[key], " ", ""), ",")
+		}
+		for _, host := range all {
+			if host != "" {
+				items = append(items, item{Hosts, path + "[" + key + "]", host})
+			}
 		}
 	}
 	return items
@@ -229,7 +267,15 @@ func gateway(kind string) reader {
 				return nil, plugins.ErrObject
 			}
 			items, err := listeners(object)
-			return append(items, item{GatewayClasses, "spec.gatewayClassName", class}), err
+			if err != nil {
+				return nil, err
+			}
+			made, _, err := unstructured.NestedStringMap(object, "spec", "infrastructure", "annotations") // of what the controller makes
+			if err != nil {
+				return nil, plugins.ErrObject
+			}
+			items = append(items, hostsOf("spec.infrastructure.annotations", made)...)
+			return append(items, item{GatewayClasses, "spec.gatewayClassName", class}), nil
 		}
 	case "ListenerSet", "XListenerSet":
 		read = listeners
@@ -239,8 +285,13 @@ func gateway(kind string) reader {
 			if err != nil {
 				return nil, plugins.ErrObject
 			}
+			if len(list) == 0 && isMesh(object) {
+				return nil, nil
+			}
 			return hosts("spec.hostnames", list), nil
 		}
+	case "TCPRoute", "UDPRoute": // which have annotations
+		read = func(map[string]any) ([]item, error) { return nil, nil }
 	default:
 		return nil
 	}
@@ -256,6 +307,15 @@ func gateway(kind string) reader {
 		items, err := read(u.UnstructuredContent())
 		return append(items, annotatedHosts(m)...), err
 	}
+}
+
+// isMesh reports whether a route is of Services alone, not of gateways: it serves what is called in the cluster (GEP-1294).
+func isMesh(object map[string]any) bool {
+	parents, _, err := unstructured.NestedSlice(object, "spec", "parentRefs")
+	return err == nil && len(parents) > 0 && !slices.ContainsFunc(parents, func(p any) bool {
+		parent, _ := p.(map[string]any)
+		return parent["group"] != "" || parent["kind"] != "Service" // a group that is left out is the Gateway API's
+	})
 }
 
 // listeners are the hosts of a gateway's listeners; those of protocols that know no hosts have none.

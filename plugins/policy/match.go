@@ -43,11 +43,21 @@ func (i item) matches(entry string, owner tenant.ID) bool {
 // Docker Hub's, as kubelets read it (k8s.io/kubernetes pkg/util/parsers, v1.37.1).
 func isUnder(image, entry string) bool {
 	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil {
+	if err != nil || isID(named) {
 		return false
 	}
 	repository := strings.ToLower(reference.Domain(named)) + "/" + reference.Path(named)
 	return repository == entry || strings.HasPrefix(repository, entry+"/")
+}
+
+// isID reports whether what looks like a repository of Docker Hub's is the ID of an image that a node has, of whatever registry:
+// runtimes try that first.
+func isID(named reference.Named) bool {
+	switch reference.Path(named) {
+	case "library/sha256", "library/sha384", "library/sha512":
+		return true
+	}
+	return false
 }
 
 // isHost reports whether a host, maybe a wildcard, is what an entry says, or beneath it where that is a wildcard.

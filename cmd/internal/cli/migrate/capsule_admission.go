@@ -138,6 +138,10 @@ func (r *Result) capsuleRule(id tenant.ID, field, from string, list *capsuleList
 		if field != "imageRegistries" {
 			entry = name
 		}
+		if field == "hosts" && strings.HasPrefix(entry, "*.") {
+			r.left(where, "spec.%s: %s: one host there, all beneath it here; list them", from, name)
+			continue
+		}
 		if field != "" {
 			if problem := v1alpha1.PolicyEntryProblem(field, entry); problem != "" {
 				r.left(where, "spec.%s: %s: %s", from, name, problem)
