@@ -13,20 +13,20 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 )
 
-func newAccessMapCommand() *cobra.Command {
-	flags := client.NewFlags()
-	format, config, objects := "", "", ""
+func newAccessMapCommand(flags *client.Flags) *cobra.Command {
+	format, config, objects := output.NewFormat(html), "", ""
 	cmd := &cobra.Command{
 		Use:   "access-map -o html|json|yaml",
-		Short: "Show identities against namespaces, by what they may read and write",
+		Short: "Show who may read and write what, in which namespace",
 		Long: `Decides for every user, group and service account to whom something is bound or
-granted what it may read and write in which namespace, by groups of resources and with
-the server's own code, and prints one page (nothing else is needed to open it, and
-nothing is fetched) or JSON. With --objects it reads a dump as of replay, and no cluster.`,
+granted what it may read and write in which namespace, by groups of resources
+and with the server's own code, and prints one page (nothing else is needed to
+open it, and nothing is fetched) or JSON. With --objects it reads a dump as of
+replay, and no cluster.`,
 		Example: `  kubectl tenant access-map -o html > map.html`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, output.JSON, output.YAML, html); err != nil {
+			if err := format.Check(); err != nil {
 				return err
 			}
 			known, err := settings(config)
@@ -46,15 +46,14 @@ nothing is fetched) or JSON. With --objects it reads a dump as of replay, and no
 			}
 			progress.Done()
 			m.Cluster = name
-			if format == html {
+			if format.Is(html) {
 				return m.WriteHTML(cmd.OutOrStdout())
 			}
-			_, err = output.Value(cmd.OutOrStdout(), format, m)
+			_, err = format.Value(cmd.OutOrStdout(), "AccessMap", m)
 			return err
 		},
 	}
-	flags.AddFlags(cmd)
-	addFormat(cmd, &format, output.JSON, output.YAML, html)
+	format.AddFlags(cmd)
 	_ = cmd.MarkFlagRequired("output")
 	addConfig(cmd, &config)
 	cmd.Flags().StringVar(&objects, "objects", "", "file with the cluster's namespaces, roles, bindings and grants, in place of a cluster")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
 
@@ -13,38 +14,78 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-tenant",
 		Short: "Tenants of a Kubernetes cluster",
-		Long: `Identities, privileges and tenants of a Kubernetes cluster: who somebody is, what he may
-do and why, who else may, and what a configuration would change.
+		Long: `Identities, privileges and tenants of a Kubernetes cluster: who somebody is,
+what he may do and why, who else may, and what a configuration would change.
 
-Clusters are named as kubectl names them, by --kubeconfig and --context; --user names an
-identity here. Tables and colours are for terminals: elsewhere columns stand between
-tabs, and -o json is for programs. Progress and warnings go to standard error.
+Clusters are named as kubectl names them, by --kubeconfig and --context; --user
+names an identity here. Progress and warnings go to standard error; -o json and
+the rest of kubectl's formats are for programs.
 
-Exit codes: 0 all is well; 1 something was found wrong, is refused, or failed on some of
-several clusters; 2 it could not be looked at or tried (a file is missing or malformed,
-the server cannot be reached, the command line is wrong).`,
+Exit codes: 0 all is well; 1 something was found wrong, is refused, or failed on
+some of several clusters; 2 it could not be looked at or tried (a file is
+missing or malformed, the server cannot be reached, the command line is wrong).`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
 	}
-	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(), newWhoAmICommand(), newGenKubeconfigCommand(), newListPrivilegesCommand(), newWhoCanCommand(), newWhoCanBecomeCommand(),
-		newGrantPrivilegesCommand(), newRevokePrivilegesCommand(), newTenantsCommand(), newCreateTenantCommand(), newDeleteTenantCommand(), newAdoptCommand(), newExplainCommand(),
-		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(),
-		newVersionCommand())
+	flags := client.NewFlags()
+	flags.AddFlags(cmd)
+	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(flags), newWhoAmICommand(flags), newGenKubeconfigCommand(flags),
+		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags), newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
+		newTenantsCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newAdoptCommand(flags), newExplainCommand(flags),
+		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
+		newVersionCommand(), newOptionsCommand())
+	cmd.SetUsageTemplate(usage)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return fmt.Errorf("%w (see %s --help)", err, c.CommandPath()) })
 	return cmd
 }
 
+// usage is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and with the flags of all
+// commands under "kubectl tenant options".
+const usage = `Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}
+
+Flags:
+{{.LocalNonPersistentFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
+
+Use "{{.CommandPath}} [command] --help" for more about a command.{{end}}
+
+Use "kubectl tenant options" for the flags of all commands.
+`
+
+func newOptionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "options",
+		Short: "List the flags of all commands",
+		Long:  "Lists the flags that every command takes: how a cluster is reached, and as whom.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), cmd.InheritedFlags().FlagUsagesWrapped(pageWidth))
+			return err
+		},
+	}
+}
+
+// pageWidth is what help keeps to.
+const pageWidth = 80
+
 func newVersionCommand() *cobra.Command {
-	format := ""
+	format := output.NewFormat()
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Prints the version of this program, and with -o json or yaml also the Go that built it
-and the commit.`,
+		Long: `Prints the version of this program, and with -o json or yaml also the Go that
+built it and the commit.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, output.JSON, output.YAML); err != nil {
+			if err := format.Check(); err != nil {
 				return err
 			}
 			v := struct {
@@ -60,14 +101,14 @@ and the commit.`,
 					}
 				}
 			}
-			if done, err := output.Value(cmd.OutOrStdout(), format, v); done {
+			if done, err := format.Value(cmd.OutOrStdout(), "Version", v); done {
 				return err
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), v.Version)
 			return err
 		},
 	}
-	addFormat(cmd, &format, output.JSON, output.YAML)
+	format.AddFlags(cmd)
 	return cmd
 }
 

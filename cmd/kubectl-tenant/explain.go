@@ -20,40 +20,42 @@ import (
 
 // explainOptions are the flags of explain.
 type explainOptions struct {
-	flags          *client.Flags
-	config, of     string
-	tenant, format string
-	as             string
-	groups         []string
-	files          []string
+	flags      *client.Flags
+	config, of string
+	tenant     string
+	format     *output.Format
+	as         string
+	groups     []string
+	files      []string
 	// scenario and object are what the files are; empty and nil for none.
 	scenario string
 	object   *unstructured.Unstructured
 }
 
-func newExplainCommand() *cobra.Command {
-	o := &explainOptions{flags: client.NewFlags()}
-	// Here they say whom to explain, not whom to act as.
-	o.flags.Impersonate, o.flags.ImpersonateGroup, o.flags.ImpersonateUID, o.flags.ImpersonateUserExtra = nil, nil, nil, nil
+func newExplainCommand(flags *client.Flags) *cobra.Command {
+	o := &explainOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
 		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] (--config FILE | -f SCENARIO)",
 		Short: "Say why somebody may do something, or may not",
 		Long: `Goes the whole way of a request through the parts, with the code that the server
-decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC, the
-admission plugins, and the decision. Where it is denied, the smallest grant, binding or
-line of the policy file that would allow it is printed, after it was tried.
+decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC,
+the admission plugins, and the decision. Where it is denied, the smallest grant,
+binding or line of the policy file that would allow it is printed, after it was
+tried.
 
-What admission says of a write hangs on the object. Give it with -f, as kubectl takes it,
-and every plugin is asked, but for limits of quotas; without it only what holds whatever
-the object is, and the rest is "undecided".
+What admission says of a write hangs on the object. Give it with -f, as kubectl
+takes it, and every plugin is asked, but for limits of quotas; without it only
+what holds whatever the object is, and the rest is "undecided".
 
-It explains the decision of a live cluster under the server's configuration (--config;
-the default one if not given), for the identity of --as, --as-group and --tenant, or for
-yourself; or, offline, of a scenario file: for one of its cases (--case), or for a request
-of your own. Nobody is impersonated. Who may not read roles and bindings is told about
-himself what the server says, and of a write by a dry run.
+It explains the decision of a live cluster under the server's configuration
+(--config; the default one if not given), for the identity of --as, --as-group
+and --tenant, or for yourself; or, offline, of a scenario file: for one of its
+cases (--case), or for a request of your own. Nobody is impersonated. Who may
+not read roles and bindings is told about himself what the server says, and of a
+write by a dry run.
 
-Exit status: 0 allowed, 1 denied or refused by admission, 2 it could not be told.`,
+Exit status: 0 allowed, 1 denied or refused by admission, 2 it could not be
+told.`,
 		Example: `  kubectl tenant explain delete pods web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain create -f deployment.yaml --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain -f policy-tests/shop.yaml --case "cross-tenant read"
@@ -73,13 +75,12 @@ Exit status: 0 allowed, 1 denied or refused by admission, 2 it could not be told
 	_ = cmd.RegisterFlagCompletionFunc("as", o.flags.CompleteUsers)
 	_ = cmd.RegisterFlagCompletionFunc("as-group", o.flags.CompleteGroups)
 	_ = cmd.RegisterFlagCompletionFunc("tenant", o.flags.CompleteTenants)
-	o.flags.AddFlags(cmd)
-	addFormat(cmd, &o.format, output.JSON, output.YAML)
+	o.format.AddFlags(cmd)
 	return cmd
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
-	problems := []error{checkFormat(o.format, output.JSON, output.YAML), o.readFiles()}
+	problems := []error{o.format.Check(), o.readFiles()}
 	switch {
 	case o.scenario != "" && o.config != "":
 		problems = append(problems, errors.New("a scenario has its own configuration: leave --config out"))
@@ -201,9 +202,9 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 	return i.Info(), nil
 }
 
-func printExplanation(cmd *cobra.Command, e *explain.Explanation, format string) error {
+func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output.Format) error {
 	out := cmd.OutOrStdout()
-	if done, err := output.Value(out, format, e); done {
+	if done, err := format.Value(out, "Explanation", e); done {
 		return err
 	}
 	screen := output.NewScreen(out)

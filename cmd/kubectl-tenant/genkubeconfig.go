@@ -34,19 +34,20 @@ type genOptions struct {
 	out, merge, mode             string
 }
 
-func newGenKubeconfigCommand() *cobra.Command {
-	o := &genOptions{flags: client.NewFlags()}
+func newGenKubeconfigCommand(flags *client.Flags) *cobra.Command {
+	o := &genOptions{flags: flags}
 	cmd := &cobra.Command{
 		Use:   "gen-kubeconfig (--user U --tenant T | --serviceaccount SA -n NS | --oidc --tenant T)",
 		Short: "Make a kubeconfig for somebody",
-		Long: `Makes a kubeconfig that needs no other file: the server's address, its authority, and
-a credential.
+		Long: `Makes a kubeconfig that needs no other file: the server's address, its
+authority, and a credential.
 
---user makes a client certificate by a CertificateSigningRequest: it takes somebody
-who may create those (the cluster's admin), approves the request only if you may, and
-otherwise waits for somebody who does. --serviceaccount asks for a token of a service
-account, as an admin of a tenant may. --oidc makes one that logs in at an OpenID
-provider (kubectl tenant login) and holds no credential itself.
+--user makes a client certificate by a CertificateSigningRequest: it takes
+somebody who may create those (the cluster's admin), approves the request only
+if you may, and otherwise waits for somebody who does. --serviceaccount asks for
+a token of a service account, as an admin of a tenant may. --oidc makes one that
+logs in at an OpenID provider (kubectl tenant login) and holds no credential
+itself.
 
 Without --out or --merge it goes to standard output.`,
 		Example: `  kubectl tenant gen-kubeconfig --user alice --group dev --tenant acme --out alice.kubeconfig
@@ -78,7 +79,6 @@ Without --out or --merge it goes to standard output.`,
 	_ = cmd.RegisterFlagCompletionFunc("tenant", o.flags.CompleteTenants)
 	_ = cmd.RegisterFlagCompletionFunc("user", o.flags.CompleteUsers)
 	_ = cmd.RegisterFlagCompletionFunc("group", o.flags.CompleteGroups)
-	o.flags.AddFlags(cmd)
 	return cmd
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -31,6 +31,7 @@ type grantFlags struct {
 	wellKnown       bool // the role is one of every cluster's
 	tenant          string
 	mode            string
+	format          *output.Format
 }
 
 func (f *grantFlags) add(cmd *cobra.Command) {
@@ -42,7 +43,6 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagRequired("for-namespace")
 	_ = cmd.RegisterFlagCompletionFunc("for-namespace", f.flags.CompleteNamespaces)
 	addDryRun(cmd, &f.mode)
-	f.flags.AddListFlags(cmd)
 }
 
 func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
@@ -91,21 +91,23 @@ func named(s rbacv1.Subject) string {
 	return strings.ToLower(s.Kind) + " " + s.Name
 }
 
-func newGrantPrivilegesCommand() *cobra.Command {
-	f := &grantFlags{flags: client.NewFlags()}
+func newGrantPrivilegesCommand(flags *client.Flags) *cobra.Command {
+	f := &grantFlags{flags: flags, format: output.NewObjectFormat()}
 	cmd := &cobra.Command{
 		Use:   "grant-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
 		Short: "Let somebody into a namespace",
-		Long: `Binds a role (edit; view with --readonly; or the one of --role, the namespace's before
-the cluster's) to an identity in a namespace. Each identity and role has a binding of
-its own, with labels by which revoke-privileges finds it: doing it twice is doing it
-once. Nobody can give what he does not have himself: the server says what is lacking.
+		Long: `Binds a role (edit; view with --readonly; or the one of --role, the namespace's
+before the cluster's) to an identity in a namespace. Each identity and role has
+a binding of its own, with labels by which revoke-privileges finds it: doing it
+twice is doing it once. Nobody can give what he does not have himself: the
+server says what is lacking.
 
-A name is nobody's: the boundary lets into a tenant's namespace only the tenant's
-callers of that name, and the system tenant's. --serviceaccount without a namespace is
-the one in NS.
+A name is nobody's: the boundary lets into a tenant's namespace only the
+tenant's callers of that name, and the system tenant's. --serviceaccount without
+a namespace is the one in NS.
 
-Over several clusters each says how it went; after a failure, run the same again.`,
+Over several clusters each says how it went; after a failure, run the same
+again.`,
 		Example: `  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly
   kubectl tenant grant-privileges --serviceaccount acme--ci/robot --for-namespace acme--web --role deployer
   kubectl tenant grant-privileges --group dev --for-namespace acme--web --create-namespace --context prod,staging`,
@@ -118,7 +120,7 @@ Over several clusters each says how it went; after a failure, run the same again
 				}
 			}
 			owner, err := f.check(cmd)
-			if err != nil {
+			if err := errors.Join(err, f.format.Check()); err != nil {
 				return err
 			}
 			clusters, err := f.flags.Clusters()
@@ -129,6 +131,7 @@ Over several clusters each says how it went; after a failure, run the same again
 		},
 	}
 	f.add(cmd)
+	f.format.AddFlags(cmd)
 	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only to read: the role view")
 	cmd.Flags().StringVar(&f.role, "role", "", "role to bind")
 	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
@@ -143,10 +146,11 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	g := f.grant()
 	if f.mode == dryRunClient {
-		text, err := yaml.Marshal(g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}))
-		if err == nil {
-			_, err = fmt.Fprintf(out, "# %s: would make, if the role is the cluster's (dry run)\n%s", c.Name, text)
+		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role})
+		if done, err := f.format.Objects(out, b); done {
+			return err
 		}
+		_, err := fmt.Fprintf(out, "%s: %s would have ClusterRole %s in namespace %s (RoleBinding %s)%s\n", c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.note())
 		return err
 	}
 	k, err := c.Kube()
@@ -159,7 +163,9 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 			return err
 		}
 		if made {
-			_, _ = fmt.Fprintf(out, "%s: made namespace %s%s\n", c.Name, g.Namespace, f.note())
+			if f.format.IsForPeople() {
+				_, _ = fmt.Fprintf(out, "%s: made namespace %s%s\n", c.Name, g.Namespace, f.note())
+			}
 			if f.mode != "" {
 				return nil // in which nothing can be tried
 			}
@@ -167,6 +173,9 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 	}
 	b, made, err := g.Apply(ctx, k)
 	if err != nil {
+		return err
+	}
+	if done, err := f.format.Objects(out, b); done {
 		return err
 	}
 	verb := "has already"
@@ -185,14 +194,14 @@ func (f *grantFlags) note() string {
 	return ""
 }
 
-func newRevokePrivilegesCommand() *cobra.Command {
-	f := &grantFlags{flags: client.NewFlags()}
+func newRevokePrivilegesCommand(flags *client.Flags) *cobra.Command {
+	f := &grantFlags{flags: flags}
 	cmd := &cobra.Command{
 		Use:   "revoke-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
 		Short: "Take away what grant-privileges gave",
-		Long: `Removes the bindings that grant-privileges made for an identity in a namespace; with
---readonly or --role only that one. What others bound stays, and is named. Doing it
-twice is doing it once.`,
+		Long: `Removes the bindings that grant-privileges made for an identity in a namespace;
+with --readonly or --role only that one. What others bound stays, and is named.
+Doing it twice is doing it once.`,
 		Example: `  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

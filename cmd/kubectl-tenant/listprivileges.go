@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
@@ -22,30 +23,33 @@ import (
 )
 
 const (
+	name = "name"
 	wide = "wide"
 	html = "html"
 )
 
-func newListPrivilegesCommand() *cobra.Command {
-	flags, who := client.NewFlags(), &identityFlags{}
-	format, config := "", ""
+func newListPrivilegesCommand(flags *client.Flags) *cobra.Command {
+	who := &identityFlags{}
+	format, config := output.NewListFormat(html), ""
 	cmd := &cobra.Command{
 		Use:   "list-privileges [--user U | --group G | --serviceaccount SA | --tenant T | --of-kubeconfig FILE]",
 		Short: "Show everything that reaches an identity",
 		Long: `Shows, as a tree of cluster, role, scope and rules, everything that reaches an
-identity: what is bound to it, to the groups that every such caller is in and to its
-tenant, what its roles are aggregated from, access grants of other tenants, and with
---config the lines of the policy file. Without an identity it shows your own.
+identity: what is bound to it, to the groups that every such caller is in and to
+its tenant, what its roles are aggregated from, access grants of other tenants,
+and with --config the lines of the policy file. Without an identity it shows
+your own.
 
-A role that does not exist is shown as missing; a binding in a namespace of another
-tenant, which the boundary lets nothing of through, as held back. What you may not
-read is named on standard error; of your own privileges the server is asked then.`,
+A role that does not exist is shown as missing; a binding in a namespace of
+another tenant, which the boundary lets nothing of through, as held back. What
+you may not read is named on standard error; of your own privileges the server
+is asked then.`,
 		Example: `  kubectl tenant list-privileges
   kubectl tenant list-privileges --user alice --tenant acme --context prod,staging
   kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(format, output.JSON, output.YAML, wide, html), who.check(cmd)); err != nil {
+			if err := errors.Join(format.Check(), who.check(cmd)); err != nil {
 				return err
 			}
 			policy, err := policyFile(config)
@@ -70,8 +74,7 @@ read is named on standard error; of your own privileges the server is asked then
 	who.add(cmd, flags)
 	who.addTenant(cmd, flags)
 	cmd.Flags().StringVar(&config, "config", "", "the server's TenancyConfiguration, for the lines of its policy file")
-	flags.AddListFlags(cmd)
-	addFormat(cmd, &format, output.JSON, output.YAML, wide, html)
+	format.AddFlags(cmd)
 	return cmd
 }
 
@@ -191,17 +194,29 @@ func ownRules(ctx context.Context, c *client.Cluster, namespace string) (*privil
 	return r, nil
 }
 
-func printListings(cmd *cobra.Command, all []*privileges.Listing, format string) error {
+func printListings(cmd *cobra.Command, all []*privileges.Listing, format *output.Format) error {
 	out := cmd.OutOrStdout()
-	if format == html {
+	if format.Is(html) {
 		return privileges.WriteHTML(out, all)
 	}
-	if done, err := output.Value(out, format, map[string]any{"clusters": all}); done {
-		return err
+	if !format.IsForPeople() {
+		list := &output.List{}
+		for _, l := range all {
+			for i := range l.Roles {
+				if format.Is(name) {
+					role := &l.Roles[i]
+					list.Rows = append(list.Rows, output.Row{Kind: schema.GroupKind{Group: rbacv1.GroupName, Kind: role.Kind}, Name: role.Name})
+				}
+			}
+			if !format.Is(name) {
+				list.Rows = append(list.Rows, output.Row{Item: l})
+			}
+		}
+		return format.List(out, list)
 	}
 	screen := output.NewScreen(out)
 	for _, l := range all {
-		if format != wide {
+		if !format.Is(wide) {
 			l.Brief()
 		}
 		if err := l.WriteTree(screen); err != nil {

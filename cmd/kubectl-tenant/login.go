@@ -26,15 +26,15 @@ func newLoginCommand() *cobra.Command {
 	cache, secret, noBrowser := "", "", false
 	cmd := &cobra.Command{
 		Use:   "login --issuer-url URL --client-id ID",
-		Short: "Log in at an OpenID provider, as a credential plugin of kubectl",
-		Long: `Prints an ExecCredential with an ID token: one that is kept, one that a refresh token
-brings, or one of a login in the browser (authorization code with PKCE, on a loopback
-listener) or with --device on any other device. kubectl runs it by itself from a
-kubeconfig made with gen-kubeconfig --oidc.
+		Short: "Log in at an OpenID provider, as a plugin of kubectl",
+		Long: `Prints an ExecCredential with an ID token: one that is kept, one that a refresh
+token brings, or one of a login in the browser (authorization code with PKCE, on
+a loopback listener) or with --device on any other device. kubectl runs it by
+itself from a kubeconfig made with gen-kubeconfig --oidc.
 
-Tokens are kept in files that only you may read, each issuer's and client's by itself,
-with a lock: many kubectls at once log in once. A client secret is read from a file, or
-from $KUBECTL_TENANT_CLIENT_SECRET.`,
+Tokens are kept in files that only you may read, each issuer's and client's by
+itself, with a lock: many kubectls at once log in once. A client secret is read
+from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 		Example: `  kubectl tenant login --issuer-url https://login.example.com --client-id kubectl
   kubectl tenant login --issuer-url https://login.example.com --client-id kubectl --device --scope offline_access`,
 		Args: cobra.NoArgs,
@@ -85,11 +85,12 @@ func newKeystoneLoginCommand() *cobra.Command {
 	cache := ""
 	cmd := &cobra.Command{
 		Use:   "keystone-login [--cloud NAME]",
-		Short: "Log in at OpenStack Keystone, as a credential plugin of kubectl",
-		Long: `Prints an ExecCredential with a Keystone token, got with a password or an application
-credential: of a cloud of clouds.yaml (--cloud or $OS_CLOUD), or of the variables of an
-openrc file (OS_AUTH_URL, OS_USERNAME, OS_PASSWORD, OS_APPLICATION_CREDENTIAL_ID, ...).
-The token must be scoped to a project: the server refuses others.`,
+		Short: "Log in at OpenStack Keystone, as a plugin of kubectl",
+		Long: `Prints an ExecCredential with a Keystone token, got with a password or an
+application credential: of a cloud of clouds.yaml (--cloud or $OS_CLOUD), or of
+the variables of an openrc file (OS_AUTH_URL, OS_USERNAME, OS_PASSWORD,
+OS_APPLICATION_CREDENTIAL_ID, ...). The token must be scoped to a project: the
+server refuses others.`,
 		Example: `  kubectl tenant keystone-login --cloud kube`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 )
 
 const manual = "../../docs/cli"
@@ -29,15 +32,71 @@ func TestManual(t *testing.T) {
 	root := newCommand()
 	root.Use = "kubectl tenant"
 	quieten(root)
-	if err := doc.GenMarkdownTree(root, dir); err != nil {
-		t.Fatal(err)
-	}
 	released := time.Date(2026, time.November, 22, 0, 0, 0, 0, time.UTC)
-	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "KUBECTL-TENANT", Section: "1", Source: "kubetenant", Manual: "kubectl tenant", Date: &released}, filepath.Join(dir, "man")); err != nil {
+	header := &doc.GenManHeader{Title: "KUBECTL-TENANT", Section: "1", Source: "kubetenant", Manual: "kubectl tenant", Date: &released}
+	generate := func(c *cobra.Command) {
+		if err := doc.GenMarkdownTree(c, dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := doc.GenManTree(c, header, filepath.Join(dir, "man")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	everybodys := func(hidden bool) {
+		root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = hidden })
+	}
+	everybodys(true) // the flags of all commands have a page of their own
+	generate(root)
+	everybodys(false)
+	options, _, err := root.Find([]string{"options"})
+	if err != nil {
 		t.Fatal(err)
 	}
+	generate(options)
 	if diff := cmp.Diff(files(t, manual), files(t, dir)); diff != "" {
 		t.Errorf("docs/cli is not what the commands say: make golden\n%s", diff)
+	}
+}
+
+// TestHelpFits: no help is wider than a page, and each command's stands without the flags of all.
+func TestHelpFits(t *testing.T) {
+	t.Setenv("HOME", "~")
+	var commands func(c *cobra.Command) []*cobra.Command
+	commands = func(c *cobra.Command) []*cobra.Command {
+		all := []*cobra.Command{c}
+		for _, sub := range c.Commands() {
+			all = append(all, commands(sub)...)
+		}
+		return all
+	}
+	for _, c := range commands(newCommand()) {
+		path := strings.Fields(c.CommandPath())[2:]   // after "kubectl tenant"
+		if len(path) > 0 && path[0] == "completion" { // cobra's own
+			continue
+		}
+		var b bytes.Buffer
+		root := newCommand()
+		root.SetOut(&b)
+		root.SetArgs(append(path, "--help"))
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			// Commands that are copied are on one line.
+			if len(strings.TrimRight(line, "\n")) > pageWidth && !strings.HasPrefix(line, "  kubectl ") {
+				t.Errorf("%v: %d columns: %s", path, len(line)-1, line)
+			}
+		}
+		if strings.Contains(b.String(), "--certificate-authority") {
+			t.Errorf("%v tells flags of all commands", path)
+		}
+	}
+	var b bytes.Buffer
+	root := newCommand()
+	root.SetOut(&b)
+	root.SetArgs([]string{"options"})
+	if err := root.Execute(); err != nil || !strings.Contains(b.String(), "--kubeconfig") || !strings.Contains(b.String(), "--as-group") {
+		t.Errorf("options: %v\n%s", err, b.String())
 	}
 }
 

@@ -21,12 +21,13 @@ func newMigrateCommand() *cobra.Command {
 		Use:   "migrate --from KIND FILE --out DIR",
 		Short: "Turn files of other projects into this project's",
 		Long: `Reads a policy, token or password file of Arktos, policies of k8s-keystone-auth
-(version 1 and 2, the JSON list or the ConfigMap that holds it) or Tenants of Capsule
-(as kubectl get tenants.capsule.clastix.io -o yaml prints each), and writes this
-project's files for it into a directory that has none of them.
+(version 1 and 2, the JSON list or the ConfigMap that holds it) or Tenants of
+Capsule (as kubectl get tenants.capsule.clastix.io -o yaml prints each), and
+writes this project's files for it into a directory that has none of them.
 
-What cannot be said here, or would give more than it did there, is left out and listed
-on standard error: nobody gets a right by a migration. Exit status 1 if there is any.`,
+What cannot be said here, or would give more than it did there, is left out and
+listed on standard error: nobody gets a right by a migration. Exit status 1 if
+there is any.`,
 		Example: `  kubectl tenant migrate --from k8s-keystone-auth policies.json --out kubetenant/
   kubectl tenant migrate --from arktos-tokens known_tokens.csv --out kubetenant/`,
 		Args: cobra.ExactArgs(1),

@@ -15,27 +15,27 @@ import (
 )
 
 func newReplayCommand() *cobra.Command {
-	config, objects, format := "", "", ""
+	config, objects, format := "", "", output.NewFormat(wide)
 	cmd := &cobra.Command{
 		Use:   "replay AUDIT.log... --config NEW.yaml --objects DUMP.yaml",
-		Short: "Decide recorded audit events again under another configuration",
-		Long: `Reads audit logs (one audit.k8s.io/v1 event a line, level Metadata or above; - for
-standard input), decides each request again under another configuration with the
-server's own code, and prints a summary and each decision that would be another. It
-changes nothing.
+		Short: "Decide recorded requests under another configuration",
+		Long: `Reads audit logs (one audit.k8s.io/v1 event a line, level Metadata or above; -
+for standard input), decides each request again under another configuration with
+the server's own code, and prints a summary and each decision that would be
+another. It changes nothing.
 
 DUMP.yaml holds what decisions hang on:
   kubectl get ns,clusterroles,clusterrolebindings,crds,tenantquotas -o yaml
   kubectl get -A roles,rolebindings,accessgrants -o yaml
-in one file, with a line --- between. Users are taken as they were recorded, with
-the tenant that the server gave them; requests of nodes are skipped, since the Node
-authorizer knows the pods of each.
+in one file, with a line --- between. Users are taken as they were recorded,
+with the tenant that the server gave them; requests of nodes are skipped, since
+the Node authorizer knows the pods of each.
 
 Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`,
 		Example: `  kubectl tenant replay audit.log --config new.yaml --objects dump.yaml`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, output.JSON, output.YAML); err != nil {
+			if err := format.Check(); err != nil {
 				return err
 			}
 			report, err := replayLogs(cmd, args, config, objects)
@@ -62,7 +62,7 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 	_ = cmd.MarkFlagRequired("objects")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 	_ = cmd.MarkFlagFilename("objects", "yaml", "yml", "json")
-	addFormat(cmd, &format, output.JSON, output.YAML)
+	format.AddFlags(cmd)
 	return cmd
 }
 
@@ -109,9 +109,9 @@ func withFile(path string, in io.Reader, do func(io.Reader) error) error {
 	return nil
 }
 
-func printReplay(cmd *cobra.Command, r *replay.Report, format string) error {
+func printReplay(cmd *cobra.Command, r *replay.Report, format *output.Format) error {
 	out := cmd.OutOrStdout()
-	if done, err := output.Value(out, format, r); done {
+	if done, err := format.Value(out, "Replay", r); done {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "%d events: %d decided again, %d skipped, %d lines not understood\n%d would be denied now, %d would be allowed now\n",
@@ -119,15 +119,15 @@ func printReplay(cmd *cobra.Command, r *replay.Report, format string) error {
 	if err != nil || len(r.Changes) == 0 {
 		return err
 	}
-	var rows [][]string
+	list := &output.List{Columns: append(output.Columns("Change", "Times", "User", "Tenant", "Request"), output.Column{Name: "Reason", Wide: true})}
 	for _, c := range r.Changes {
 		who := c.User
 		if c.By != "" {
 			who += " (by " + c.By + ")"
 		}
-		rows = append(rows, []string{c.Was + " -> " + c.Now, strconv.Itoa(c.Times), who, c.Tenant, c.Request, c.Reason})
+		list.Rows = append(list.Rows, output.Row{Cells: []string{c.Was + " -> " + c.Now, strconv.Itoa(c.Times), who, c.Tenant, c.Request, c.Reason}})
 	}
-	if err := output.NewScreen(out).Table([]string{"CHANGE", "TIMES", "USER", "TENANT", "REQUEST", "REASON"}, rows); err != nil {
+	if err := format.List(out, list); err != nil {
 		return err
 	}
 	if r.More > 0 {

@@ -1,55 +1,144 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-func newTenantsCommand() *cobra.Command {
-	flags := client.NewFlags()
-	format := ""
+func newTenantsCommand(flags *client.Flags) *cobra.Command {
+	format, o := output.NewListFormat(), tenantsOptions{}
 	cmd := &cobra.Command{
-		Use:   "tenants",
+		Use:   "tenants [TENANT...]",
 		Short: "List the tenants with their namespaces, admins and quota",
 		Long: `Lists the tenants: whoever owns a namespace, was made by create-tenant or has a
-TenantQuota. There is no object for a tenant: it is the label of its namespaces and the
-bindings of its people. Admins are those to whom the role admin (or cluster-admin) is
-bound in one of its namespaces, or as the tenant's group in all of them.`,
-		Example: `  kubectl tenant tenants -o wide`,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, output.JSON, output.YAML, wide, "name"); err != nil {
+TenantQuota. There is no object for a tenant: it is the label of its namespaces
+and the bindings of its people. Admins are those to whom the role admin (or
+cluster-admin) is bound in one of its namespaces, or as the tenant's group in
+all of them.
+
+-l selects by the labels of namespaces: the tenants that own such, with those
+only.`,
+		Example: `  kubectl tenant tenants -o wide
+  kubectl tenant tenants acme -o jsonpath='{.items[0].namespaces}'
+  kubectl tenant tenants --watch`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.names = args
+			if err := errors.Join(format.Check(), o.check()); err != nil {
 				return err
 			}
 			c, err := flags.Cluster()
 			if err != nil {
 				return err
 			}
-			all, err := listTenants(cmd, c)
-			if err != nil {
-				return c.Explain(err)
-			}
-			return printTenants(cmd, all, format)
+			return c.Explain(o.run(cmd, c, format))
 		},
 	}
-	flags.AddFlags(cmd)
-	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
+	cmd.ValidArgsFunction = flags.CompleteTenants
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "labels of namespaces, as in -l env=prod")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on, and print each tenant that is another than before")
+	format.AddFlags(cmd)
 	return cmd
 }
 
-func listTenants(cmd *cobra.Command, c *client.Cluster) ([]*tenancy.Tenant, error) {
+// tenantsOptions are the flags and arguments of tenants.
+type tenantsOptions struct {
+	names    []string
+	selector string
+	watch    bool
+
+	labels labels.Selector
+}
+
+func (o *tenantsOptions) check() error {
+	var problems []error
+	for _, name := range o.names {
+		_, err := client.ParseTenant("tenant", name)
+		problems = append(problems, err)
+	}
+	var err error
+	if o.labels, err = labels.Parse(o.selector); err != nil {
+		problems = append(problems, fmt.Errorf("-l %s: %w", o.selector, err))
+	}
+	return errors.Join(problems...)
+}
+
+// run prints the tenants, and where it watches those that change.
+func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *output.Format) error {
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	var changes watch.Interface
+	if o.watch { // before the list: what changes in between is seen
+		if changes, err = k.CoreV1().Namespaces().Watch(cmd.Context(), metav1.ListOptions{AllowWatchBookmarks: true}); err != nil {
+			return err
+		}
+		defer changes.Stop()
+	}
+	shown := map[string]output.Row{}
+	for {
+		all, err := o.list(cmd, c)
+		if err != nil {
+			return err
+		}
+		if err := format.List(cmd.OutOrStdout(), changed(shown, tenantRows(all))); err != nil || !o.watch {
+			return err
+		}
+		format.NoMoreHeaders()
+		if err := settle(cmd.Context(), changes); err != nil {
+			return err
+		}
+	}
+}
+
+// settleFor is how long it is waited for further changes after one.
+const settleFor = 500 * time.Millisecond
+
+var errWatchEnded = errors.New("the server ended the watch: run the same again")
+
+// settle waits for a change, and until there were none for a moment.
+func settle(ctx context.Context, changes watch.Interface) error {
+	var quiet <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-quiet:
+			return nil
+		case e, open := <-changes.ResultChan():
+			if !open || e.Type == watch.Error {
+				return errWatchEnded
+			}
+			if e.Type != watch.Bookmark {
+				quiet = time.After(settleFor)
+			}
+		}
+	}
+}
+
+func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster) ([]*tenancy.Tenant, error) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
 	p, err := privileges.Read(cmd.Context(), c.Config, privileges.Selection{Keep: tenancy.IsOfTenants}, func(n int64) { progress.Say("%d objects read", n) })
@@ -59,124 +148,176 @@ func listTenants(cmd *cobra.Command, c *client.Cluster) ([]*tenancy.Tenant, erro
 	if slices.Contains(p.Unread, "Namespaces") {
 		return nil, errors.New("you may not list namespaces: ask for get, list and watch of them")
 	}
+	if o.selector != "" {
+		if err := o.keepSelected(cmd.Context(), c, p); err != nil {
+			return nil, err
+		}
+	}
 	d, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
 		return nil, err
 	}
 	all, unread, err := tenancy.List(cmd.Context(), p, d)
 	progress.Done()
+	if err != nil {
+		return nil, err
+	}
 	if len(unread) > 0 {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: what they say is missing\n", strings.Join(unread, ", "))
 	}
-	return all, err
-}
-
-func printTenants(cmd *cobra.Command, all []*tenancy.Tenant, format string) error {
-	out := cmd.OutOrStdout()
-	if done, err := output.Value(out, format, map[string]any{"tenants": all}); done {
-		return err
-	}
-	var rows [][]string
-	for _, t := range all {
-		switch format {
-		case "name":
-			if _, err := fmt.Fprintln(out, t.Name); err != nil {
-				return err
-			}
-			continue
-		case wide:
-			rows = append(rows, []string{t.Name, strings.Join(t.Namespaces, ", "), strings.Join(t.Admins, ", "), t.Usage()})
-		default:
-			rows = append(rows, []string{t.Name, strconv.Itoa(len(t.Namespaces)), shortened(t.Admins), t.Usage()})
+	for _, name := range o.names {
+		if !slices.ContainsFunc(all, func(t *tenancy.Tenant) bool { return t.Name == name }) && !o.watch {
+			return nil, fmt.Errorf("tenant %s: %w", name, tenancy.ErrNoTenant)
 		}
 	}
-	if format == "name" {
-		return nil
+	return slices.DeleteFunc(all, func(t *tenancy.Tenant) bool {
+		return len(o.names) > 0 && !slices.Contains(o.names, t.Name) || o.selector != "" && len(t.Namespaces) == 0
+	}), nil
+}
+
+// keepSelected leaves the namespaces that the selector selects.
+func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p *simulator.Snapshot) error {
+	k, err := c.Kube()
+	if err != nil {
+		return err
 	}
-	return output.NewScreen(out).Table([]string{"TENANT", "NAMESPACES", "ADMINS", "QUOTA"}, rows)
+	list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: o.labels.String()})
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(p.Namespaces, func(name string, _ *corev1.Namespace) bool {
+		return !slices.ContainsFunc(list.Items, func(ns corev1.Namespace) bool { return ns.Name == name })
+	})
+	return nil
+}
+
+func tenantRows(all []*tenancy.Tenant) *output.List {
+	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
+		output.Column{Name: "Namespace names", Wide: true}, output.Column{Name: "All admins", Wide: true}, output.Column{Name: "Quota", Wide: true})}
+	for _, t := range all {
+		list.Rows = append(list.Rows, output.Row{
+			Kind: schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"}, Name: t.Name, Item: t,
+			Cells: []string{t.Name, strconv.Itoa(len(t.Namespaces)), shortened(t.Admins),
+				t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU), t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory), t.Usage(corev1.ResourcePods, "count/pods"),
+				strings.Join(t.Namespaces, ","), strings.Join(t.Admins, ","), t.AllUsage()},
+		})
+	}
+	return list
+}
+
+// changed returns the rows that are others than those shown, which it notes.
+func changed(shown map[string]output.Row, l *output.List) *output.List {
+	l.Rows = slices.DeleteFunc(l.Rows, func(r output.Row) bool {
+		same := slices.Equal(shown[r.Name].Cells, r.Cells)
+		shown[r.Name] = r
+		return same
+	})
+	return l
 }
 
 // shortened returns the first few of a list.
 func shortened(all []string) string {
-	const shown = 3
+	const shown = 1
 	if len(all) <= shown {
 		return strings.Join(all, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
+	return fmt.Sprintf("%s + %d more", strings.Join(all[:shown], ", "), len(all)-shown)
 }
 
-func newCreateTenantCommand() *cobra.Command {
-	flags := client.NewFlags()
-	var admins, namespaces []string
-	mode := ""
+func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
+	t, mode, format := &tenancy.New{}, "", output.NewObjectFormat()
 	cmd := &cobra.Command{
-		Use:   "create-tenant TENANT --admin USER... [--namespaces NS,...]",
+		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
 		Short: "Make a tenant: its namespaces and the bindings of its admins",
-		Long: `Makes the namespaces of a tenant, binds the role admin to each of its admins in each of
-them, and lets every caller of the tenant see its own namespaces. Without --namespaces it
-makes TENANT--default. Run again, it adds what is new.
+		Long: `Makes the namespaces of a tenant, binds the role admin to each of its admins in
+each of them, and lets every caller of the tenant see its own namespaces.
+Without --namespaces it makes TENANT--default. Run again, it adds what is new.
 
-Admins are bound namespace by namespace: a ClusterRoleBinding to a user would reach the
-users of that name of all tenants, each in its own namespaces.`,
-		Example: `  kubectl tenant create-tenant acme --admin alice --namespaces acme--web,acme--db`,
-		Args:    cobra.ExactArgs(1),
+Admins are bound namespace by namespace: a ClusterRoleBinding to a user would
+reach the users of that name of all tenants, each in its own namespaces. So an
+admin by name makes no namespaces and lists nothing over all of them. With
+--members-admin every caller of the tenant, its service accounts too, is an
+admin in all its namespaces, and makes more.
+
+With -o it prints the objects: with --dry-run=client to keep them in a
+repository.`,
+		Example: `  kubectl tenant create-tenant acme --admin alice --namespaces acme--web,acme--db
+  kubectl tenant create-tenant acme --members-admin --dry-run=client -o yaml`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(namespaces) == 0 {
+			if len(t.Namespaces) == 0 {
 				id, err := tenant.Parse(args[0])
 				if err == nil && !id.IsSystem() {
 					if id.NamespacePrefix() == "" {
 						return fmt.Errorf("tenant %q: no namespace's name can begin with it: name its namespaces with --namespaces", args[0])
 					}
-					namespaces = []string{id.NamespacePrefix() + "default"}
+					t.Namespaces = []string{id.NamespacePrefix() + "default"}
 				}
 			}
-			id, err := checkNewTenant(args[0], admins, namespaces)
-			if err := errors.Join(err, checkDryRun(mode)); err != nil {
+			err := checkNewTenant(t, args[0])
+			if err := errors.Join(err, checkDryRun(mode), format.Check()); err != nil {
 				return err
+			}
+			say := sayTo(cmd, mode)
+			if !format.IsForPeople() {
+				say = func(string, ...any) {}
+			}
+			if mode == dryRunClient { // asks no cluster
+				admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all its callers"}}[t.MembersAdmin]...)
+				say("tenant %s with namespaces %s and admins %s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
+				return printObjects(cmd, format, t.Objects()...)
 			}
 			c, err := flags.Cluster()
 			if err != nil {
 				return err
 			}
-			say := sayTo(cmd, mode)
-			if mode == dryRunClient {
-				say("tenant %s with namespaces %s and admins %s", id, strings.Join(namespaces, ", "), strings.Join(admins, ", "))
-				return nil
-			}
 			k, err := c.Kube()
 			if err != nil {
 				return err
 			}
-			return c.Explain(tenancy.Create(cmd.Context(), k, &tenancy.New{ID: id, Admins: admins, Namespaces: namespaces}, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}))
+			if err := tenancy.Create(cmd.Context(), k, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
+				return c.Explain(err)
+			}
+			return printObjects(cmd, format, t.Objects()...)
 		},
 	}
-	cmd.Flags().StringSliceVar(&admins, "admin", nil, "users who are admins of the tenant (required, may be repeated)")
-	cmd.Flags().StringSliceVar(&namespaces, "namespaces", nil, "namespaces of the tenant")
-	_ = cmd.MarkFlagRequired("admin")
+	cmd.Flags().StringSliceVar(&t.Admins, "admin", nil, "users who are admins of the tenant (may be repeated)")
+	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false, "every caller of the tenant is an admin in all its namespaces, and makes more")
+	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces of the tenant")
+	cmd.MarkFlagsOneRequired("admin", "members-admin")
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	_ = cmd.RegisterFlagCompletionFunc("admin", flags.CompleteUsers)
 	addDryRun(cmd, &mode)
-	flags.AddFlags(cmd)
+	format.AddFlags(cmd)
 	return cmd
 }
 
-// checkNewTenant returns the tenant of a name, or every problem that the words have.
-func checkNewTenant(name string, admins, namespaces []string) (tenant.ID, error) {
-	id, err := client.ParseTenant("tenant", name)
+// printObjects prints objects that were made, or would be, where -o asks for them.
+func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Object) error {
+	if _, err := format.Objects(cmd.OutOrStdout(), all...); err != nil {
+		return err
+	}
+	return nil
+}
+
+// checkNewTenant sets the tenant of a name, and returns every problem that the words have.
+func checkNewTenant(t *tenancy.New, text string) error {
+	id, err := client.ParseTenant("tenant", text)
+	t.ID = id
 	problems := []error{err}
 	if id.IsSystem() {
 		problems = append(problems, errors.New("the system tenant is there already: it owns all that no tenant owns"))
 	}
-	for _, admin := range admins {
+	for _, admin := range t.Admins {
 		problems = append(problems, client.CheckUser("--admin", admin))
 		if strings.HasPrefix(admin, "system:") {
 			problems = append(problems, fmt.Errorf("--admin %q: names that begin system: are the system tenant's", admin))
 		}
 	}
-	for _, ns := range namespaces {
+	for _, ns := range t.Namespaces {
 		problems = append(problems, client.CheckNamespace("--namespaces", ns))
 	}
-	return id, errors.Join(problems...)
+	return errors.Join(problems...)
 }
 
 // sayTo prints what was done, or would be.
@@ -190,18 +331,17 @@ func sayTo(cmd *cobra.Command, mode string) func(string, ...any) {
 	}
 }
 
-func newDeleteTenantCommand() *cobra.Command {
-	flags := client.NewFlags()
+func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
 	everything, mode := false, ""
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
 		Short: "Delete a tenant that is empty",
-		Long: `Deletes the namespaces of a tenant, its quota and the bindings that create-tenant made.
-While a namespace of it holds anything beside what is in every namespace it refuses, and
-says what; --with-everything deletes that too.
+		Long: `Deletes the namespaces of a tenant, its quota and the bindings that
+create-tenant made. While a namespace of it holds anything beside what is in
+every namespace it refuses, and says what; --with-everything deletes that too.
 
-What others' namespaces say about the tenant, as access grants, stays: it lets nobody in
-once nobody is of the tenant.`,
+What others' namespaces say about the tenant, as access grants, stays: it lets
+nobody in once nobody is of the tenant.`,
 		Example: `  kubectl tenant delete-tenant acme --dry-run=server`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -231,23 +371,22 @@ once nobody is of the tenant.`,
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	addDryRun(cmd, &mode)
-	flags.AddFlags(cmd)
 	return cmd
 }
 
-func newAdoptCommand() *cobra.Command {
-	flags := client.NewFlags()
+func newAdoptCommand(flags *client.Flags) *cobra.Command {
 	name, config, mode := "", "", ""
 	cmd := &cobra.Command{
 		Use:   "adopt NAMESPACE... --tenant T",
 		Short: "Give existing namespaces to a tenant",
-		Long: `Labels namespaces that are nobody's, and the objects in them, as a tenant's. That cannot
-be taken back: an owner never changes.
+		Long: `Labels namespaces that are nobody's, and the objects in them, as a tenant's.
+That cannot be taken back: an owner never changes.
 
-It runs the server's admission plugins over each object and says which the tenant could
-not have made, as DaemonSets, pods that ask for a node, or bindings to service accounts
-of others: they stay as they are, and changes to them may be refused. With --dry-run
-nothing is labelled. Exit status 1 if there are any such objects in a dry run.`,
+It runs the server's admission plugins over each object and says which the
+tenant could not have made, as DaemonSets, pods that ask for a node, or bindings
+to service accounts of others: they stay as they are, and changes to them may be
+refused. With --dry-run nothing is labelled. Exit status 1 if there are any such
+objects in a dry run.`,
 		Example: `  kubectl tenant adopt web db --tenant acme --dry-run=client --config tenancy.yaml`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -290,7 +429,6 @@ nothing is labelled. Exit status 1 if there are any such objects in a dry run.`,
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
-	flags.AddFlags(cmd)
 	return cmd
 }
 

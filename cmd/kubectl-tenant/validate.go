@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,23 +11,24 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func newValidateCommand() *cobra.Command {
 	var files []string
-	output := ""
+	format := output.NewFormat()
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE",
-		Short: "Check a TenancyConfiguration and the files it names, or a Revocation",
-		Long: `Reads a TenancyConfiguration and every file that it names, or a Revocation, by the
-code that the server reads them with, and prints every problem at its field.`,
+		Short: "Check a TenancyConfiguration with its files, or a Revocation",
+		Long: `Reads a TenancyConfiguration and every file that it names, or a Revocation, by
+the code that the server reads them with, and prints every problem at its field.`,
 		Example: `  kubectl tenant validate -f tenancy.yaml
   kubectl tenant validate -f tenancy.yaml -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return fmt.Errorf("-o %s: want json", output)
+			if err := format.Check(); err != nil {
+				return err
 			}
 			var found []validation
 			warnings := map[string][]string{}
@@ -47,7 +47,7 @@ code that the server reads them with, and prints every problem at its field.`,
 					warnings[file] = config.Warnings()
 				}
 			}
-			if err := printValidations(cmd.OutOrStdout(), found, output); err != nil {
+			if err := printValidations(cmd.OutOrStdout(), found, format); err != nil {
 				return err
 			}
 			for _, file := range files {
@@ -62,10 +62,9 @@ code that the server reads them with, and prints every problem at its field.`,
 		},
 	}
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "TenancyConfiguration or Revocation to check (required, may be repeated)")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	format.AddFlags(cmd)
 	_ = cmd.MarkFlagRequired("filename")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	_ = cmd.RegisterFlagCompletionFunc("output", outputs("json"))
 	return cmd
 }
 
@@ -91,11 +90,9 @@ func problems(file string, err error) []string {
 	return out
 }
 
-func printValidations(w io.Writer, found []validation, output string) error {
-	if output == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(found)
+func printValidations(w io.Writer, found []validation, format *output.Format) error {
+	if done, err := format.Value(w, "Validation", map[string]any{"files": found}); done {
+		return err
 	}
 	for _, v := range found {
 		if len(v.Problems) == 0 {

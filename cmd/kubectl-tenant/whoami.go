@@ -11,15 +11,14 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
 
-func newWhoAmICommand() *cobra.Command {
-	flags := client.NewFlags()
-	format := ""
+func newWhoAmICommand(flags *client.Flags) *cobra.Command {
+	format := output.NewFormat(name)
 	cmd := &cobra.Command{
 		Use:   "whoami",
 		Short: "Say who the server takes you for, and whose",
-		Long: `Asks the server (SelfSubjectReview) who you are: user, tenant, the source that knew
-your credential, groups, and when the credential expires. With --as it says who you
-would be.
+		Long: `Asks the server (SelfSubjectReview) who you are: user, tenant, the source that
+knew your credential, groups, and when the credential expires. With --as it says
+who you would be.
 
 A server with kubetenant compiled in says the tenant itself. Behind the webhook
 service it is told from the same things that the service looks at: the group
@@ -28,7 +27,7 @@ tenant:<id> of a certificate, or the owner of a service account's namespace.`,
   kubectl tenant whoami --as alice --as-group tenant:acme -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, output.JSON, output.YAML, "name"); err != nil {
+			if err := format.Check(); err != nil {
 				return err
 			}
 			c, err := flags.Cluster()
@@ -42,18 +41,17 @@ tenant:<id> of a certificate, or the owner of a service account's namespace.`,
 			return printIdentity(cmd, i, format)
 		},
 	}
-	flags.AddFlags(cmd)
-	addFormat(cmd, &format, output.JSON, output.YAML, "name")
+	format.AddFlags(cmd)
 	return cmd
 }
 
-func printIdentity(cmd *cobra.Command, i *client.Identity, format string) error {
+func printIdentity(cmd *cobra.Command, i *client.Identity, format *output.Format) error {
 	out := cmd.OutOrStdout()
-	if done, err := output.Value(out, format, i); done {
+	if done, err := format.Value(out, "Identity", i); done {
 		return err
 	}
-	if format == "name" {
-		_, err := fmt.Fprintln(out, i.User)
+	if format.Is(name) {
+		_, err := fmt.Fprintln(out, "user/"+output.Safe(i.User))
 		return err
 	}
 	tenant := i.Tenant
@@ -67,22 +65,5 @@ func printIdentity(cmd *cobra.Command, i *client.Identity, format string) error 
 	if i.Expires != nil {
 		expires = i.Expires.Format(time.RFC3339)
 	}
-	rows := [][]string{{"Tenant", tenant + " (" + i.Because + ")"}, {"Source", source}, {"Groups", strings.Join(i.Groups, ", ")}, {"Expires", expires}}
-	return output.NewScreen(out).Table([]string{"User", i.User}, rows)
-}
-
-// addFormat adds -o.
-func addFormat(cmd *cobra.Command, format *string, values ...string) {
-	cmd.Flags().StringVarP(format, "output", "o", "", "output format: "+strings.Join(values, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", outputs(values...))
-}
-
-// checkFormat refuses a value of -o that is none of those.
-func checkFormat(format string, values ...string) error {
-	for _, v := range append(values, "") {
-		if format == v {
-			return nil
-		}
-	}
-	return fmt.Errorf("-o %s: want %s", format, strings.Join(values, ", "))
+	return output.NewScreen(out).Fields([][2]string{{"User", i.User}, {"Tenant", tenant + " (" + i.Because + ")"}, {"Source", source}, {"Groups", strings.Join(i.Groups, ", ")}, {"Expires", expires}})
 }

@@ -20,25 +20,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func newWhoCanCommand() *cobra.Command {
-	flags := client.NewFlags()
-	format, config := "", ""
+func newWhoCanCommand(flags *client.Flags) *cobra.Command {
+	format, config, hideSystem := output.NewListFormat(), "", true
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [-n NAMESPACE]",
 		Short: "Show who may do something",
-		Long: `Shows the users, groups and service accounts that may do something, by which binding
-or access grant, and of which tenants: two tenants' alice are one subject of RBAC, and
-the boundary lets each only into its own namespaces. Without -n it looks at all
-namespaces one by one; with a NAME, at the kubeconfig's namespace, as kubectl does.
+		Long: `Shows the users, groups and service accounts that may do something, by which
+binding or access grant, and of which tenants: two tenants' alice are one
+subject of RBAC, and the boundary lets each only into its own namespaces.
+Without -n it looks at all namespaces one by one; with a NAME, at the
+kubeconfig's namespace, as kubectl does.
 
-RBAC and access grants of the cluster are looked at, behind the boundary of --config, or
-of the default configuration, and the lines of the policy file that --config names.`,
+RBAC and access grants of the cluster are looked at, behind the boundary of
+--config, or of the default configuration, and the lines of the policy file that
+--config names.`,
 		Example: `  kubectl tenant who-can delete pods -n acme--web
   kubectl tenant who-can create pods/exec
   kubectl tenant who-can get /metrics`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, output.JSON, output.YAML, wide, "name"); err != nil {
+			if err := format.Check(); err != nil {
 				return err
 			}
 			c, err := flags.Cluster()
@@ -58,12 +59,12 @@ of the default configuration, and the lines of the policy file that --config nam
 			if err != nil {
 				return c.Explain(err)
 			}
-			return printAnswers(cmd, answers, format, "nobody may: kubectl tenant explain says what is lacking")
+			return printAnswers(cmd, answers, format, hideSystem, "nobody may: kubectl tenant explain says what is lacking")
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
-	flags.AddFlags(cmd)
-	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
+	format.AddFlags(cmd)
+	addHideSystem(cmd, &hideSystem)
 	addConfig(cmd, &config)
 	return cmd
 }
@@ -76,21 +77,22 @@ func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 	return verbs()[:8], cobra.ShellCompDirectiveNoFileComp
 }
 
-func newWhoCanBecomeCommand() *cobra.Command {
-	flags, who := client.NewFlags(), &identityFlags{}
-	format, config := "", ""
+func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
+	who := &identityFlags{}
+	format, config, hideSystem := output.NewListFormat(), "", true
 	cmd := &cobra.Command{
 		Use:   "who-can-become (USER | --serviceaccount SA)",
 		Short: "Show the paths by which somebody may reach an identity",
 		Long: `Shows who may act as a user or service account, or gain what it may do: by
 impersonation, by a certificate that somebody approves or signs, by a token of a
-service account, a pod that runs as it or a shell in one, and by binding or widening
-roles. Of a service account it is told which paths cross into its tenant.`,
+service account, a pod that runs as it or a shell in one, and by binding or
+widening roles. Of a service account it is told which paths cross into its
+tenant.`,
 		Example: `  kubectl tenant who-can-become alice
   kubectl tenant who-can-become --serviceaccount acme--web/robot`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			problems := []error{checkFormat(format, output.JSON, output.YAML, wide, "name"), who.check(cmd)}
+			problems := []error{format.Check(), who.check(cmd)}
 			if len(args) == 1 && args[0] == "" {
 				problems = append(problems, errors.New("USER is empty: name somebody"))
 			} else if (len(args) == 1) == (who.serviceAccount != "") {
@@ -128,15 +130,19 @@ roles. Of a service account it is told which paths cross into its tenant.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			return printAnswers(cmd, answers, format, "nobody")
+			return printAnswers(cmd, answers, format, hideSystem, "nobody")
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
 	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
-	flags.AddFlags(cmd)
-	addFormat(cmd, &format, output.JSON, output.YAML, wide, "name")
+	format.AddFlags(cmd)
+	addHideSystem(cmd, &hideSystem)
 	addConfig(cmd, &config)
 	return cmd
+}
+
+func addHideSystem(cmd *cobra.Command, hide *bool) {
+	cmd.Flags().BoolVar(hide, "hide-system", true, "leave out what every cluster has of its own: default bindings of Kubernetes")
 }
 
 func addConfig(cmd *cobra.Command, config *string) {
@@ -299,50 +305,38 @@ func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name st
 	return fmt.Errorf("%s has no subresource %q: for an object write %s %s", of.Resource, name, of.Resource, name)
 }
 
-func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format, none string) error {
-	out := cmd.OutOrStdout()
-	if done, err := output.Value(out, format, map[string]any{"subjects": answers}); done {
-		return err
+// printAnswers prints answers; none is said where there are none. What every cluster has of its own is left out where
+// hideSystem is set.
+func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format *output.Format, hideSystem bool, none string) error {
+	hidden := 0
+	list := &output.List{Columns: append(output.Columns("Kind", "Name", "Tenants", "Scope"), output.Column{Name: "By"}, output.Column{Name: "Role", Wide: true})}
+	paths := len(answers) > 0 && answers[0].Path != ""
+	if paths {
+		list.Columns = append(output.Columns("How", "Across tenants"), list.Columns...)
 	}
-	if len(answers) == 0 {
-		_, err := fmt.Fprintln(cmd.ErrOrStderr(), none)
-		return err
-	}
-	header := []string{"KIND", "NAME", "TENANTS", "SCOPE", "BY"}
-	if answers[0].Path != "" {
-		header = append([]string{"HOW", "ACROSS TENANTS"}, header...)
-	}
-	if format == wide {
-		header = append(header, "ROLE")
-	}
-	var rows [][]string
-	var names []string
-	for _, a := range answers {
-		if format == "name" {
-			names = append(names, output.Safe(strings.ToLower(a.Kind)+"/"+a.Name))
+	for i := range answers {
+		a := &answers[i]
+		if hideSystem && a.System {
+			hidden++
 			continue
 		}
 		scope := a.Scope
 		if a.Only != "" {
 			scope += ", only " + a.Only
 		}
-		row := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), scope, a.By}
-		if a.Path != "" {
-			row = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, row...)
+		cells := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), scope, a.By, a.Role}
+		if paths {
+			cells = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, cells...)
 		}
-		if format == wide {
-			row = append(row, a.Role)
-		}
-		rows = append(rows, row)
+		list.Rows = append(list.Rows, output.Row{Kind: schema.GroupKind{Kind: a.Kind}, Name: a.Name, Cells: cells, Item: a})
 	}
-	if format == "name" {
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
-			if _, err := fmt.Fprintln(out, name); err != nil {
-				return err
-			}
-		}
-		return nil
+	if len(list.Rows) == 0 && format.IsForPeople() {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), none)
+	} else if err := format.List(cmd.OutOrStdout(), list); err != nil {
+		return err
 	}
-	return output.NewScreen(out).Table(header, rows)
+	if hidden > 0 {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d hidden that every cluster has of its own (--hide-system=false shows them)\n", hidden)
+	}
+	return nil
 }

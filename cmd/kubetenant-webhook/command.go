@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"runtime/debug"
+	"strconv"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -23,14 +28,36 @@ tenant (TokenReview), what may cross between tenants (SubjectAccessReview), and
 what may stand in tenant space (AdmissionReview). Any number of replicas.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// client-go reads its settings once, when anything of it is made.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return setEnvironment() },
 	}
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
+	format := cmd.PersistentFlags().String("log-format", logText, "format of the log on standard error: text or json")
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		// client-go reads its settings once, when anything of it is made.
+		return errors.Join(setEnvironment(), setLog(cmd.ErrOrStderr(), *format, verbosity.Lookup("v").Value.String()))
+	}
 	cmd.AddCommand(newServeCommand(), newControllerCommand(), newCertificatesCommand(), newGenerateCommand(), newVersionCommand())
 	return cmd
+}
+
+// The values of --log-format.
+const (
+	logText = "text"
+	logJSON = "json"
+)
+
+// setLog makes the log an object a line, with verbosity as klog has it, where its format is JSON.
+func setLog(w io.Writer, format, verbosity string) error {
+	switch format {
+	case logText:
+		return nil
+	case logJSON:
+		level, err := strconv.Atoi(verbosity)
+		klog.SetLoggerWithOptions(logr.FromSlogHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-level)})), klog.ContextualLogger(true))
+		return err
+	}
+	return fmt.Errorf("--log-format %s: want text or json", format)
 }
 
 // setEnvironment says how this process reaches a cluster, where its environment does not: a connection that is dead is noticed

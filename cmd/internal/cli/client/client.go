@@ -18,17 +18,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Flags are kubectl's, but for --user: it names an identity in these commands.
+// Flags are kubectl's, but for --user, which names an identity in these commands, and --context, which takes a
+// list where a command asks several clusters.
 type Flags struct {
 	*genericclioptions.ConfigFlags
-	// contexts are those of --context where it takes a list.
 	contexts []string
 }
 
-// NewFlags returns the flags of a command that asks one cluster.
+// NewFlags returns the flags, none of them given.
 func NewFlags() *Flags {
 	f := genericclioptions.NewConfigFlags(false)
 	f.AuthInfoName = nil
+	f.Context = nil
 	f.WrapConfigFn = func(c *rest.Config) *rest.Config {
 		c.WarningHandler = rest.NoWarnings{} // about versions that nobody here chose
 		c.QPS = -1                           // one command is no flood; the server's own limits hold
@@ -37,18 +38,10 @@ func NewFlags() *Flags {
 	return &Flags{ConfigFlags: f}
 }
 
-// AddFlags adds the flags to a command, with what completes them.
+// AddFlags adds the flags to a command and all beneath it, with what completes them.
 func (f *Flags) AddFlags(cmd *cobra.Command) {
-	f.ConfigFlags.AddFlags(cmd.Flags())
-	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
-	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
-}
-
-// AddListFlags is [Flags.AddFlags] for a command that asks several clusters.
-func (f *Flags) AddListFlags(cmd *cobra.Command) {
-	f.Context = nil
-	f.ConfigFlags.AddFlags(cmd.Flags())
-	cmd.Flags().StringSliceVar(&f.contexts, "context", nil, "contexts of the kubeconfig to use, one after the other (comma-separated); the current one by default")
+	f.ConfigFlags.AddFlags(cmd.PersistentFlags())
+	cmd.PersistentFlags().StringSliceVar(&f.contexts, "context", nil, "context of the kubeconfig to use; of commands about privileges several, comma-separated, one after the other")
 	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
 }
@@ -89,11 +82,13 @@ func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
 // Cluster returns the one cluster.
 func (f *Flags) Cluster() (*Cluster, error) {
-	name := ""
-	if f.Context != nil {
-		name = *f.Context
+	switch len(f.contexts) {
+	case 0:
+		return f.cluster("")
+	case 1:
+		return f.cluster(f.contexts[0])
 	}
-	return f.cluster(name)
+	return nil, fmt.Errorf("--context names %d: this command asks one cluster", len(f.contexts))
 }
 
 // Clusters returns all that --context lists. The error says which of the contexts cannot be used; none of

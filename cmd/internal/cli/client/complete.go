@@ -110,11 +110,6 @@ func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]str
 
 func (f *Flags) complete(cmd *cobra.Command, prefix string, from func(context.Context, kubernetes.Interface, func(string)) error) ([]string, cobra.ShellCompDirective) {
 	all, err := f.Clusters()
-	if f.Context != nil {
-		var one *Cluster
-		one, err = f.Cluster()
-		all = []*Cluster{one}
-	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -1,10 +1,7 @@
-// Package output prints what the commands found: tables and colours on a terminal, lines with tabs
-// elsewhere, JSON and YAML for programs.
+// Package output prints what the commands found: kubectl's tables for people, kubectl's formats for programs.
 package output
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -13,9 +10,6 @@ import (
 	"unicode"
 
 	"golang.org/x/term"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 )
 
@@ -68,26 +62,6 @@ func (s *Screen) Paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Table prints rows under a header: aligned on a terminal, with tabs between the cells elsewhere.
-func (s *Screen) Table(header []string, rows [][]string) error {
-	w := s.Writer
-	flush := func() error { return nil }
-	if s.Terminal {
-		aligned := printers.GetNewTabWriter(s.Writer)
-		w, flush = aligned, aligned.Flush
-	}
-	for _, row := range append([][]string{header}, rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = Safe(cell)
-		}
-		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
-			return err
-		}
-	}
-	return flush()
-}
-
 // Safe returns text with its control characters written out: names are others' to choose, and must neither
 // steer a terminal nor look like another line or cell.
 //
@@ -111,40 +85,14 @@ func Safe(text string) string {
 // unsafe reports control and format characters, those that change the direction of text among them.
 func unsafe(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 
-// Formats are the values of -o that are for programs.
-const (
-	JSON = "json"
-	YAML = "yaml"
-)
-
-// Value prints v as JSON or YAML; false where the format is neither.
-func Value(w io.Writer, format string, v any) (bool, error) {
-	switch format {
-	case JSON:
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		return true, e.Encode(v)
-	case YAML:
-		text, err := yaml.Marshal(v)
-		if err == nil {
-			_, err = w.Write(text)
-		}
-		return true, err
-	}
-	return false, nil
-}
-
 // Documents returns objects as YAML, without what only servers fill in.
 func Documents(all ...any) (string, error) {
 	var parts []string
 	for _, obj := range all {
-		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		object, err := Object(obj)
 		if err != nil {
 			return "", err
 		}
-		unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
-		unstructured.RemoveNestedField(object, "status")
 		text, err := yaml.Marshal(object)
 		if err != nil {
 			return "", err

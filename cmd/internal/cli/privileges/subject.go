@@ -130,3 +130,18 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	}
 	return u
 }
+
+// IsDefault reports whether a binding gives a subject what Kubernetes gives it in every cluster: system:masters
+// all, and its own components and controllers their roles
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It goes by all three names: a label
+// could be anybody's, and a default binding may have got further subjects.
+func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name && (b.Name == "system:controller:"+s.Name || b.Name == "system:"+s.Name)
+	}
+	if s.Kind == rbacv1.GroupKind && s.Name == user.SystemPrivilegedGroup {
+		return b.Namespace == "" && b.Name == "cluster-admin"
+	}
+	everybodys := s.Name == user.AllAuthenticated || s.Name == user.AllUnauthenticated || strings.HasPrefix(s.Name, serviceaccount.AllServiceAccountsGroup)
+	return strings.HasPrefix(b.RoleRef.Name, "system:") && strings.HasPrefix(s.Name, "system:") && !everybodys
+}

@@ -43,6 +43,8 @@ type Answer struct {
 	Path string `json:"path,omitempty"`
 	// Only are the objects that it is limited to; empty for all.
 	Only string `json:"only,omitempty"`
+	// System says that every cluster has it: a default binding of Kubernetes.
+	System bool `json:"system,omitempty"`
 	// Across says that it leads from one tenant to another.
 	Across bool `json:"acrossTenants,omitempty"`
 }
@@ -127,7 +129,7 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Question) []Answer {
 		}
 		for _, s := range binding.Subjects {
 			if a, ok := b.answer(ctx, binding, SubjectOf(s, binding.Namespace), q); ok {
-				a.Only = only
+				a.Only, a.System = only, IsDefault(binding, s)
 				answers = append(answers, a)
 			}
 		}

@@ -62,11 +62,33 @@ type Grant struct {
 func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: maker + "-" + hash(subjectText(g.Subject), ref.Kind, ref.Name), Namespace: g.Namespace,
+		ObjectMeta: metav1.ObjectMeta{Name: bindingName(g.Subject, ref), Namespace: g.Namespace,
 			Labels: map[string]string{privileges.MadeBy: maker, subjectLabel: hash(subjectText(g.Subject))}},
 		RoleRef:  ref,
 		Subjects: []rbacv1.Subject{g.Subject},
 	}
+}
+
+// shortHash is how much of a hash a binding's name holds: two of one name are told apart by the label.
+const shortHash = 10
+
+// bindingName says who has what, and is another for each subject and role.
+func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
+	const longest = 80 // of each part that others choose
+	name := s.Name
+	if s.Namespace != "" {
+		name = s.Namespace + "." + s.Name
+	}
+	readable := func(text string) string {
+		text = strings.Map(func(r rune) rune {
+			if r < '!' || r > '~' || r == '/' || r == '%' { // as names in paths may be
+				return '_'
+			}
+			return r
+		}, text)
+		return text[:min(len(text), longest)]
+	}
+	return maker + ":" + readable(ref.Name) + ":" + readable(name) + ":" + hash(subjectText(s), ref.Kind, ref.Name)[:shortHash]
 }
 
 func subjectText(s rbacv1.Subject) string { return s.Kind + "\x00" + s.Namespace + "\x00" + s.Name }
@@ -107,6 +129,9 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	}
 	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
 		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and binds %s %s: remove it", ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
+	}
+	if has := got.Labels[subjectLabel]; has != "" && has != want.Labels[subjectLabel] {
+		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and is somebody else's: remove it", ErrRefused, g.Namespace, want.Name)
 	}
 	// Somebody changed it: it is this command's, and says what it is for again.
 	got.Subjects = want.Subjects
@@ -191,15 +216,20 @@ func refusal(err error) error {
 	return fmt.Errorf("%w: %s", ErrRefused, text)
 }
 
-// CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the server
-// whose it is. The error wraps [ErrRefused].
-func CreateNamespace(ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string) (made bool, err error) {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+// newNamespace returns a namespace of a tenant; of nobody's with the zero ID.
+func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
+	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if !owner.IsZero() && !owner.IsSystem() {
 		// As the server does for namespaces that tenants make themselves, with its default.
 		ns.Labels = map[string]string{tenant.Label: owner.String(), podSecurity: "baseline"}
 	}
-	_, err = k.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{DryRun: dryRun})
+	return ns
+}
+
+// CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the server
+// whose it is. The error wraps [ErrRefused].
+func CreateNamespace(ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string) (made bool, err error) {
+	_, err = k.CoreV1().Namespaces().Create(ctx, newNamespace(name, owner), metav1.CreateOptions{DryRun: dryRun})
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, refusal(err)
 	}

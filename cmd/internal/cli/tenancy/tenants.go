@@ -28,8 +28,9 @@ import (
 const (
 	// memberRole is what every caller of a tenant may do: see its own namespaces and quota.
 	memberRole = "kubetenant:tenant-member"
-	// adminRole is the role of a tenant's admins in its namespaces.
+	// adminRole is the role of a tenant's admins in its namespaces, makerRole lets members make and delete those.
 	adminRole = "admin"
+	makerRole = "kubetenant:tenant-admin"
 )
 
 var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
@@ -114,6 +115,8 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 type New struct {
 	ID                 tenant.ID
 	Admins, Namespaces []string
+	// MembersAdmin makes every caller of the tenant an admin of all its namespaces, who makes more.
+	MembersAdmin bool
 }
 
 // Writing says how something is written.
@@ -131,12 +134,57 @@ type Deletion struct {
 	Everything, Nothing bool
 }
 
-// Create makes a tenant: its namespaces, a binding of the role admin in each for each admin, and one by which
-// every caller of the tenant sees its own namespaces. What is there already stays. say is told of each thing.
+// Objects returns what a tenant is made of: the role of its members and its binding, its namespaces, and a binding of
+// the role admin in each for each admin.
+func (t *New) Objects() []runtime.Object {
+	all := []runtime.Object{
+		newRole(memberRole,
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
+			rbacv1.PolicyRule{APIGroups: []string{tenant.Domain}, Resources: []string{quotas.Resource}, Verbs: []string{"get"}}),
+		t.membersBinding(memberRole, memberRole),
+	}
+	if t.MembersAdmin {
+		all = append(all,
+			newRole(makerRole, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create", "update", "patch", "delete"}}),
+			t.membersBinding(makerRole, makerRole), t.membersBinding("kubetenant:admin", adminRole))
+	}
+	for _, ns := range t.Namespaces {
+		all = append(all, newNamespace(ns, t.ID))
+		for _, admin := range t.Admins {
+			all = append(all, t.grant(admin, ns, nil).Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: adminRole}))
+		}
+	}
+	return all
+}
+
+func newRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{privileges.MadeBy: maker}},
+		Rules:      rules,
+	}
+}
+
+// membersBinding binds a role in the whole cluster to the callers of the tenant, whom the boundary confines to its
+// namespaces.
+func (t *New) membersBinding(name, role string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: name + ":" + t.ID.String(), Labels: map[string]string{privileges.MadeBy: maker, ofTenant: t.ID.String()}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}},
+	}
+}
+
+func (t *New) grant(admin, namespace string, dryRun []string) *Grant {
+	return &Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: admin}, Namespace: namespace,
+		Role: adminRole, ClusterRole: true, DryRun: dryRun}
+}
+
+// Create makes a tenant of [New.Objects]. What is there already stays. w.Say is told of each thing.
 func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err error) {
-	id, admins, namespaces, dryRun := t.ID, t.Admins, t.Namespaces, w.DryRun
-	for _, ns := range namespaces { // before anything is made
-		if err := checkNamespace(ctx, k, ns, id); err != nil {
+	for _, ns := range t.Namespaces { // before anything is made
+		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
 			return err
 		}
 	}
@@ -147,45 +195,43 @@ func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err
 	}
 	defer func() {
 		if !said && err == nil {
-			w.Say("tenant %s is as it is asked for", id)
+			w.Say("tenant %s is as it is asked for", t.ID)
 		}
 	}()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: memberRole, Labels: map[string]string{privileges.MadeBy: maker}}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{tenant.Domain}, Resources: []string{quotas.Resource}, Verbs: []string{"get"}}}}
-	if _, err := k.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{DryRun: dryRun}); err == nil {
-		tell("made ClusterRole %s", memberRole)
-	} else if !apierrors.IsAlreadyExists(err) {
-		return refusal(err)
-	}
-	group := tenant.GroupPrefix + id.String()
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: memberRole + ":" + id.String(), Labels: map[string]string{privileges.MadeBy: maker, ofTenant: id.String()}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: memberRole},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
-	}
-	if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{DryRun: dryRun}); err == nil {
-		tell("callers of the tenant see its namespaces (ClusterRoleBinding %s)", binding.Name)
-	} else if !apierrors.IsAlreadyExists(err) {
-		return refusal(err)
-	}
-	for _, ns := range namespaces {
-		made, err := CreateNamespace(ctx, k, ns, id, dryRun)
-		if err != nil {
-			return err
-		}
-		if made {
-			tell("made namespace %s", ns)
-			if len(dryRun) > 0 {
-				continue // in which nothing can be tried
+	absent := map[string]bool{} // namespaces of a dry run, in which nothing can be tried
+	for _, obj := range t.Objects() {
+		switch o := obj.(type) {
+		case *rbacv1.ClusterRole:
+			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+				tell("made ClusterRole %s", o.Name)
+			} else if !apierrors.IsAlreadyExists(err) {
+				return refusal(err)
 			}
-		}
-		for _, admin := range admins {
-			g := &Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: admin}, Namespace: ns, Role: adminRole, ClusterRole: true, DryRun: dryRun}
-			if _, made, err := g.Apply(ctx, k); err != nil {
-				return fmt.Errorf("admin %s in namespace %s: %w", admin, ns, err)
+		case *rbacv1.ClusterRoleBinding:
+			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+				tell("callers of the tenant %s (ClusterRoleBinding %s)", map[string]string{memberRole: "see its namespaces",
+					makerRole: "make and delete its namespaces", adminRole: "are admins in all its namespaces"}[o.RoleRef.Name], o.Name)
+			} else if !apierrors.IsAlreadyExists(err) {
+				return refusal(err)
+			}
+		case *corev1.Namespace:
+			made, err := CreateNamespace(ctx, k, o.Name, t.ID, w.DryRun)
+			if err != nil {
+				return err
+			}
+			if made {
+				tell("made namespace %s", o.Name)
+				absent[o.Name] = len(w.DryRun) > 0
+			}
+		case *rbacv1.RoleBinding:
+			if absent[o.Namespace] {
+				continue
+			}
+			admin := o.Subjects[0].Name
+			if _, made, err := t.grant(admin, o.Namespace, w.DryRun).Apply(ctx, k); err != nil {
+				return fmt.Errorf("admin %s in namespace %s: %w", admin, o.Namespace, err)
 			} else if made {
-				tell("user %s is an admin in namespace %s", admin, ns)
+				tell("user %s is an admin in namespace %s", admin, o.Namespace)
 			}
 		}
 	}
@@ -345,15 +391,28 @@ func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
 	return b.Labels[ofTenant] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
 }
 
-// Usage returns what is used of the quota, "" where there is none.
-func (t *Tenant) Usage() string {
+// Usage returns what is used of the first of some quantities that the quota limits, and the limit.
+func (t *Tenant) Usage(names ...corev1.ResourceName) string {
+	if t.Quota == nil {
+		return ""
+	}
+	for _, name := range names {
+		if hard, limited := t.Quota.Hard[name]; limited {
+			used := t.Used.Used[name]
+			return used.String() + "/" + hard.String()
+		}
+	}
+	return ""
+}
+
+// AllUsage returns what is used of all that the quota limits.
+func (t *Tenant) AllUsage() string {
 	if t.Quota == nil {
 		return ""
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(t.Quota.Hard)) {
-		used, hard := t.Used.Used[name], t.Quota.Hard[name]
-		parts = append(parts, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
+		parts = append(parts, fmt.Sprintf("%s: %s", name, t.Usage(name)))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -108,7 +108,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	}
 	if *settings.Admission.Quota.Enabled {
 		s.Server.Cluster.Quotas = s.known.Quotas
-		s.synced["quotas"] = s.known.Quotas.HasSynced
+		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
@@ -121,7 +121,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	}
 	if *settings.Authorization.Grants.Enabled {
 		s.Server.Cluster.Grants = s.known.Grants.Grants()
-		s.synced["grants"] = s.known.Grants.HasSynced
+		s.synced["accessgrants"] = s.known.Grants.HasSynced
 		if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 			return nil, err
 		}
@@ -247,18 +247,26 @@ func (s *State) ask(ctx context.Context) error {
 	return err
 }
 
-// Checks are those of readiness, by name.
+// Checks are those of readiness, by name: of each informer by itself, so that /readyz?verbose tells which kind is not
+// known, as one whose CustomResourceDefinition is not installed.
 func (s *State) Checks() []healthz.HealthChecker {
-	return []healthz.HealthChecker{
-		healthz.NamedCheck("informers", func(*http.Request) error { return s.checkSynced() }),
+	var informers []healthz.HealthChecker
+	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
+		informers = append(informers, healthz.NamedCheck("informer-"+name, func(*http.Request) error {
+			if !s.synced[name]() {
+				return errNotSynced
+			}
+			return nil
+		}))
+	}
+	return append(informers,
 		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
 		healthz.NamedCheck("decisions", func(*http.Request) error {
 			if !s.current.Load() {
 				return errors.New("tenants' callers are denied")
 			}
 			return nil
-		}),
-	}
+		}))
 }
 
 // onlyNamed limits a list to one object.
