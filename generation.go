@@ -34,6 +34,7 @@ type generation struct {
 	defaultQuota  corev1.ResourceList       // of tenants that have none
 	clientCAs     []func() []byte           // of the x509 sources
 	revoked       func() *authn.Revocations // nil where nothing is
+	config        *v1alpha1.Settings        // defaulted; not to be changed
 	hash, mode    string                    // of the configuration
 	tenantMetrics int                       // how many tenants are counted by name
 	described     workload.Kinds            // that describe pods
@@ -108,7 +109,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 			stop()
 		}
 	}()
-	g := &generation{stop: stop, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), tenantMetrics: *config.Service.TenantMetrics, described: workloadKinds(config.Admission.Workloads),
+	g := &generation{stop: stop, config: config, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), tenantMetrics: *config.Service.TenantMetrics, described: workloadKinds(config.Admission.Workloads),
 		governed: governedKinds(config.Admission.Binding.Kinds)}
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err

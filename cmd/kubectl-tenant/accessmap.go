@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func newAccessMapCommand(flags *client.Flags) *cobra.Command {
@@ -29,23 +31,19 @@ replay, and no cluster.`,
 			if err := format.Check(); err != nil {
 				return err
 			}
-			known, err := settings(config)
-			if err != nil {
-				return err
-			}
-			assumed(cmd, config)
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			name, p, err := policyFrom(cmd, flags, objects, progress)
+			o, err := readMapped(cmd, flags, objects, config, progress)
 			if err != nil {
 				return err
 			}
-			m, err := accessmap.New(quiet(cmd.Context()), p, known, func(done, all int) { progress.Say("%d of %d identities", done, all) })
+			defer o.done()
+			m, err := accessmap.New(quiet(cmd.Context()), o.policy, o.known, func(done, all int) { progress.Say("%d of %d identities", done, all) })
 			if err != nil {
 				return err
 			}
 			progress.Done()
-			m.Cluster = name
+			m.Cluster, m.Made = o.name, time.Now().UTC().Truncate(time.Second)
 			if format.Is(html) {
 				return m.WriteHTML(cmd.OutOrStdout())
 			}
@@ -61,25 +59,35 @@ replay, and no cluster.`,
 	return cmd
 }
 
-// policyFrom reads from a file or a cluster, and returns its name.
-func policyFrom(cmd *cobra.Command, flags *client.Flags, file string, progress *output.Progress) (string, *simulator.Snapshot, error) {
+// mapped is what a map is made of: the policy of a cluster, and its configuration.
+type mapped struct {
+	name   string
+	policy *simulator.Snapshot
+	known  *v1alpha1.Settings
+	done   func()
+}
+
+// readMapped reads from a file or a cluster.
+func readMapped(cmd *cobra.Command, flags *client.Flags, file, config string, progress *output.Progress) (m *mapped, err error) {
+	m = &mapped{name: file, done: func() {}}
 	if file != "" {
-		o, err := simulator.Load(file)
-		if err != nil {
-			return "", nil, err
+		if m.known, err = settings(config); err != nil {
+			return nil, err
 		}
-		return file, o, nil
+		m.policy, err = simulator.Load(file)
+		return m, err
 	}
 	c, err := flags.Cluster()
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	p, err := privileges.Read(cmd.Context(), c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
-	if err != nil {
-		return "", nil, c.Explain(err)
+	m.name = c.Name
+	if m.policy, err = privileges.Read(cmd.Context(), c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) }); err != nil {
+		return nil, c.Explain(err)
 	}
-	if len(p.Unread) > 0 {
-		return "", nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
+	if len(m.policy.Unread) > 0 {
+		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(m.policy.Unread, ", "))
 	}
-	return c.Name, p, nil
+	m.known, m.done, err = serverSettings(cmd, c, config)
+	return m, err
 }

@@ -1,10 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -23,4 +31,80 @@ func readPolicy(c *v1alpha1.Settings) (*abac.Policy, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return policy, nil
+}
+
+func addConfig(cmd *cobra.Command, config *string) {
+	cmd.Flags().StringVar(config, "config", "", "a TenancyConfiguration, in place of what the server publishes of its own")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
+}
+
+// settings returns the settings of a configuration file, or the default ones.
+func settings(path string) (*v1alpha1.Settings, error) {
+	if path == "" {
+		return (&v1alpha1.Settings{}).Complete()
+	}
+	c, err := v1alpha1.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return &c.Settings, nil
+}
+
+// webhookNamespace is where the webhook service runs unless it is told otherwise.
+const webhookNamespace = "kubetenant-system"
+
+// serverSettings returns the settings of a configuration file; without one those that the server publishes, or with a
+// warning the default ones. done removes the files that stand for the server's.
+func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *v1alpha1.Settings, done func(), err error) {
+	done = func() {}
+	if path != "" {
+		known, err = settings(path)
+		return known, done, err
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return nil, done, err
+	}
+	p, err := cluster.PublishedConfiguration(cmd.Context(), k, metav1.NamespaceSystem, webhookNamespace)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, and there is no --config: the default one is assumed")
+		known, err = settings("")
+		return known, done, err
+	case errors.Is(err, v1alpha1.ErrNotPublished):
+		return nil, done, fmt.Errorf("%w: name the server's with --config", err)
+	case err != nil:
+		return nil, done, c.Explain(err)
+	}
+	dir, err := os.MkdirTemp("", "kubectl-tenant")
+	if err != nil {
+		return nil, done, err
+	}
+	done = func() { _ = os.RemoveAll(dir) } // at worst a file stays that holds no secret
+	missing := func(what string) {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server does not publish its %s, which is too large: name its configuration with --config\n", what)
+	}
+	known = &p.Settings
+	if a := known.Authorization.ABAC; a != nil {
+		if p.Policy == "" {
+			missing("policy file")
+			known.Authorization.ABAC = nil
+		} else {
+			a.Path = filepath.Join(dir, "policy.jsonl")
+			err = os.WriteFile(a.Path, []byte(p.Policy), 0o600)
+		}
+	}
+	if r := known.Authentication.Revocation; r != nil {
+		if p.Revocation == "" {
+			missing("file of revocations")
+			known.Authentication.Revocation = nil
+		} else {
+			r.Path = filepath.Join(dir, "revocation.yaml")
+			err = errors.Join(err, os.WriteFile(r.Path, []byte(p.Revocation), 0o600))
+		}
+	}
+	if err != nil {
+		done()
+	}
+	return known, done, err
 }

@@ -125,15 +125,15 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 
 // live explains a decision of a cluster.
 func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []string) (*explain.Explanation, error) {
-	config, err := settings(o.config)
-	if err != nil {
-		return nil, err
-	}
 	c, err := o.flags.Cluster()
 	if err != nil {
 		return nil, err
 	}
-	assumed(cmd, o.config)
+	config, done, err := serverSettings(cmd, c, o.config)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	q := &explain.Question{Config: config}
 	if err := o.request(ctx, cmd, c, q, args); err != nil {
 		return nil, c.Explain(err)

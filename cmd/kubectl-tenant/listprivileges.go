@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
@@ -37,7 +38,7 @@ func newListPrivilegesCommand(flags *client.Flags) *cobra.Command {
 		Long: `Shows, as a tree of cluster, role, scope and rules, everything that reaches an
 identity: what is bound to it, to the groups that every such caller is in and to
 its tenant, what its roles are aggregated from, access grants of other tenants,
-and with --config the lines of the policy file. Without an identity it shows
+and the lines of the policy file. Without an identity it shows
 your own.
 
 A role that does not exist is shown as missing; a binding in a namespace of
@@ -52,9 +53,12 @@ is asked then.`,
 			if err := errors.Join(format.Check(), who.check(cmd)); err != nil {
 				return err
 			}
-			policy, err := policyFile(config)
-			if err != nil {
-				return err
+			var known *v1alpha1.Settings
+			if config != "" {
+				var err error
+				if known, err = settings(config); err != nil {
+					return err
+				}
 			}
 			clusters, err := flags.Clusters()
 			if err != nil {
@@ -62,7 +66,7 @@ is asked then.`,
 			}
 			var all []*privileges.Listing
 			failed := eachCluster(cmd, clusters, func(c *client.Cluster) error {
-				l, err := listPrivileges(cmd, c, who, policy)
+				l, err := listPrivileges(cmd, c, who, known)
 				if err == nil {
 					all = append(all, l)
 				}
@@ -73,7 +77,7 @@ is asked then.`,
 	}
 	who.add(cmd, flags)
 	who.addTenant(cmd, flags)
-	cmd.Flags().StringVar(&config, "config", "", "the server's TenancyConfiguration, for the lines of its policy file")
+	addConfig(cmd, &config)
 	format.AddFlags(cmd)
 	return cmd
 }
@@ -107,19 +111,24 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 	return nil
 }
 
-// policyFile returns the policy file of a configuration; nil without one.
-func policyFile(config string) (*abac.Policy, error) {
-	if config == "" {
-		return nil, nil
+// policyLines returns the policy file of a configuration, or of what the cluster publishes; nil where there is none to
+// be read.
+func policyLines(ctx context.Context, c *client.Cluster, known *v1alpha1.Settings) (*abac.Policy, error) {
+	if known != nil {
+		return readPolicy(known)
 	}
-	c, err := v1alpha1.Load(config)
+	k, err := c.Kube()
 	if err != nil {
 		return nil, err
 	}
-	return readPolicy(&c.Settings)
+	p, err := cluster.PublishedConfiguration(ctx, k, metav1.NamespaceSystem, webhookNamespace)
+	if err != nil || p.Policy == "" {
+		return nil, nil
+	}
+	return abac.Parse([]byte(p.Policy))
 }
 
-func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, policy *abac.Policy) (*privileges.Listing, error) {
+func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, known *v1alpha1.Settings) (*privileges.Listing, error) {
 	ctx := cmd.Context()
 	i, err := who.identity(ctx, c)
 	if err != nil {
@@ -134,6 +143,10 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, p
 	progress.Done()
 	l := privileges.List(p, i, time.Now())
 	l.Cluster, l.Server = c.Name, c.Config.Host
+	policy, err := policyLines(ctx, c, known)
+	if err != nil {
+		return nil, err
+	}
 	if policy != nil && !i.ID().IsZero() {
 		l.Lines = policy.Of(i.ID(), i.Info())
 	}

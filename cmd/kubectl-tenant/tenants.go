@@ -401,15 +401,15 @@ objects in a dry run.`,
 			if err := errors.Join(problems...); err != nil {
 				return err
 			}
-			known, err := settings(config)
-			if err != nil {
-				return err
-			}
 			c, err := flags.Cluster()
 			if err != nil {
 				return err
 			}
-			assumed(cmd, config)
+			known, done, err := serverSettings(cmd, c, config)
+			if err != nil {
+				return err
+			}
+			defer done()
 			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Say: sayTo(cmd, mode),
 				Warn: func(format string, args ...any) {
 					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))

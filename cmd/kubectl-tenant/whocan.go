@@ -17,7 +17,6 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func newWhoCanCommand(flags *client.Flags) *cobra.Command {
@@ -145,38 +144,14 @@ func addHideSystem(cmd *cobra.Command, hide *bool) {
 	cmd.Flags().BoolVar(hide, "hide-system", true, "leave out what every cluster has of its own: default bindings of Kubernetes")
 }
 
-func addConfig(cmd *cobra.Command, config *string) {
-	cmd.Flags().StringVar(config, "config", "", "the server's TenancyConfiguration; the default one if not given")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
-}
-
-// assumed warns that nobody named the server's configuration.
-func assumed(cmd *cobra.Command, config string) {
-	if config == "" {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: no --config: the default configuration is assumed to be the server's")
-	}
-}
-
-// settings returns the settings of a configuration file, or the default ones.
-func settings(path string) (*v1alpha1.Settings, error) {
-	if path == "" {
-		return (&v1alpha1.Settings{}).Complete()
-	}
-	c, err := v1alpha1.Load(path)
-	if err != nil {
-		return nil, err
-	}
-	return &c.Settings, nil
-}
-
 // ask reads from the cluster and answers from that.
 func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
 	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer) ([]privileges.Answer, error) {
-	known, err := settings(config)
+	known, done, err := serverSettings(cmd, c, config)
 	if err != nil {
 		return nil, err
 	}
-	assumed(cmd, config)
+	defer done()
 	lines, err := readPolicy(known)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,12 @@ try {
   const status = () => page.getByRole('status').textContent();
   const columns = async () => (await page.getByRole('columnheader').allTextContents()).slice(1);
 
+  // What every cluster has of its own is hidden at first, and the page says so and when it was made.
+  assert.equal(await row(/system:masters/).count(), 0);
+  assert.match(await status(), /; 1 identities that every cluster has are hidden$/);
+  assert.match(await page.locator('time').textContent(), /^2026-01-02 03:04 UTC$/);
+  await page.getByLabel('with what every cluster has').check();
+
   // Who writes where, and why.
   await assert.doesNotReject(cell('user alice of acme in acme--web of acme: writes workloads (its own namespace)').first().waitFor());
   assert.equal(await cell('service account acme--web/robot of acme in globex--shop of globex: reads configuration (an access grant)').textContent(), 'R');
@@ -64,7 +70,41 @@ try {
 
   // A click tells the whole cell.
   await cell(/user alice of acme in acme--web/).click();
-  assert.match(await page.getByRole('region', { name: 'Chosen cell' }).textContent(), /user alice of acme in acme--web of acme: writes workloads/);
+  const chosen = () => page.getByRole('region', { name: 'Chosen cell' }).textContent();
+  assert.match(await chosen(), /user alice of acme in acme--web of acme: writes workloads/);
+  assert.match(await chosen(), /writes secrets: .*RoleBinding "edit\/acme--web"/, 'the binding behind a cell');
+  await cell(/robot of acme in globex--shop/).click();
+  assert.match(await chosen(), /reads configuration: AccessGrant globex--shop\/settings/);
+  await cell(/user alice of acme in acme--web/).click();
+
+  // A link holds the filter.
+  await page.getByLabel('Tenant', { exact: true }).selectOption('acme');
+  await page.getByLabel('Search', { exact: true }).fill('robot & co');
+  await page.waitForURL(/#search=robot\+%26\+co&tenant=acme&system=1$/);
+  const link = page.url();
+  const other = await browser.newPage();
+  await other.goto(link);
+  assert.equal(await other.getByLabel('Search', { exact: true }).inputValue(), 'robot & co');
+  assert.equal(await other.getByLabel('Tenant', { exact: true }).inputValue(), 'acme');
+  assert.equal(await other.getByRole('status').textContent(), '0 identities, 0 namespaces');
+  await other.goto(pathToFileURL(file).href + '#tenant=nobody&view=nonsense');
+  assert.equal(await other.getByLabel('Show', { exact: true }).inputValue(), '', 'a link to what is not there shows all');
+  await other.close();
+  await page.getByLabel('Search', { exact: true }).fill('');
+  await page.getByLabel('Tenant', { exact: true }).selectOption('');
+
+  // Tenants by tenants, and from there to the identities.
+  await page.getByLabel('Show', { exact: true }).selectOption('tenants');
+  assert.equal(await cell('callers of acme in namespaces of globex: 1 identity reads').textContent(), 'R');
+  assert.match(await cell('callers of acme in namespaces of globex: 1 identity reads').getAttribute('class'), /grant/);
+  assert.equal(await cell('callers of globex in namespaces of acme: nothing').count(), 0, 'nobody of globex has anything');
+  await cell(/callers of acme in namespaces of globex/).click();
+  assert.match(await chosen(), /service account acme--web\/robot of acme reads in globex--shop \(an access grant\)/);
+  await page.getByRole('link', { name: 'Show them' }).click();
+  assert.equal(await status(), '1 identities, 1 namespaces; 1 identities that every cluster has are hidden');
+  assert.deepEqual(await columns(), ['globex--shopglobex']);
+  await page.goto(pathToFileURL(file).href + '#system=1');
+  await cell(/user alice of acme in acme--web/).click();
 
   // The keyboard alone: Tab reaches one cell of the map, arrows move, Enter chooses.
   const focused = () => page.evaluate(() => document.activeElement.getAttribute('aria-label'));
@@ -79,17 +119,30 @@ try {
   const below = await focused();
   assert.notEqual(below, first);
   await page.keyboard.press('Enter');
-  assert.equal((await page.getByRole('region', { name: 'Chosen cell' }).textContent()).trim(), below);
+  assert.equal((await page.getByRole('region', { name: 'Chosen cell' }).locator('p').first().textContent()).trim(), below);
   await page.locator('#search').focus();
-  for (let i = 0; i < 12 && !(await page.evaluate(() => document.activeElement.matches('td'))); i++) await page.keyboard.press('Tab');
+  for (let i = 0; i < 14 && !(await page.evaluate(() => document.activeElement.matches('td'))); i++) await page.keyboard.press('Tab');
   assert.equal(await focused(), below, 'Tab leads into the map, to the cell that was left');
 
   // What axe knows of accessibility, in a large and in a small window.
   await page.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'));
-  for (const width of [1280, 360]) {
+  for (const width of [1600, 800, 400]) {
     await page.setViewportSize({ width, height: 720 });
-    const { violations } = await page.evaluate(() => globalThis.axe.run());
-    assert.deepEqual(violations.map(v => `${v.id}: ${v.nodes.map(n => n.target).join(' ')}`), []);
+    // Cells are in sight, with what they are about, and nothing is cut off but by the map's own scrolling.
+    await page.evaluate(() => document.querySelector('.scroll').scrollIntoView());
+    const sight = await page.evaluate(() => ({
+      cells: [...document.querySelectorAll('tbody tr:first-child td')].filter(td => {
+        const at = td.getBoundingClientRect(), box = document.querySelector('.scroll').getBoundingClientRect();
+        return at.left >= box.left && at.right <= box.right && document.elementFromPoint(at.left + at.width / 2, at.top + at.height / 2) === td;
+      }).length,
+      wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
+    }));
+    assert.ok(sight.cells >= 2 && !sight.wide, `${width}: ${JSON.stringify(sight)}`);
+    for (const view of ['tenants', '']) {
+      await page.getByLabel('Show', { exact: true }).selectOption(view);
+      const { violations } = await page.evaluate(() => globalThis.axe.run());
+      assert.deepEqual(violations.map(v => `${v.id}: ${v.nodes.map(n => n.target).join(' ')}`), []);
+    }
   }
   assert.deepEqual(problems, []);
   assert.deepEqual(requests.filter(u => !u.startsWith('file:')), [], 'the page fetches nothing');

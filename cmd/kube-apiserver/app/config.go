@@ -239,6 +239,7 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 		}
 		go known.RunQuotas(ctx, stack.DefaultQuota)
 		go countQuotas(ctx, generic.LoopbackClientConfig, known)
+		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, stack.Published)
 		known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {

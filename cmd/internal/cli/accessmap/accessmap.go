@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -60,6 +61,8 @@ type Identity struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Tenant string `json:"tenant"`
+	// System says that every cluster has it: only default bindings of Kubernetes name it.
+	System bool `json:"system,omitempty"`
 }
 
 // Namespace is a column.
@@ -75,15 +78,20 @@ type Cell struct {
 	Group     int    `json:"group"`     // by its place in Map.Groups
 	Access    string `json:"access"`
 	Why       string `json:"why"`
+	By        int    `json:"by"` // by its place in Map.Reasons
 }
 
 // Map is the whole.
 type Map struct {
-	Cluster    string      `json:"cluster"`
+	Cluster string `json:"cluster"`
+	// Made is when the cluster was read.
+	Made       time.Time   `json:"made"`
 	Groups     []Group     `json:"groups"`
 	Identities []Identity  `json:"identities"`
 	Namespaces []Namespace `json:"namespaces"`
 	Cells      []Cell      `json:"cells"`
+	// Reasons are what cells are by: the server's own words, with the binding or grant.
+	Reasons []string `json:"reasons"`
 }
 
 // New decides the cells of a cluster under a configuration. decided is told how many identities are done.
@@ -92,7 +100,7 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 	if err != nil {
 		return nil, err
 	}
-	m := &Map{Groups: groups(), Cells: []Cell{}, Identities: []Identity{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
+	m := &Map{Groups: groups(), Cells: []Cell{}, Reasons: []string{}, Identities: []Identity{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
 	for name := range p.Namespaces {
 		if id := p.Owner(name); !id.IsZero() {
 			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
@@ -102,6 +110,15 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 	places := map[string]int{}
 	for i, ns := range m.Namespaces {
 		places[ns.Name] = i
+	}
+	reasons := map[string]int{}
+	by := func(reason string) int {
+		place, known := reasons[reason]
+		if !known {
+			place = len(m.Reasons)
+			reasons[reason], m.Reasons = place, append(m.Reasons, reason)
+		}
+		return place
 	}
 	rows := rowsOf(ctx, stack, p)
 	for i, row := range rows {
@@ -116,9 +133,16 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 				if of == AnyTenant {
 					of = m.Namespaces[places[ns]].Owner
 				}
-				if access, why := decide(ctx, stack, row.caller(of, ns), ns, names, &m.Groups[g]); access != "" {
-					m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why})
+				u := row.caller(of, ns)
+				access, reason := decide(ctx, stack, u, ns, names, &m.Groups[g])
+				if access == "" {
+					continue
 				}
+				why := whyOf(u, reason)
+				if why == Grant {
+					reason = strings.Join(row.grants[ns], ", ")
+				}
+				m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why, by(reason)})
 			}
 		}
 		if decided != nil {
@@ -133,6 +157,7 @@ type row struct {
 	Identity
 	subject    privileges.Subject
 	namespaces map[string]bool
+	grants     map[string][]string // to it, by namespace
 }
 
 // reaches notes where a binding reaches that stands in a namespace, empty for all of them, and is about somebody of
@@ -167,9 +192,10 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot)
 	}
 	all := map[Identity]*row{}
 	at := func(s privileges.Subject, of string) *row {
-		i := Identity{s.Kind, s.Title(), of}
+		i := Identity{Kind: s.Kind, Name: s.Title(), Tenant: of}
 		if all[i] == nil {
-			all[i] = &row{Identity: i, subject: s, namespaces: map[string]bool{}}
+			all[i] = &row{Identity: i, subject: s, namespaces: map[string]bool{}, grants: map[string][]string{}}
+			all[i].System = true
 		}
 		return all[i]
 	}
@@ -177,7 +203,9 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot)
 		for _, bound := range b.Subjects {
 			s := privileges.SubjectOf(bound, b.Namespace)
 			for _, of := range tenantsOf(ctx, stack, p, b.Namespace, s) {
-				at(s, of).reaches(b.Namespace, of, own)
+				r := at(s, of)
+				r.reaches(b.Namespace, of, own)
+				r.System = r.System && privileges.IsDefault(b, bound)
 			}
 		}
 	}
@@ -187,7 +215,9 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot)
 			continue // counts for nothing
 		}
 		for _, s := range privileges.SubjectsOf(g) {
-			at(s, g.Spec.From.Tenant).namespaces[g.Namespace] = true
+			r := at(s, g.Spec.From.Tenant)
+			r.namespaces[g.Namespace], r.System = true, false
+			r.grants[g.Namespace] = append(r.grants[g.Namespace], "AccessGrant "+g.Namespace+"/"+g.Name)
 		}
 	}
 	rows := make([]*row, 0, len(all))
@@ -255,8 +285,8 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// decide returns the most that a caller may with resources of a group, and why; "" for nothing.
-func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace string, names []string, g *Group) (access, why string) {
+// decide returns the most that a caller may with resources of a group, and the server's reason; "" for nothing.
+func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace string, names []string, g *Group) (access, reason string) {
 	if namespace == AllNamespaces {
 		namespace = ""
 	}
@@ -266,7 +296,7 @@ func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace
 	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
 		for _, a := range attributesOf(u, namespace, names, g, kind.verbs) {
 			if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
-				return kind.access, whyOf(u, reason)
+				return kind.access, reason
 			}
 		}
 	}

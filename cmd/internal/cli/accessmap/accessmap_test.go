@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,7 @@ func newMap(t *testing.T) *accessmap.Map {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Cluster = "test"
+	m.Cluster, m.Made = "test", time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 	return m
 }
 

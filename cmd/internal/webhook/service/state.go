@@ -191,6 +191,7 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	}
 	s.factory.StartWithContext(ctx)
 	go s.known.Run(ctx)
+	go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, stack.Published)
 	if s.Server.Cluster.Quotas != nil {
 		go s.known.RunQuotas(ctx, stack.DefaultQuota)
 	}

@@ -1,0 +1,76 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// TestPublishConfiguration: it is written when it changes, and again after the server could not take it; nothing is
+// written over and over.
+func TestPublishConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		client := fake.NewClientset()
+		var writes, down atomic.Int32
+		client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes.Add(1)
+			if down.Load() > 0 {
+				return true, nil, apierrors.NewInternalError(errors.New("down"))
+			}
+			return false, nil, nil
+		})
+		settings, err := (&v1alpha1.Settings{}).Complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var hash atomic.Value
+		hash.Store("one")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			cluster.PublishConfiguration(ctx, client, metav1.NamespaceSystem, func() (*v1alpha1.Published, error) {
+				if hash.Load() == "unreadable" {
+					return nil, errors.New("half a file")
+				}
+				return &v1alpha1.Published{Hash: hash.Load().(string), Settings: *settings}, nil
+			})
+		}()
+		is := func(want string, written int32) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			p, err := cluster.PublishedConfiguration(ctx, client, "nowhere", metav1.NamespaceSystem)
+			if err != nil || p.Hash != want || writes.Swap(0) != written {
+				t.Errorf("%+v, %v; want %s", p, err, want)
+			}
+		}
+		is("one", 1)
+		hash.Store("two")
+		is("two", 1)
+		hash.Store("unreadable")
+		is("two", 0)
+		down.Store(1)
+		hash.Store("three")
+		is("two", 12)
+		down.Store(0)
+		is("three", 1)
+		cancel()
+		<-done
+		if _, err := cluster.PublishedConfiguration(t.Context(), client, "nowhere"); !apierrors.IsNotFound(err) {
+			t.Errorf("%v", err)
+		}
+	})
+}
