@@ -27,7 +27,7 @@ FUZZTIME ?= 60s
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 BIN := $(CURDIR)/bin
 SERVER := cmd/kube-apiserver
-LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
+LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 DEMO_DIR ?= $(CURDIR)/.cache/demo
 DEMO_EXIT ?=
 
@@ -52,7 +52,7 @@ build: $(BIN)/.built
 
 $(BIN)/.built: $(SOURCES) .cache/sources $(if $(filter-out $(wildcard $(COMMANDS)),$(COMMANDS)),FORCE)
 	@mkdir -p $(BIN)
-	@go build -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook
+	@go build -ldflags "-s -w" -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook
 	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
 	@cd $(SERVER) && go list -deps . ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
 	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubectl 2>&1 | awk -f $(CURDIR)/.ci/progress.awk

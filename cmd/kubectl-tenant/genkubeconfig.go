@@ -29,6 +29,7 @@ type genOptions struct {
 	groups, audiences            []string
 	oidc, tenantPath             bool
 	issuer, clientID, issuerCA   string
+	storage                      string
 	scopes                       []string
 	expires, wait                time.Duration
 	out, merge, mode             string
@@ -66,6 +67,7 @@ Without --out or --merge it goes to standard output.`,
 	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: the provider")
 	f.StringVar(&o.clientID, "client-id", "", "with --oidc: the client that the provider knows")
 	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the provider's authority; the system's by default")
+	addStorage(cmd, &o.storage)
 	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
 	f.DurationVar(&o.expires, "expires", 24*time.Hour, "how long the credential counts; the server may make it shorter")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
@@ -106,6 +108,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 	case o.issuer == "" || o.clientID == "":
 		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
 	}
+	problems = append(problems, checkStorage(o.storage))
 	if o.user == "" && len(o.groups) > 0 {
 		problems = append(problems, errors.New("--group is about --user"))
 	}
@@ -300,6 +303,9 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	}
 	for _, scope := range o.scopes {
 		args = append(args, "--scope", scope)
+	}
+	if o.storage != storageDisk {
+		args = append(args, "--token-cache-storage", o.storage)
 	}
 	return &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: "kubectl-tenant", Args: args,

@@ -23,7 +23,7 @@ const loginWithin = 5 * time.Minute
 
 func newLoginCommand() *cobra.Command {
 	o := &login.OpenID{Now: time.Now}
-	cache, secret, noBrowser := "", "", false
+	cache, secret, noBrowser := &login.Cache{}, "", false
 	cmd := &cobra.Command{
 		Use:   "login --issuer-url URL --client-id ID",
 		Short: "Log in at an OpenID provider, as a plugin of kubectl",
@@ -32,9 +32,10 @@ token brings, or one of a login in the browser (authorization code with PKCE, on
 a loopback listener) or with --device on any other device. kubectl runs it by
 itself from a kubeconfig made with gen-kubeconfig --oidc.
 
-Tokens are kept in files that only you may read, each issuer's and client's by
-itself, with a lock: many kubectls at once log in once. A client secret is read
-from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
+Tokens are kept in files that only you may read, or with --token-cache-storage
+keyring in the system's keyring; each issuer's and client's by itself, with a
+lock: many kubectls at once log in once. A client secret is read from a file, or
+from $KUBECTL_TENANT_CLIENT_SECRET.`,
 		Example: `  kubectl tenant login --issuer-url https://login.example.com --client-id kubectl
   kubectl tenant login --issuer-url https://login.example.com --client-id kubectl --device --scope offline_access`,
 		Args: cobra.NoArgs,
@@ -74,7 +75,7 @@ from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 	f.BoolVar(&noBrowser, "no-browser", false, "only print the address to open")
 	f.IntVar(&o.Port, "port", 0, "port of the loopback listener, for providers that take one redirect address only; any by default")
 	f.DurationVar(&o.Within, "within", loginWithin, "how long to wait for somebody to log in")
-	addCache(cmd, &cache)
+	addCache(cmd, cache)
 	_ = cmd.MarkFlagRequired("issuer-url")
 	_ = cmd.MarkFlagRequired("client-id")
 	return cmd
@@ -82,7 +83,7 @@ from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 
 func newKeystoneLoginCommand() *cobra.Command {
 	k := &login.Keystone{Now: time.Now, Environment: os.Getenv}
-	cache := ""
+	cache := &login.Cache{}
 	cmd := &cobra.Command{
 		Use:   "keystone-login [--cloud NAME]",
 		Short: "Log in at OpenStack Keystone, as a plugin of kubectl",
@@ -106,25 +107,49 @@ server refuses others.`,
 	cmd.Flags().StringVar(&k.Cloud, "cloud", "", "cloud of clouds.yaml; $OS_CLOUD by default")
 	cmd.Flags().StringVar(&k.File, "clouds-file", "", "where clouds.yaml is; the usual places by default")
 	_ = cmd.MarkFlagFilename("clouds-file", "yaml", "yml")
-	addCache(cmd, &cache)
+	addCache(cmd, cache)
 	return cmd
 }
 
-func addCache(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "cache-dir", "", "directory of the tokens; kubectl-tenant in your cache directory by default")
+func addCache(cmd *cobra.Command, cache *login.Cache) {
+	cmd.Flags().StringVar(&cache.Dir, "cache-dir", "", "directory of the tokens; kubectl-tenant in your cache directory by default")
 	_ = cmd.MarkFlagDirname("cache-dir")
+	storage := ""
+	addStorage(cmd, &storage)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		cache.Keyring = storage == storageKeyring
+		return checkStorage(storage)
+	}
+}
+
+// The values of --token-cache-storage.
+const (
+	storageDisk    = "disk"
+	storageKeyring = "keyring"
+)
+
+func addStorage(cmd *cobra.Command, storage *string) {
+	cmd.Flags().StringVar(storage, "token-cache-storage", storageDisk, "where tokens are kept: disk, or the system's keyring")
+	_ = cmd.RegisterFlagCompletionFunc("token-cache-storage", outputs(storageDisk, storageKeyring))
+}
+
+func checkStorage(storage string) error {
+	if storage != storageDisk && storage != storageKeyring {
+		return fmt.Errorf("--token-cache-storage %s: want %s or %s", storage, storageDisk, storageKeyring)
+	}
+	return nil
 }
 
 // printToken prints a token that is kept, or got anew.
-func printToken(cmd *cobra.Command, dir string, key []string, get func(context.Context, *login.Token) (*login.Token, error)) error {
-	if dir == "" {
+func printToken(cmd *cobra.Command, cache *login.Cache, key []string, get func(context.Context, *login.Token) (*login.Token, error)) error {
+	if cache.Dir == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
 			return fmt.Errorf("%w: name a directory with --cache-dir", err)
 		}
-		dir = filepath.Join(base, "kubectl-tenant")
+		cache.Dir = filepath.Join(base, "kubectl-tenant")
 	}
-	token, err := (&login.Cache{Dir: dir}).With(cmd.Context(), key, func(kept *login.Token) (*login.Token, error) { return get(cmd.Context(), kept) })
+	token, err := cache.With(cmd.Context(), key, func(kept *login.Token) (*login.Token, error) { return get(cmd.Context(), kept) })
 	if err != nil {
 		return err
 	}

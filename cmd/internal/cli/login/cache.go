@@ -14,7 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rogpeppe/go-internal/lockedfile"
+	"github.com/gofrs/flock"
+	"github.com/zalando/go-keyring"
 )
 
 // early is how long before its end a token is not used any more: it must reach the server.
@@ -33,11 +34,17 @@ func (t *Token) usable(now time.Time) bool {
 	return t != nil && t.Token != "" && now.Add(early).Before(t.Expires)
 }
 
-// Cache keeps tokens in files that only their owner may read.
+// Cache keeps tokens in files that only their owner may read, or in the system's keyring.
 type Cache struct {
-	// Dir holds the files. It is made where it is missing.
+	// Dir holds the files, and the locks. It is made where it is missing.
 	Dir string
+	// Keyring keeps tokens in the keyring of the system (Secret Service, Keychain, Credential Manager), and none in a
+	// file: where there is none that can be asked, logging in fails.
+	Keyring bool
 }
+
+// keyringService is the service that entries of the keyring are of.
+const keyringService = "kubectl-tenant"
 
 // With hands the token that is kept for an identity, nil for none, to get, and keeps what get returns. A lock
 // makes the kubectls that run at the same time do it one after the other: one login, not five. The key's parts
@@ -53,11 +60,16 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	}
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
 	path := filepath.Join(c.Dir, hex.EncodeToString(sum[:]))
-	unlock, err := lock(ctx, path+".lock")
-	if err != nil {
+	// Whoever holds the lock may be waiting for somebody to log in.
+	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, lockEvery); err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer func() { _ = lock.Close() }()
+	read, write := read, write
+	if c.Keyring {
+		read, write = readKeyring, writeKeyring
+	}
 	kept, err := read(path)
 	if err != nil {
 		return nil, err
@@ -69,28 +81,39 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	return got, write(path, got)
 }
 
-// lock waits for the lock until ctx ends: whoever holds it may be waiting for somebody to log in.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	type held struct {
-		unlock func()
-		err    error
+// lockEvery is how often a lock that somebody holds is tried.
+const lockEvery = 100 * time.Millisecond
+
+// readKeyring returns what the keyring holds under the name of a file.
+func readKeyring(path string) (*Token, error) {
+	text, err := keyring.Get(keyringService, filepath.Base(path))
+	if errors.Is(err, keyring.ErrNotFound) {
+		return nil, nil
 	}
-	got := make(chan held, 1)
-	go func() {
-		unlock, err := lockedfile.MutexAt(path).Lock()
-		got <- held{unlock, err}
-	}()
-	select {
-	case h := <-got:
-		return h.unlock, h.err
-	case <-ctx.Done():
-		go func() { // it may come yet
-			if h := <-got; h.err == nil {
-				h.unlock()
-			}
-		}()
-		return nil, ctx.Err()
+	if err != nil {
+		return nil, fmt.Errorf("the keyring: %w", err)
 	}
+	return decode([]byte(text)), nil
+}
+
+func writeKeyring(path string, t *Token) error {
+	data, err := json.Marshal(t)
+	if err == nil {
+		err = keyring.Set(keyringService, filepath.Base(path), string(data))
+	}
+	if err != nil {
+		return fmt.Errorf("the keyring: %w", err)
+	}
+	return nil
+}
+
+// decode returns a token that was kept; nil where it is not understood.
+func decode(data []byte) *Token {
+	t := &Token{}
+	if json.Unmarshal(data, t) != nil {
+		return nil
+	}
+	return t
 }
 
 // read returns what a file holds; nil where there is none, or nothing that is understood.
@@ -109,11 +132,7 @@ func read(path string) (*Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Token{}
-	if json.Unmarshal(data, t) != nil {
-		return nil, nil
-	}
-	return t, nil
+	return decode(data), nil
 }
 
 // write puts a token in place of what a file holds, as a whole.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zalando/go-keyring"
+
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/login"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/logintest"
 )
@@ -78,6 +80,41 @@ func TestLogin(t *testing.T) {
 		}); err == nil {
 			t.Error("no error")
 		}
+	}
+}
+
+// TestKeyring: with the keyring no token is in a file, each identity has its own, and where there is no keyring nothing is
+// kept anywhere else.
+func TestKeyring(t *testing.T) {
+	keyring.MockInit()
+	p := newProvider(t)
+	c := &login.Cache{Dir: t.TempDir(), Keyring: true}
+	o := p.client()
+	for range 2 {
+		if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.Logins != 1 {
+		t.Errorf("%d logins, want 1", p.Logins)
+	}
+	files, err := filepath.Glob(filepath.Join(c.Dir, "*"))
+	if err != nil || len(files) != 1 || !strings.HasSuffix(files[0], ".lock") {
+		t.Errorf("%v, %v; want the lock alone", files, err)
+	}
+	_, err = c.With(t.Context(), []string{"another"}, func(kept *login.Token) (*login.Token, error) {
+		if kept != nil {
+			t.Error("the token of another")
+		}
+		return nil, errors.New("none")
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+	keyring.MockInitWithError(errors.New("no Secret Service"))
+	_, err = c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	if err == nil || !strings.Contains(err.Error(), "the keyring: no Secret Service") {
+		t.Errorf("%v", err)
 	}
 }
 
