@@ -2,6 +2,7 @@ package kubetenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,6 +43,8 @@ import (
 type Plugin struct {
 	Name string
 	admission.Interface
+	// Setting is where a configuration says what the plugin refuses; empty where nothing does. Refusals name it.
+	Setting string
 	// Last says that the plugin must validate after all others, the server's own included.
 	Last bool
 }
@@ -57,7 +61,7 @@ func Register(all []Plugin, into *admission.Plugins) {
 func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	out := slices.Clone(of)
 	for i := range out {
-		out[i].Interface = newReloadablePlugin(s, i, out[i].Interface)
+		out[i].Interface = newReloadablePlugin(s, i, &out[i])
 	}
 	return out
 }
@@ -66,12 +70,18 @@ func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 type reloadablePlugin struct {
 	stack *Stack
 	at    int
+	// by is what refusals end with.
+	by string
 	// creates, updates, deletes and connects say which operations it handles, whatever its settings.
 	creates, updates, deletes, connects bool
 }
 
-func newReloadablePlugin(s *Stack, at int, of admission.Interface) reloadablePlugin {
-	return reloadablePlugin{s, at, of.Handles(admission.Create), of.Handles(admission.Update), of.Handles(admission.Delete), of.Handles(admission.Connect)}
+func newReloadablePlugin(s *Stack, at int, of *Plugin) reloadablePlugin {
+	by := " (" + of.Name
+	if of.Setting != "" {
+		by += ", " + of.Setting
+	}
+	return reloadablePlugin{s, at, by + ")", of.Handles(admission.Create), of.Handles(admission.Update), of.Handles(admission.Delete), of.Handles(admission.Connect)}
 }
 
 // in returns the plugin of the generation that the request goes on with.
@@ -113,16 +123,27 @@ func (f reloadablePlugin) Handles(op admission.Operation) bool {
 
 func (f reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if p, mutates := f.in(ctx).(admission.MutationInterface); mutates {
-		return p.Admit(ctx, a, o)
+		return f.named(p.Admit(ctx, a, o))
 	}
 	return nil
 }
 
 func (f reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if p, validates := f.in(ctx).(admission.ValidationInterface); validates {
-		return p.Validate(ctx, a, o)
+		return f.named(p.Validate(ctx, a, o))
 	}
 	return nil
+}
+
+// named returns a refusal with the plugin and its setting: who meets it must know where to look.
+func (f reloadablePlugin) named(err error) error {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		return err
+	}
+	said := *status
+	said.ErrStatus.Message += f.by
+	return &said
 }
 
 // admissionParts are what plugins are made with.
@@ -153,27 +174,27 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 	}
 	metadata, objects := p.cluster.controllerObjects()
 	return []Plugin{
-		{Name: namespace.Name, Interface: namespace.New(namespace.Options{
+		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels})},
-		{Name: restriction.Name, Interface: restriction.New(restriction.Options{
+		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(restriction.Options{
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
 			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects})},
-		{Name: status.Name, Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
-		{Name: grantplugin.Name, Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
-		{Name: attribution.Name, Interface: attribution.New(attribution.Options{
+		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
+		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
+		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user})},
-		{Name: binding.Name, Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
+		{Name: binding.Name, Setting: "admission.binding", Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
 		// Behind those whose work it looks at: what they put into pods, and what they changed.
-		{Name: placement.Name, Interface: placement.New(placement.Options{
+		{Name: placement.Name, Setting: "admission.placement", Interface: placement.New(placement.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: namedByPrefix(c, owners), DefaultPriority: p.cluster.DefaultPriority})},
-		{Name: policy.Name, Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
+		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
 		{Name: label.Name, Interface: label.New(owner)},
-		{Name: quota.Name, Last: true, Interface: quota.New(quota.Options{
+		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
 			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
 }

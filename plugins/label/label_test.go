@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -186,5 +187,35 @@ func TestTokenRequests(t *testing.T) {
 		corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
 	if err := p.Validate(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "away") {
 		t.Errorf("a namespace whose owner is not known: %v", err)
+	}
+}
+
+type said []string
+
+func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
+
+// TestTakenAway: who takes the label away with kubectl is told that it stays. A controller that sends its object without
+// it is not: it would be told again and again.
+func TestTakenAway(t *testing.T) {
+	kubectl := &metav1.UpdateOptions{FieldManager: "kubectl-label"}
+	for name, c := range map[string]struct {
+		was     []string
+		is      []string
+		options runtime.Object
+		told    int
+	}{
+		"taken away":                {[]string{"a"}, nil, kubectl, 1},
+		"left out by a controller":  {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "operator"}, 0},
+		"left out by nobody's tool": {[]string{"a"}, nil, nil, 0},
+		"it stays":                  {[]string{"a"}, []string{"a"}, kubectl, 0},
+		"one that had none":         {nil, nil, kubectl, 0},
+		"a lie that is taken away":  {[]string{"b"}, nil, kubectl, 0},
+	} {
+		told := &said{}
+		a := admission.NewAttributesRecord(configMap("a--web", c.is...), configMap("a--web", c.was...), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
+			configMaps, "", admission.Update, c.options, false, nil)
+		if err := label.New(owner).Admit(warning.WithWarningRecorder(t.Context(), told), a, nil); err != nil || len(*told) != c.told {
+			t.Errorf("%s: %v, %q", name, err, *told)
+		}
 	}
 }

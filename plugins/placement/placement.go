@@ -175,20 +175,18 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 			was[t.Path] = t.Spec
 		}
 	}
+	var refused plugins.Refusals
 	for _, t := range is.Templates {
-		if err := p.checkTemplate(ctx, t, was[t.Path], at); err != nil {
-			return err
-		}
+		p.checkTemplate(ctx, t, was[t.Path], at, &refused)
 		if isNewPod(a) {
-			if err := at.Defaults.check(t.Spec); err != nil {
-				return err
-			}
+			refused.Add(at.Defaults.check(t.Spec))
 		}
 	}
-	return checkTemplates(old, is, at.Space)
+	refused.Add(checkTemplates(old, is, at.Space))
+	return refused.Err()
 }
 
-func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place) error {
+func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals) {
 	for _, f := range fields {
 		rule := at.Rules[f.name]
 		if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
@@ -199,12 +197,9 @@ func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *c
 				continue
 			}
 			i.path = t.Field("spec." + i.path)
-			if err := check(rule, f.name, i); err != nil {
-				return err
-			}
+			refused.Add(check(rule, f.name, i))
 		}
 	}
-	return nil
 }
 
 // isOpen reports whether an item is allowed whatever is on the list: a default, and pods of the tenant's own namespaces.

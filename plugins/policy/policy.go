@@ -60,7 +60,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	if err := check(a, o, read, owner, rules); err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("%s: %w", Name, err))
+		return admission.NewForbidden(a, err)
 	}
 	return nil
 }
@@ -84,15 +84,15 @@ func check(a admission.Attributes, o admission.ObjectInterfaces, read reader, ow
 		}
 		return err
 	}
-	var errs field.ErrorList
+	var refused plugins.Refusals
 	for _, i := range items {
 		rule := rules[i.field]
 		if before[said{i.field, i.value}] || rule.Allows(func(entry string) bool { return i.matches(entry, owner) }) {
 			continue
 		}
-		errs = append(errs, refusal(i, rule, owner))
+		refused.Add(refusal(i, rule, owner))
 	}
-	return errs.ToAggregate()
+	return refused.Err()
 }
 
 // refusal says what of an item is not allowed, and what is. The list is the tenant's own.

@@ -35,6 +35,7 @@ type admissionRequest struct {
 	SubResource string                      `json:"subResource"`
 	Name        string                      `json:"name"`
 	Namespace   string                      `json:"namespace"`
+	Options     metav1.UpdateOptions        `json:"options"` // of an update
 	Operation   admission.Operation         `json:"operation"`
 	UserInfo    authenticationv1.UserInfo   `json:"userInfo"`
 	Object      jsontext.Value              `json:"object"`
@@ -73,7 +74,16 @@ func readAdmission(ctx context.Context, body []byte, objects *objects) (in *admi
 	}
 	dryRun := r.DryRun != nil && *r.DryRun
 	return in, admission.NewAttributesRecord(read[0], read[1], kind, r.Namespace, r.Name,
-		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, nil, dryRun, u), done, nil
+		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, optionsOf(r), dryRun, u), done, nil
+}
+
+// optionsOf returns the options of an update, by which plugins know who shows warnings to people; of the rest they ask
+// nothing.
+func optionsOf(r *admissionRequest) runtime.Object {
+	if r.Operation != admission.Update {
+		return nil
+	}
+	return &r.Options
 }
 
 // conversions returns what plugins convert objects with: nothing, since they get them in the version that was written.

@@ -1,0 +1,33 @@
+package plugins_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+// TestRefusals: all is told at once, and of very many the first and how many more there are.
+func TestRefusals(t *testing.T) {
+	var none plugins.Refusals
+	none.Add(nil)
+	if err := none.Err(); err != nil {
+		t.Errorf("%v", err)
+	}
+	first := errors.New("first")
+	var some plugins.Refusals
+	some.Add(first)
+	some.Add(errors.New("second"))
+	if err := some.Err(); !errors.Is(err, first) || err.Error() != "[first, second]" {
+		t.Errorf("%v", err)
+	}
+	var many plugins.Refusals
+	for i := range 1000 {
+		many.Add(fmt.Errorf("field %d", i))
+	}
+	if text := many.Err().Error(); !strings.HasSuffix(text, "field 15, and 984 more]") {
+		t.Error(text)
+	}
+}
