@@ -5,18 +5,37 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestCommandLinePages: the sessions of README.md and docs/kubectl-tenant.md are what a server and the commands
-// say. With UPDATE_GOLDEN the pages are written.
+// stories are the pages with sessions: those of one story run one after the other, on a server of their own.
+func stories() map[string][]string {
+	return map[string][]string{
+		"README":         {"README.md"},
+		"kubectl-tenant": {"docs/kubectl-tenant.md"},
+		"tasks": {"docs/tasks/give-a-tenant.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md", "docs/tasks/share.md", "docs/tasks/why-not.md",
+			"docs/tasks/take-back.md", "docs/tasks/leave.md"},
+	}
+}
+
+// TestCommandLinePages: the sessions of the pages are what a server and the commands say. With UPDATE_GOLDEN the pages are
+// written.
 func TestCommandLinePages(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"../../../docs/kubectl-tenant.md", "../../../README.md"} {
-		t.Run(filepath.Base(page), func(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := filepath.Glob(filepath.Join(root, "docs/tasks/*.md"))
+	if err != nil || len(tasks) != len(stories()["tasks"]) {
+		t.Errorf("docs/tasks holds %d pages, and %d are run: %v", len(tasks), len(stories()["tasks"]), err)
+	}
+	for name, pages := range stories() {
+		t.Run(name, func(t *testing.T) {
 			s := start(t, t.TempDir())
 			prepare(t, s)
 			dir := t.TempDir()
@@ -31,37 +50,72 @@ func TestCommandLinePages(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), config, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(page)
-			if err != nil {
+			if err := os.Symlink(filepath.Join(root, "docs"), filepath.Join(dir, "docs")); err != nil {
 				t.Fatal(err)
 			}
 			env := append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
 				"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
-			got := recorded.ReplaceAllStringFunc(string(text), func(block string) string {
-				out := "```console\n"
-				for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")) {
-					command, is := strings.CutPrefix(line, "$ ")
-					if !is {
-						continue
-					}
-					cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- of our own pages
-					cmd.Dir, cmd.Env = dir, env
-					said, _ := cmd.CombinedOutput() // what fails says so
-					out += line + steady(string(said))
-				}
-				return out + "```"
-			})
-			if got == string(text) {
-				return
+			for _, page := range pages {
+				checkPage(t, filepath.Join(root, page), dir, env)
 			}
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			t.Errorf("the page says something else than the commands (UPDATE_GOLDEN=1 writes it):\n%s", got)
 		})
+	}
+}
+
+// checkPage runs the sessions of a page in a directory.
+func checkPage(t *testing.T, page, dir string, env []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := recorded.ReplaceAllStringFunc(string(text), func(block string) string {
+		out := "```console\n"
+		for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")) {
+			command, is := strings.CutPrefix(line, "$ ")
+			if !is {
+				continue
+			}
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- of our own pages
+			cmd.Dir, cmd.Env = dir, env
+			said, _ := cmd.CombinedOutput() // what fails says so
+			out += line + steady(string(said))
+		}
+		return out + "```"
+	})
+	switch {
+	case got == string(text):
+	case os.Getenv("UPDATE_GOLDEN") != "":
+		if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s says something else than the commands (UPDATE_GOLDEN=1 writes it):\n%s", filepath.Base(page), got)
+	}
+}
+
+// TestEveryPageIsRun: a page with a session is one of a story.
+func TestEveryPageIsRun(t *testing.T) {
+	t.Parallel()
+	var run []string
+	for _, pages := range stories() {
+		run = append(run, pages...)
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/tasks/*.md"} {
+		pages, err := filepath.Glob(filepath.Join("../../..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.ToSlash(strings.TrimPrefix(page, filepath.FromSlash("../../../")))
+			if recorded.Match(text) != slices.Contains(run, name) {
+				t.Errorf("%s has a session: %t, is run: %t", name, recorded.Match(text), slices.Contains(run, name))
+			}
+		}
 	}
 }
 

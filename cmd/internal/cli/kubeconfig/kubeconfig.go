@@ -46,7 +46,7 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 		cluster.CertificateAuthorityData = data
 	}
 	// The tenant is part of both names: two tenants may each have an alice.
-	where := e.Tenant.String() + "@" + e.Cluster
+	where := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@") // made with one that was made here
 	who := e.User + "/" + where
 	if strings.HasSuffix(e.Server, "/tenants/"+e.Tenant.String()) {
 		where += "-tenant-path" // another server to clients

@@ -197,13 +197,14 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	return a, len(a.Tenants) > 0
 }
 
-// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
+// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own. Whom a grant lets in, a
+// binding does not.
 func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Question) bool {
 	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
 		asked.Namespace = b.homes[id.String()]
 	}
-	lets, _ := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
-	return lets
+	lets, reason := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
+	return lets && reason != string(authz.ReasonGrant)
 }
 
 // granted returns whom access grants let in: as the stack reads them.

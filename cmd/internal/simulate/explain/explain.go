@@ -146,7 +146,7 @@ func Explain(ctx context.Context, q *Question) (*Explanation, error) {
 	}
 	add("admission", "%s", said)
 	if e.Admission = verdict; verdict == Refused {
-		e.Decision, e.Reason = "deny", said
+		e.Decision, e.Reason = "deny", strings.TrimPrefix(said, "refuses: ")
 	}
 	return e, nil
 }

@@ -19,6 +19,11 @@ func TestExamplesOfTheDocs(t *testing.T) {
 	if err != nil || len(pages) < 5 {
 		t.Fatal(pages, err)
 	}
+	tasks, err := filepath.Glob("../../../../docs/tasks/*.md")
+	if err != nil || len(tasks) < 5 {
+		t.Fatal(tasks, err)
+	}
+	pages = append(pages, tasks...)
 	configurations, revocations, grants, cases := 0, 0, 0, 0
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
