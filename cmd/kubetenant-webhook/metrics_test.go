@@ -8,12 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/docs/deploy"
@@ -34,6 +38,17 @@ func TestMetricsExist(t *testing.T) {
 	}
 	if _, err := service.New(service.Options{Stack: stack, Register: register}); err != nil {
 		t.Fatal(err)
+	}
+	quotas, err := tenantquota.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	measures, err := quotas.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range measures {
+		known = append(known, m.FQName())
 	}
 	known = append(known, certificateExpiry, clientCertificateExpiry, stateCurrent, leadingMetric, lackingMetric, certificates.New(nil, "", nil).Due.FQName())
 	named := regexp.MustCompile(`kubetenant_[a-z_]+`)

@@ -170,6 +170,15 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
+	quotas, err := known.Quotas.Metrics()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range quotas {
+		if err := register(m); err != nil {
+			return nil, err
+		}
+	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{
 		Authentication: kubetenant.Authentication{
 			Authenticator: generic.Authentication.Authenticator, APIAudiences: generic.Authentication.APIAudiences,

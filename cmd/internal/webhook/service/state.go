@@ -109,6 +109,15 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	if *settings.Admission.Quota.Enabled {
 		s.Server.Cluster.Quotas = s.known.Quotas
 		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
+		quotas, err := s.known.Quotas.Metrics()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range quotas {
+			if err := register(m); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
