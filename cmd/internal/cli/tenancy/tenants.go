@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,6 +116,8 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 type New struct {
 	ID                 tenant.ID
 	Admins, Namespaces []string
+	// NetworkPolicy lets only pods of the tenant's own namespaces reach those in each namespace.
+	NetworkPolicy bool
 	// MembersAdmin makes every caller of the tenant an admin of all its namespaces, who makes more.
 	MembersAdmin bool
 }
@@ -150,11 +153,28 @@ func (t *New) Objects() []runtime.Object {
 	}
 	for _, ns := range t.Namespaces {
 		all = append(all, newNamespace(ns, t.ID))
+		if t.NetworkPolicy {
+			all = append(all, t.networkPolicy(ns))
+		}
 		for _, admin := range t.Admins {
 			all = append(all, t.grant(admin, ns, nil).Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: adminRole}))
 		}
 	}
 	return all
+}
+
+// ownPolicy is the name of the NetworkPolicy.
+const ownPolicy = "kubetenant-own-tenant"
+
+// networkPolicy goes by the label of namespaces, which says whose they are and which nobody but the server sets.
+func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
+	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: ownPolicy, Namespace: namespace, Labels: map[string]string{privileges.MadeBy: maker}},
+		Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: own}}}}},
+	}
 }
 
 func newRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
@@ -222,6 +242,15 @@ func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err
 			if made {
 				tell("made namespace %s", o.Name)
 				absent[o.Name] = len(w.DryRun) > 0
+			}
+		case *networkingv1.NetworkPolicy:
+			if absent[o.Namespace] {
+				continue
+			}
+			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+				tell("pods in namespace %s are reached from the tenant's own only (NetworkPolicy %s)", o.Namespace, o.Name)
+			} else if !apierrors.IsAlreadyExists(err) {
+				return refusal(err)
 			}
 		case *rbacv1.RoleBinding:
 			if absent[o.Namespace] {
@@ -380,6 +409,8 @@ func isEverywhere(r schema.GroupVersionResource, name string, has map[string]str
 		return name == "default"
 	case "rolebindings.rbac.authorization.k8s.io":
 		return has[privileges.MadeBy] == maker
+	case "networkpolicies.networking.k8s.io":
+		return name == ownPolicy && has[privileges.MadeBy] == maker
 	case "events", "events.events.k8s.io":
 		return true
 	}
