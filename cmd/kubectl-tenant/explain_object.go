@@ -60,7 +60,7 @@ func (o *explainOptions) readFiles() error {
 // request puts what the arguments and the object ask for into a question about a cluster.
 func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Question, args []string) error {
 	if o.object == nil {
-		asked, err := question(cmd, c, args)
+		asked, err := question(cmd, c, args, false)
 		if err == nil {
 			q.Request = asked.AttributesRecord
 		}

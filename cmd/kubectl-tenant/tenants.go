@@ -57,7 +57,7 @@ only.`,
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "labels of namespaces, as in -l env=prod")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on, and print each tenant that is another than before")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on: whenever namespaces change, print each tenant that is another than before")
 	format.AddFlags(cmd)
 	return cmd
 }

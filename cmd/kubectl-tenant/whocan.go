@@ -20,7 +20,7 @@ import (
 )
 
 func newWhoCanCommand(flags *client.Flags) *cobra.Command {
-	format, config, hideSystem := output.NewListFormat(), "", true
+	format, config, hideSystem, everywhere := output.NewListFormat(), "", true, false
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [-n NAMESPACE]",
 		Short: "Show who may do something",
@@ -45,7 +45,7 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 			if err != nil {
 				return err
 			}
-			q, err := question(cmd, c, args)
+			q, err := question(cmd, c, args, everywhere)
 			if err != nil {
 				return c.Explain(err)
 			}
@@ -62,6 +62,7 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "look at all namespaces one by one, which is so without -n and NAME")
 	format.AddFlags(cmd)
 	addHideSystem(cmd, &hideSystem)
 	addConfig(cmd, &config)
@@ -173,14 +174,17 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	return from(p, b), nil
 }
 
-// question returns what the arguments ask.
-func question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges.Question, error) {
+// question returns what the arguments ask; of all namespaces where everywhere is set.
+func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere bool) (*privileges.Question, error) {
 	q := &privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}}
 	if strings.HasPrefix(args[1], "/") {
 		q.Path = args[1]
 		return q, nil
 	}
 	q.ResourceRequest = true
+	if slices.Contains(verbs(), args[1]) && !slices.Contains(verbs(), args[0]) {
+		return nil, fmt.Errorf("the verb stands first: %s %s", args[1], args[0])
+	}
 	if !slices.Contains(verbs(), args[0]) && !strings.HasPrefix(args[0], "impersonate") {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: no server knows the verb %q\n", args[0])
 	}
@@ -197,6 +201,10 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges
 	}
 	given := client.Changed(cmd.Flags(), "namespace")
 	switch {
+	case everywhere && given:
+		return nil, errors.New("-A and -n say different things: leave one out")
+	case everywhere && namespaced:
+		q.Everywhere = true
 	case !namespaced && given:
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s are in no namespace: -n is not looked at\n", r.Resource)
 	case given:

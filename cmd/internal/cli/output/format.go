@@ -116,7 +116,7 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 		return true, errors.New("no object")
 	}
 	object["apiVersion"], object["kind"] = apiVersion, kind
-	return true, f.printer.PrintObj(&unstructured.Unstructured{Object: object}, w)
+	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})
 }
 
 // Objects prints objects of Kubernetes as kubectl does, where the format is for programs: one as itself, several as
@@ -134,9 +134,9 @@ func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err err
 		list.Items = append(list.Items, unstructured.Unstructured{Object: object})
 	}
 	if len(list.Items) == 1 {
-		return true, f.printer.PrintObj(&list.Items[0], w)
+		return true, written(w, f.printer, &list.Items[0])
 	}
-	return true, f.printer.PrintObj(list, w)
+	return true, written(w, f.printer, list)
 }
 
 // List is what a list command found.
@@ -200,7 +200,31 @@ func (f *Format) List(w io.Writer, l *List) error {
 		named.SetName(Safe(r.Name))
 		list.Items = append(list.Items, named)
 	}
-	return f.printer.PrintObj(list, w)
+	return written(w, f.printer, list)
+}
+
+// written prints an object; the printers of cli-runtime say nothing of writes that fail.
+func written(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
+	kept := &keptError{w: w}
+	if err := p.PrintObj(o, kept); err != nil {
+		return err
+	}
+	return kept.err
+}
+
+// keptError keeps the first error of a writer.
+type keptError struct {
+	w   io.Writer
+	err error
+}
+
+func (k *keptError) Write(data []byte) (int, error) {
+	if k.err != nil {
+		return 0, k.err
+	}
+	n, err := k.w.Write(data)
+	k.err = err
+	return n, err
 }
 
 func newList(size int) *unstructured.UnstructuredList {
@@ -253,7 +277,7 @@ func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 	if s.Terminal && s.Width < widthOf(t, options.Wide) {
 		return s.blocks(t, options.Wide)
 	}
-	return printers.NewTablePrinter(options).PrintObj(t, s.Writer)
+	return written(s.Writer, printers.NewTablePrinter(options), t)
 }
 
 // none stands for an empty cell.
