@@ -97,10 +97,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// isByKubectl reports whether somebody looks at warnings, by the field manager that kubectl names.
+// isByKubectl reports whether somebody looks at warnings, by the field manager that kubectl names. Who replaces an object by
+// what a file says never spoke of the label.
 func isByKubectl(a admission.Attributes) bool {
 	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
-	return is && strings.HasPrefix(options.FieldManager, "kubectl")
+	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"
 }
 
 // set puts the label in a copy of the object's own map, which may be shared.

@@ -195,7 +195,7 @@ type said []string
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
 
 // TestTakenAway: who takes the label away with kubectl is told that it stays. A controller that sends its object without
-// it is not: it would be told again and again.
+// it is not: it would be told again and again. Nor is who replaces it by a file that never had it.
 func TestTakenAway(t *testing.T) {
 	kubectl := &metav1.UpdateOptions{FieldManager: "kubectl-label"}
 	for name, c := range map[string]struct {
@@ -206,6 +206,7 @@ func TestTakenAway(t *testing.T) {
 	}{
 		"taken away":                {[]string{"a"}, nil, kubectl, 1},
 		"left out by a controller":  {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "operator"}, 0},
+		"left out of a file":        {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "kubectl-replace"}, 0},
 		"left out by nobody's tool": {[]string{"a"}, nil, nil, 0},
 		"it stays":                  {[]string{"a"}, []string{"a"}, kubectl, 0},
 		"one that had none":         {nil, nil, kubectl, 0},
