@@ -74,9 +74,13 @@ demo: build
 SCRATCH := $(CURDIR)/.ci/scratch
 TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -vet=off -timeout 20m -parallel 6
 
+# Decisions of the boundary that are compared with its model, beside those with the race detector on.
+MODEL_DECISIONS ?= 1000000
+
 .PHONY: test
 test: build
 	$(SCRATCH) go test -vet=off -race ./...
+	$(SCRATCH) go test -vet=off -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients)' ./...
 

@@ -59,7 +59,7 @@ func (b *Boundary) identify(ctx context.Context, state *requestState, attrs *req
 	}
 	real, err := b.Subjects.Of(ctx, state.real)
 	if err != nil {
-		if errors.Is(err, ErrDisagree) {
+		if errors.Is(err, ErrDisagree) || errors.Is(err, tenant.ErrUnbound) { // who has no tenant is nobody else either
 			err = errImpersonation
 		}
 		return tenant.ID{}, u, err

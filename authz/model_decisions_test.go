@@ -1,0 +1,453 @@
+package authz_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+var (
+	modelDecisions = flag.Int("model.decisions", 40_000, "decisions that TestModel compares")
+	modelSeed      = flag.Uint64("model.seed", 0, "the first world of TestModel")
+)
+
+// decisionsAWorld is small: an unknown namespace is read live, and there is a limit to that for each boundary.
+const decisionsAWorld = 6
+
+// TestModel: the boundary, with grants and lines of a policy, decides as its model does. A world that tells them apart is made
+// again by -model.seed.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	var next, failed atomic.Int64
+	var kinds [3]atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for failed.Load() < 5 {
+				n := next.Add(1) - 1
+				if n*decisionsAWorld >= int64(*modelDecisions) {
+					return
+				}
+				seed := *modelSeed + uint64(n)
+				d := random{rand.New(rand.NewPCG(seed, 0))}
+				w := makeWorld(d)
+				b, delegate := w.boundary(t)
+				for range decisionsAWorld {
+					q := makeRequest(d, w)
+					answer, problem := w.compare(t, b, delegate, q)
+					kinds[answer].Add(1)
+					if problem != "" {
+						failed.Add(1)
+						t.Errorf("world %d: %s\n%s", seed, problem, w.describe(&q))
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+	for kind, count := range map[string]int64{"denied": kinds[0].Load(), "delegated": kinds[1].Load(), "allowed": kinds[2].Load()} {
+		if count < int64(*modelDecisions)/200 && *modelDecisions >= 10_000 {
+			t.Errorf("%s: %d of %d: the worlds do not ask enough of it", kind, count, *modelDecisions)
+		}
+	}
+	t.Logf("%d denied, %d delegated, %d allowed", kinds[0].Load(), kinds[1].Load(), kinds[2].Load())
+}
+
+// FuzzModel is TestModel with worlds that a fuzzer makes.
+func FuzzModel(f *testing.F) {
+	for seed := range uint64(8) {
+		data := make([]byte, 512)
+		source := rand.New(rand.NewPCG(seed, 0))
+		for i := range data {
+			data[i] = byte(source.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := &bytesOf{data}
+		w := makeWorld(d)
+		q := makeRequest(d, w)
+		b, delegate := w.boundary(t)
+		if _, problem := w.compare(t, b, delegate, q); problem != "" {
+			t.Errorf("%s\n%s", problem, w.describe(&q))
+		}
+	})
+}
+
+func (w *modelWorld) describe(q *modelRequest) string {
+	return fmt.Sprintf("request %s\nworld %+v", q, *w)
+}
+
+func (q *modelRequest) String() string {
+	text, err := json.Marshal(map[string]any{"user": q.user.describe(), "real": q.real.describe(), "onTheWay": q.onTheWay, "selfReview": q.selfReview, "path": q.path, "isResource": q.isResource,
+		"verb": q.verb, "kind": q.kind(), "version": q.version, "subresource": q.subresource, "namespace": q.namespace, "name": q.name, "url": q.url,
+		"selector": fmt.Sprint(q.selector), "bad": q.badSelector, "twice": q.twice, "fields": q.fields})
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (u *modelUser) describe() string {
+	if u == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%+v", *u)
+}
+
+// state is what a cache or a server answers.
+func (s modelState) namespace(name string) (*corev1.Namespace, error) {
+	switch {
+	case s.fails:
+		return nil, errAway
+	case !s.exists:
+		return nil, notFound(name)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if s.labelled {
+		ns.Labels = map[string]string{tenant.Label: s.label}
+	}
+	if s.terminates {
+		ns.DeletionTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
+	}
+	return ns, nil
+}
+
+func keys(set map[string]bool) []string {
+	var all []string
+	for key := range set {
+		all = append(all, key)
+	}
+	return all
+}
+
+func resourcesOf(set map[string]bool) []schema.GroupResource {
+	var all []schema.GroupResource
+	for key := range set {
+		group, resource, _ := strings.Cut(key, "/")
+		all = append(all, schema.GroupResource{Group: group, Resource: resource})
+	}
+	return all
+}
+
+// idOrZero is a name's tenant, and no tenant where the name is none.
+func idOrZero(name string) tenant.ID {
+	id, _ := tenant.Parse(name)
+	return id
+}
+
+// boundary is the real thing in the world, before a delegate that keeps what it is asked.
+func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
+	tb.Helper()
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { return w.namespaces[name].cached.namespace(name) },
+		func(_ context.Context, name string) (*corev1.Namespace, error) {
+			return w.namespaces[name].live.namespace(name)
+		})
+	names := &tenant.SystemNames{Users: keys(w.systemUsers), UserPrefixes: keys(w.systemPrefixes), Groups: keys(w.systemGroups), Organizations: keys(w.organizations)}
+	o := authz.Options{
+		Subjects: &authz.Subjects{Names: names, SystemNamespaces: keys(w.systemNamespaces), FromGroups: w.fromGroups, Owners: owners},
+		Owners:   owners,
+		Scopes: authz.Scopes{Custom: func(r schema.GroupResource) authz.Scope {
+			switch w.scopes[r.Group+"/"+r.Resource] {
+			case "namespaced":
+				return authz.ScopeNamespaced
+			case "cluster":
+				return authz.ScopeCluster
+			}
+			return authz.ScopeUnknown
+		}},
+		UnboundPaths: keys(w.paths), Shared: resourcesOf(w.shared), Selectable: resourcesOf(w.selectable),
+		ObjectTenant: func(r schema.GroupResource, name string) tenant.ID {
+			return idOrZero(w.objects[r.Group+"/"+r.Resource+"/"+name])
+		},
+		ObjectOf:        w.objectOf,
+		AccountsInGroup: w.accountsInGroup, QualifiedNames: w.qualified, OwnPrefixes: w.ownPrefixes, RulesElsewhere: w.rulesElsewhere, Shadow: w.shadow,
+		Labelled: func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabelled[r.Group+"/"+r.Resource] },
+		Stale:    func() bool { return w.stale },
+		Revoked:  func(_ tenant.ID, u user.Info) bool { return w.revoked[u.GetName()] },
+	}
+	for open := range w.openObjects {
+		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: open[0], Namespace: open[1], Name: open[2], Resource: schema.GroupResource{Group: open[3], Resource: open[4]}})
+	}
+	o.Exceptions = []authz.Exception{{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows}, {Reason: authz.ReasonABAC, Allows: w.policy(tb)}}
+	delegate := &recorder{decision: authorizer.DecisionNoOpinion}
+	return authz.New(o, delegate, nil), delegate
+}
+
+func (w *modelWorld) objectOf(r schema.GroupResource, id tenant.ID) (name string, sole bool) {
+	kind := r.Group + "/" + r.Resource
+	if !w.isOwnKind(kind) || w.several[kind] {
+		return "", false
+	}
+	for key, about := range w.objects {
+		if found, has := strings.CutPrefix(key, kind+"/"); has && about == id.String() {
+			return found, true
+		}
+	}
+	return "", true
+}
+
+func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
+	tb.Helper()
+	now := time.Unix(1000, 0)
+	index, live := grant.NewIndex(), map[string]*grant.Grant{}
+	for i, m := range w.grants {
+		g := &grant.Grant{Namespace: m.namespace, Name: fmt.Sprint("g", i), Owner: tenanttest.ID(tb, m.owner), Tenant: tenanttest.ID(tb, m.tenant), Users: m.users, Groups: m.groups,
+			Rules: []grant.Rule{{APIGroups: m.apiGroups, Resources: m.resources, Verbs: m.verbs, ResourceNames: m.only}}, Expires: now.Add(time.Hour)}
+		if m.expired {
+			g.Expires = now
+		}
+		index.Set(g)
+		if !m.gone {
+			live[g.Name] = g
+		}
+	}
+	return &grant.Grants{Index: index, Now: func() time.Time { return now }, Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) { return live[name], nil }}
+}
+
+func (w *modelWorld) policy(tb testing.TB) func(context.Context, *authz.Crossing) (bool, time.Time) {
+	tb.Helper()
+	var text []byte
+	for _, l := range w.lines {
+		text = append(text, l.text()...)
+	}
+	policy, err := abac.Parse(text)
+	if err != nil {
+		tb.Fatalf("%v: %s", err, text)
+	}
+	return func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+		return policy.Allows(c.Caller, c.Space, c), time.Time{}
+	}
+}
+
+func (u *modelUser) info() user.Info {
+	if u == nil {
+		return nil
+	}
+	return &user.DefaultInfo{Name: u.name, Groups: slices.Clip(u.groups), Extra: u.extra}
+}
+
+func (r modelRequirement) real(tb testing.TB) labels.Requirement {
+	tb.Helper()
+	operator := selection.Operator(r.operator)
+	real, err := labels.NewRequirement(r.key, operator, r.values)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return *real
+}
+
+var errSelector = errors.New("selector")
+
+// requirements of the request, and its query.
+func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirements, query string, err error) {
+	tb.Helper()
+	values := url.Values{"limit": {"3"}}
+	if q.fields {
+		values.Set("fieldSelector", "metadata.name=y")
+	}
+	if q.badSelector {
+		values.Set("labelSelector", "a in (")
+		return nil, values.Encode(), errSelector
+	}
+	for _, r := range q.selector {
+		requirements = append(requirements, r.real(tb))
+	}
+	if text := labels.NewSelector().Add(requirements...).String(); text != "" || q.twice {
+		values.Set("labelSelector", text)
+	}
+	if q.twice {
+		values.Add("labelSelector", "kubetenant.dev/tenant=a")
+	}
+	return requirements, values.Encode(), nil
+}
+
+func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements, err error) authorizer.Attributes {
+	if !q.isResource {
+		return authorizer.AttributesRecord{User: u, Verb: q.verb, Path: q.url}
+	}
+	return &authorizer.AttributesRecord{User: u, Verb: q.verb, Namespace: q.namespace, APIGroup: q.group, APIVersion: q.version, Resource: q.resource, Subresource: q.subresource, Name: q.name,
+		ResourceRequest: true, LabelSelectorRequirements: requirements, LabelSelectorParsingErr: err}
+}
+
+// outcome of the real boundary.
+type modelOutcome struct {
+	decision authorizer.Decision
+	reason   string
+	err      error
+	reached  authorizer.Attributes // by the delegate
+	served   *http.Request         // by the API handler
+	status   int
+}
+
+// ask asks the real boundary as a server does: a request on its way through the filters, a review without them.
+func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder) (out modelOutcome) {
+	tb.Helper()
+	requirements, query, err := q.selectors(tb)
+	ctx := klog.NewContext(tb.Context(), logr.Discard())
+	if !q.onTheWay {
+		if q.selfReview {
+			ctx = reviewing(ctx)
+		}
+		out.decision, out.reason, out.err = b.Authorize(ctx, q.attributes(q.user.info(), requirements, err))
+		out.reached = delegate.reached
+		return out
+	}
+	path := "/served"
+	if q.path != "" {
+		path = "/tenants/" + q.path + path
+	}
+	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { out.served = r }), &authz.Sessions{})
+	authorize := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var u user.Info
+		if q.real != nil {
+			if u = authz.NoteCaller(r.Context(), q.real.info()); !isImpersonation(q) {
+				u = q.user.info()
+			}
+		} else {
+			u = authz.NoteCaller(r.Context(), q.user.info())
+		}
+		out.decision, out.reason, out.err = b.Authorize(r.Context(), q.attributes(u, requirements, err))
+		out.reached = delegate.reached
+		if out.decision == authorizer.DecisionDeny || strings.HasPrefix(q.verb, "impersonate") {
+			return
+		}
+		ctx := request.WithRequestInfo(request.WithUser(r.Context(), u), &request.RequestInfo{IsResourceRequest: q.isResource, Verb: q.verb, Name: q.name})
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	})
+	answer := httptest.NewRecorder()
+	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Body: http.NoBody}).WithContext(ctx)
+	authz.WithRequestState(authorize, nil).ServeHTTP(answer, r)
+	out.status = answer.Code
+	return out
+}
+
+// compare asks both, and returns what the real one did (0 denied, 1 delegated, 2 allowed) and how they differ.
+func (w *modelWorld) compare(tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest) (kind int, problem string) {
+	tb.Helper()
+	want := w.decide(q)
+	delegate.reached = nil
+	got := q.ask(tb, b, delegate)
+	switch {
+	case got.err != nil:
+		problem = "an error: " + got.err.Error()
+	case got.decision == authorizer.DecisionAllow && got.reached == nil:
+		kind = 2
+		if by := map[string]authz.Reason{"grant": authz.ReasonGrant, "abac": authz.ReasonABAC}[want.by]; !want.allowed || got.reason != string(by) {
+			problem = fmt.Sprintf("allowed: %s; want %+v", got.reason, want)
+		}
+	case got.decision == authorizer.DecisionDeny && got.reached == nil:
+		if want.delegated || want.allowed {
+			problem = fmt.Sprintf("denied: %s; want %+v", got.reason, want)
+		}
+	case got.decision == authorizer.DecisionNoOpinion && got.reached != nil:
+		kind = 1
+		if !want.delegated {
+			problem = fmt.Sprintf("delegated; want %+v", want)
+		}
+	default:
+		problem = fmt.Sprintf("%v, %q", got.decision, got.reason)
+	}
+	if problem == "" && kind > 0 && !w.shadow {
+		problem = w.comparePassed(tb, &q, &want, &got)
+	}
+	return kind, problem
+}
+
+// comparePassed compares what the delegate and the handler are given.
+func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAnswer, got *modelOutcome) string {
+	tb.Helper()
+	if want.delegated {
+		asker := q.user
+		if q.real != nil && isImpersonation(q) {
+			asker = q.real
+		}
+		expected := asker.info().(*user.DefaultInfo)
+		if want.group != "" {
+			expected.Groups = append(expected.Groups, want.group)
+		}
+		if want.impersonated {
+			expected = tenant.Bind(expected, idOrZero(want.tenant))
+		}
+		reached := got.reached.GetUser()
+		is := &user.DefaultInfo{Name: reached.GetName(), UID: reached.GetUID(), Groups: reached.GetGroups(), Extra: reached.GetExtra()}
+		if len(is.Groups)+len(expected.Groups) == 0 {
+			is.Groups, expected.Groups = nil, nil
+		}
+		if difference := cmp.Diff(expected, is); difference != "" {
+			return "user that goes on (-want +got): " + difference
+		}
+		if got.reached.GetNamespace() != want.namespace {
+			return fmt.Sprintf("namespace %q goes on; want %q", got.reached.GetNamespace(), want.namespace)
+		}
+		if name := got.reached.GetName(); want.object != "" && name != want.object {
+			return fmt.Sprintf("list of %q goes on; want %q", name, want.object)
+		}
+		selector, _ := got.reached.GetLabelSelector()
+		if want.limitedTo != "" && !holds(selector, want.limitedTo) {
+			return fmt.Sprintf("selector %v goes on; want it limited to %s", selector, want.limitedTo)
+		}
+	}
+	if !q.onTheWay || strings.HasPrefix(q.verb, "impersonate") {
+		return ""
+	}
+	if got.served == nil {
+		return fmt.Sprintf("delegated, and answered %d", got.status)
+	}
+	query := got.served.URL.Query()
+	if want.limitedTo != "" {
+		selector, err := labels.ParseToRequirements(query.Get("labelSelector"))
+		if err != nil || !holds(selector, want.limitedTo) || len(query["labelSelector"]) != 1 || query.Has("limit") {
+			return fmt.Sprintf("query %v is served; want it limited to %s", query, want.limitedTo)
+		}
+		for _, r := range q.selector {
+			if !bytes.Contains([]byte(query.Get("labelSelector")), []byte(r.key)) {
+				return fmt.Sprintf("query %v is served; want what it asked for too", query)
+			}
+		}
+	}
+	if want.object != "" && (query.Get("fieldSelector") != "metadata.name="+want.object || query.Has("limit")) {
+		return fmt.Sprintf("query %v is served; want it limited to %s", query, want.object)
+	}
+	return ""
+}
+
+// holds reports whether a selector matches objects of the tenant only.
+func holds(selector labels.Requirements, id string) bool {
+	return slices.ContainsFunc(selector, func(r labels.Requirement) bool {
+		return r.Key() == "kubetenant.dev/tenant" && r.Values().Len() == 1 && r.Values().Has(id) && (r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In)
+	})
+}

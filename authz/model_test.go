@@ -1,0 +1,686 @@
+package authz_test
+
+import (
+	"slices"
+	"strings"
+)
+
+// A model of the boundary, for TestModel: the table of docs/authorization.md row by row, with maps and loops, over a
+// world that it knows whole. It shares no code with what it judges, names are strings to it, and it is slow.
+
+// modelWorld is a cluster and a configuration.
+type modelWorld struct {
+	namespaces map[string]modelNamespace
+	scopes     map[string]string // of a group/resource: "namespaced" or "cluster"
+
+	systemUsers, systemPrefixes, systemGroups, organizations map[string]bool
+	systemNamespaces, paths, shared, selectable, unlabelled  map[string]bool
+	openObjects                                              map[[5]string]bool // verb, namespace, name, group, resource
+	revoked                                                  map[string]bool    // user names
+	objects                                                  map[string]string  // whom an own object is about, by group/resource/name
+	several                                                  map[string]bool    // group/resource of which a tenant may have several
+
+	fromGroups, accountsInGroup, qualified, ownPrefixes, rulesElsewhere, shadow, stale bool
+
+	grants []modelGrant
+	lines  []modelLine
+}
+
+// modelNamespace is one name: as the cache has it, and as the server has it.
+type modelNamespace struct {
+	cached, live modelState
+}
+
+type modelState struct {
+	exists, terminates, fails, labelled bool
+	label                               string
+}
+
+type modelGrant struct {
+	namespace, owner, tenant          string
+	users, groups                     []string
+	verbs, apiGroups, resources, only []string
+	expired, gone                     bool // gone: only the index has it still
+}
+
+type modelLine struct {
+	tenant, space, user, group          string // tenant and space: a name or "*"
+	readonly                            bool
+	apiGroup, resource, namespace, path string
+}
+
+type modelUser struct {
+	name   string
+	groups []string
+	extra  map[string][]string
+}
+
+// modelRequest is what the boundary is asked.
+type modelRequest struct {
+	user, real *modelUser // real: who was authenticated, where user is impersonated
+	onTheWay   bool       // a request through the server's filters, not a review
+	selfReview bool       // asked by a SelfSubjectAccessReview
+	path       string     // the tenant that the path names, or "all"
+
+	isResource                                                        bool
+	verb, group, version, resource, subresource, namespace, name, url string
+
+	selector    []modelRequirement
+	badSelector bool // it does not parse
+	twice       bool // or is given again, which tells nobody which one counts
+	fields      bool // there is a field selector
+}
+
+type modelRequirement struct {
+	key, operator string
+	values        []string
+}
+
+// modelAnswer is what comes of it: the zero value is a denial.
+type modelAnswer struct {
+	delegated, allowed bool
+	by                 string // grant or abac
+	impersonated       bool
+	tenant             string // whom an impersonated user is bound to afterwards
+	group              string // that the user is in afterwards, and was not
+	limitedTo, object  string // a list that is limited
+	namespace          string // that the delegate is asked about
+}
+
+func (q *modelRequest) kind() string { return q.group + "/" + q.resource }
+
+func isModelTenant(name string) bool {
+	if name == "" || len(name) > 63 {
+		return false
+	}
+	for i, c := range name {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		inner := i > 0 && i < len(name)-1
+		if !letter && (!inner || c != '-' && c != '_' && c != '.') {
+			return false
+		}
+	}
+	switch strings.ToLower(name) {
+	case "all", "tenant":
+		return false
+	case "system":
+		return name == "system"
+	}
+	return true
+}
+
+// look finds a namespace: what the cache has counts, unless it ends or is not there; then what the server has.
+func (w *modelWorld) look(name string) modelState {
+	n := w.namespaces[name]
+	switch {
+	case n.cached.fails:
+		return n.cached
+	case n.cached.exists && !n.cached.terminates:
+		return n.cached
+	case name == "":
+		return modelState{}
+	}
+	return n.live
+}
+
+// owner is a tenant's name, "" for nobody; and whether that is known.
+func (w *modelWorld) owner(namespace string) (string, bool) {
+	switch n := w.look(namespace); {
+	case n.fails:
+		return "", false
+	case !n.exists:
+		return "", true
+	case !n.labelled:
+		return "system", true
+	case isModelTenant(n.label):
+		return n.label, true
+	}
+	return "", true
+}
+
+const (
+	nobody = ""
+	bad    = "!" // an identity that cannot be told
+)
+
+func (u *modelUser) tenantGroups() []string {
+	var found []string
+	for _, g := range u.groups {
+		if strings.HasPrefix(g, "tenant:") {
+			found = append(found, strings.TrimPrefix(g, "tenant:"))
+		}
+	}
+	return found
+}
+
+// group is the tenant of the one group tenant:<id>, nobody or bad.
+func (u *modelUser) group() string {
+	switch found := u.tenantGroups(); {
+	case len(found) == 0:
+		return nobody
+	case len(found) == 1 && isModelTenant(found[0]):
+		return found[0]
+	}
+	return bad
+}
+
+func (u *modelUser) isCertificate() bool {
+	ids := u.extra["authentication.kubernetes.io/credential-id"]
+	return len(ids) == 1 && strings.HasPrefix(ids[0], "X509SHA256=")
+}
+
+// account is the namespace of a service account, and whether the name is one's at all.
+func account(name string) (namespace string, is, wellFormed bool) {
+	if !strings.HasPrefix(name, "system:serviceaccount") {
+		return "", false, false
+	}
+	parts := strings.Split(name, ":")
+	if len(parts) != 4 || parts[1] != "serviceaccount" || !isModelName(parts[2], false) || !isModelName(parts[3], true) {
+		return "", true, false
+	}
+	return parts[2], true, true
+}
+
+// isModelName: what may be in the name of a service account here.
+func isModelName(s string, dots bool) bool {
+	if s == "" || strings.HasPrefix(s, "-") || strings.HasSuffix(s, "-") || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".") {
+		return false
+	}
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && (c != '.' || !dots) {
+			return false
+		}
+	}
+	return true
+}
+
+// says is what an identity says of itself: its extra and its namespace.
+func (w *modelWorld) says(u *modelUser) string {
+	stated := nobody
+	for key, values := range u.extra {
+		switch {
+		case key == "kubetenant.dev/tenant" && len(values) == 1 && isModelTenant(values[0]):
+			if stated == nobody {
+				stated = values[0]
+			}
+		case strings.EqualFold(key, "kubetenant.dev/tenant"):
+			stated = bad
+		}
+	}
+	namespace, is, wellFormed := account(u.name)
+	switch {
+	case stated == bad || !is:
+		return stated
+	case stated == nobody && u.isCertificate(), !wellFormed:
+		return bad
+	}
+	n := w.look(namespace)
+	owner := bad
+	switch {
+	case n.fails || !n.exists:
+	case n.labelled && isModelTenant(n.label):
+		owner = n.label
+	case !n.labelled && w.systemNamespaces[namespace]:
+		owner = "system"
+	}
+	if stated != nobody && stated != owner {
+		return bad
+	}
+	return owner
+}
+
+func (w *modelWorld) isSystemName(name string) bool {
+	if w.systemUsers[name] {
+		return true
+	}
+	for p := range w.systemPrefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// whose is the tenant of an identity that was authenticated.
+func (w *modelWorld) whose(u *modelUser) string {
+	if stated := w.says(u); stated != nobody {
+		return stated
+	}
+	group := u.group()
+	if w.fromGroups && u.isCertificate() && group != nobody {
+		reserved := strings.HasPrefix(u.name, "system:") || w.isSystemName(u.name)
+		for _, g := range u.groups {
+			if !strings.HasPrefix(g, "system:") && (w.systemGroups[g] || w.organizations[g]) {
+				reserved = true
+			}
+		}
+		if reserved && group != "system" {
+			return bad
+		}
+		return group
+	}
+	system := w.isSystemName(u.name)
+	for _, g := range u.groups {
+		system = system || w.systemGroups[g]
+	}
+	switch {
+	case !system:
+		return nobody
+	case group != nobody && group != "system":
+		return bad
+	}
+	return "system"
+}
+
+// becomes is the tenant of somebody impersonated.
+func (w *modelWorld) becomes(real string, u *modelUser) string {
+	var id string
+	group := u.group()
+	if real == "system" {
+		if id = w.whose(u); id == nobody {
+			id = group
+		}
+	} else {
+		if id = w.says(u); id == nobody {
+			id = real
+		}
+		if id != real {
+			return bad
+		}
+	}
+	if group != nobody && group != id {
+		return bad
+	}
+	return id
+}
+
+func isImpersonation(q *modelRequest) bool {
+	return strings.HasPrefix(q.verb, "impersonate-on:") || q.isResource && strings.HasPrefix(q.verb, "impersonate")
+}
+
+// decide is the model's answer.
+func (w *modelWorld) decide(q modelRequest) modelAnswer {
+	if q.user == nil {
+		return modelAnswer{delegated: w.shadow}
+	}
+	asker, impersonated, real := q.user, false, nobody
+	if q.onTheWay && q.real != nil {
+		if isImpersonation(&q) {
+			asker = q.real
+		} else {
+			impersonated, real = true, w.whose(q.real)
+		}
+	}
+	var id string
+	switch {
+	case !impersonated:
+		id = w.whose(asker)
+	case real == bad, real == nobody: // who has no tenant is nobody else either
+		return modelAnswer{delegated: w.shadow}
+	default:
+		id = w.becomes(real, asker)
+	}
+	switch {
+	case id == bad:
+		return modelAnswer{delegated: w.shadow}
+	case id != nobody && w.revoked[asker.name]:
+		return modelAnswer{}
+	}
+	if !q.onTheWay && id != "system" {
+		w.asRequested(&q)
+	}
+	group, in := "", *asker
+	_, isAccount, _ := account(asker.name)
+	if id != nobody && id != "system" && (!isAccount || w.accountsInGroup) && !slices.Contains(asker.groups, "tenant:"+id) &&
+		(!impersonated || real == "system" || slices.Contains(q.real.groups, "tenant:"+id)) {
+		group = "tenant:" + id
+		in.groups = append(slices.Clone(asker.groups), group)
+	}
+	out := w.judge(q, id, &in)
+	if !out.delegated && !out.allowed && w.shadow {
+		out.delegated = true
+	}
+	out.namespace, out.group, out.impersonated = q.namespace, group, impersonated
+	if impersonated {
+		out.tenant = id
+	}
+	return out
+}
+
+// judge is about a caller of tenant id.
+func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAnswer {
+	namespaceOf, isAccount, _ := account(asker.name)
+	if id != nobody && id != "system" {
+		for _, g := range asker.groups {
+			own := isAccount && (g == "system:serviceaccounts" || g == "system:serviceaccounts:"+namespaceOf)
+			if strings.HasPrefix(g, "system:") && g != "system:authenticated" && !own {
+				return modelAnswer{}
+			}
+		}
+	}
+	if w.stale && id != nobody && (id != "system" || isAccount && !w.systemNamespaces[namespaceOf]) {
+		return modelAnswer{}
+	}
+	if by, opened := w.opened(q, id, asker); opened != nil {
+		return modelAnswer{allowed: true, by: by, limitedTo: *opened}
+	}
+	pass := modelAnswer{delegated: true}
+	switch {
+	case isImpersonation(&q) && (malformed[q.name] && q.resource != "userextras" || malformedValue[q.name] || q.resource == "userextras" && malformed[q.subresource]):
+		return modelAnswer{}
+	case id == nobody:
+		if !q.isResource && w.paths[q.url] || q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}] {
+			return pass
+		}
+		return modelAnswer{}
+	case q.path != "" && !isImpersonation(&q):
+		connects := isConnecting(q.subresource)
+		reads := (q.verb == "get" || q.verb == "list" || q.verb == "watch") && !connects
+		switch {
+		case q.path == "all" && id == "system" && reads, id == "system" && q.path == "system":
+			return pass
+		case q.path == "all", id != "system" && id != q.path:
+			return modelAnswer{}
+		case id == "system" && reads && (!q.isResource || q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster"):
+			return pass
+		case id == "system" && q.verb == "create" && q.isResource && q.kind() == "/namespaces":
+			return modelAnswer{}
+		}
+		return w.tenants(q, q.path)
+	case id == "system":
+		return pass
+	}
+	return w.tenants(q, id)
+}
+
+func isConnecting(subresource string) bool {
+	return slices.Contains([]string{"proxy", "exec", "attach", "portforward"}, subresource)
+}
+
+// tenants is what is open to the callers of a tenant that is not the system's.
+func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
+	none, pass := modelAnswer{}, modelAnswer{delegated: true}
+	if strings.HasPrefix(q.verb, "impersonate-on:") {
+		parts := strings.SplitN(q.verb, ":", 3)
+		if len(parts) < 3 || parts[1] != "user-info" && parts[1] != "serviceaccount" || strings.HasPrefix(parts[2], "impersonate") {
+			return none
+		}
+		q.verb = parts[2]
+	} else if isImpersonation(&q) {
+		if w.mayBecome(q, id) {
+			return pass
+		}
+		return none
+	}
+	if !q.isResource {
+		if w.paths[q.url] {
+			return pass
+		}
+		first, rest, _ := strings.Cut(strings.TrimPrefix(q.url, "/"), "/")
+		plain := !strings.Contains(rest, "//") && !strings.HasPrefix(rest, "/")
+		for _, part := range strings.Split(rest, "/") {
+			plain = plain && part != "." && part != ".."
+		}
+		if strings.HasPrefix(q.url, "/") && plain && (first == "api" || first == "apis" || first == "openapi") {
+			return pass
+		}
+		return none
+	}
+	if w.isNone(q) {
+		return none
+	}
+	scope := w.scopes[q.kind()]
+	one := q.verb == "get" || q.verb == "update" || q.verb == "patch" || q.verb == "delete"
+	across := q.verb == "list" || q.verb == "watch" || q.verb == "deletecollection"
+	switch {
+	case q.kind() == "/namespaces":
+		name := q.name
+		if name == "" {
+			name = q.namespace
+		}
+		switch {
+		case q.namespace != "" && q.namespace != name || q.subresource != "":
+			return none
+		case one && w.isIn(q, id, name), q.verb == "create":
+			return pass
+		case q.verb == "list" || q.verb == "watch":
+			if q.namespace != "" && q.name != "" {
+				return none
+			}
+			return w.limited(q, id)
+		}
+		return none
+	case q.namespace != "":
+		if q.verb != "finalize" && w.isIn(q, id, q.namespace) {
+			return pass
+		}
+		return none
+	}
+	switch {
+	case q.verb == "create" && q.subresource == "" && (q.kind() == "authorization.k8s.io/selfsubjectaccessreviews" || q.kind() == "authentication.k8s.io/selfsubjectreviews" ||
+		q.kind() == "authorization.k8s.io/selfsubjectrulesreviews" && !w.rulesElsewhere):
+		return pass
+	case q.subresource == "" && (q.verb == "get" || q.verb == "list" || q.verb == "watch") && w.shared[q.kind()] && scope != "namespaced":
+		return pass
+	case q.subresource == "" && q.verb == "get" && q.name != "" && w.objects[q.kind()+"/"+q.name] == id:
+		return pass
+	case q.subresource == "" && q.verb == "list" && scope == "cluster" && w.isOwnKind(q.kind()):
+		return w.own(q, id)
+	case scope == "namespaced" || scope == "" && w.selectable[q.kind()]:
+		if !across || q.subresource != "" {
+			if !q.onTheWay && q.selfReview && q.name == "" && q.verb != "finalize" {
+				return pass // about any of the own ones
+			}
+			return none
+		}
+		if scope == "namespaced" && w.unlabelled[q.kind()] {
+			return none
+		}
+		return w.limited(q, id)
+	}
+	return none
+}
+
+// isNone: what no tenant may ask, wherever.
+func (w *modelWorld) isNone(q modelRequest) bool {
+	for _, s := range []string{q.group, q.version, q.namespace, q.resource, q.name, q.subresource} {
+		if s == "." || s == ".." {
+			return true
+		}
+	}
+	switch q.kind() {
+	case "authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews", "authorization.k8s.io/localsubjectaccessreviews":
+		return true
+	}
+	return q.verb == "" || q.verb == "*" || q.group == "*" || q.resource == "*" || q.resource == "" ||
+		q.namespace != "" && q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster"
+}
+
+// isIn: a namespace of the tenant's, or one of its prefix that does not exist, for what ends there.
+func (w *modelWorld) isIn(q modelRequest, id, namespace string) bool {
+	owner, known := w.owner(namespace)
+	if !known || owner == id {
+		return known
+	}
+	prefix, rest, _ := strings.Cut(namespace, "--")
+	if !w.ownPrefixes || w.look(namespace).exists || prefix != id || rest == "" || id == "system" || !isModelName(id, false) || strings.Contains(id, "--") {
+		return false
+	}
+	own := q.kind() == "/namespaces"
+	ends := q.verb == "create" || q.verb == "list" || (q.name != "" || own) && slices.Contains([]string{"get", "update", "patch", "delete"}, q.verb)
+	return ends && q.subresource != "log" && !isConnecting(q.subresource) && (own || w.scopes[q.kind()] == "namespaced")
+}
+
+// selected are the tenants that a selector names alone.
+func (q *modelRequest) selected() []string {
+	var found []string
+	for _, r := range q.selector {
+		if r.key == "kubetenant.dev/tenant" && len(r.values) == 1 && (r.operator == "=" || r.operator == "==" || r.operator == "in") {
+			found = append(found, r.values[0])
+		}
+	}
+	return found
+}
+
+// limited is a list over all namespaces: on its way it is limited, else it must be.
+func (w *modelWorld) limited(q modelRequest, id string) modelAnswer {
+	if q.badSelector || q.twice || !q.onTheWay && !q.selfReview && !slices.Contains(q.selected(), id) {
+		return modelAnswer{}
+	}
+	return modelAnswer{delegated: true, limitedTo: id}
+}
+
+func (w *modelWorld) isOwnKind(kind string) bool { return strings.HasPrefix(kind, "kubetenant.dev/") }
+
+// own is a list of objects of which one is about the tenant.
+func (w *modelWorld) own(q modelRequest, id string) modelAnswer {
+	if q.name != "" {
+		if w.objects[q.kind()+"/"+q.name] != id {
+			return modelAnswer{}
+		}
+		return modelAnswer{delegated: true, object: q.name}
+	}
+	if w.several[q.kind()] || q.onTheWay && q.fields || !q.onTheWay && !q.selfReview {
+		return modelAnswer{}
+	}
+	found := "-"
+	for key, about := range w.objects {
+		if name, has := strings.CutPrefix(key, q.kind()+"/"); has && about == id {
+			found = name
+		}
+	}
+	return modelAnswer{delegated: true, object: found}
+}
+
+// mayBecome: nobody of another tenant, nobody of the system's.
+func (w *modelWorld) mayBecome(q modelRequest, id string) bool {
+	qualified := !w.qualified || strings.HasPrefix(q.name, id+":")
+	some := q.name != "" && q.name != "*"
+	reserved := strings.HasPrefix(q.name, "system:")
+	switch {
+	case q.group != "" && q.group != "authentication.k8s.io", strings.HasSuffix(q.verb, "-node"):
+		return false
+	case q.resource == "serviceaccounts" && q.namespace != "":
+		owner, known := w.owner(q.namespace)
+		return some && known && owner == id
+	case q.namespace != "":
+		return false
+	case q.resource == "users":
+		return some && !reserved && !w.isSystemName(q.name) && qualified
+	case q.resource == "groups":
+		return q.name == "tenant:"+id ||
+			some && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] && !w.organizations[q.name] && qualified
+	case q.resource == "userextras":
+		domain, _, _ := strings.Cut(strings.ToLower(q.subresource), "/")
+		domain = "." + domain
+		foreign := !strings.HasSuffix(domain, ".kubetenant.dev") && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasSuffix(domain, ".k8s.io")
+		return q.subresource == "kubetenant.dev/tenant" && q.name == id || q.subresource != "" && q.subresource != "*" && foreign
+	}
+	return q.resource == "uids"
+}
+
+// asRequested: a review says the namespace of its context, whatever it is about.
+func (w *modelWorld) asRequested(q *modelRequest) {
+	if !q.isResource || q.namespace == "" {
+		return
+	}
+	virtual := slices.Contains([]string{"users", "groups", "uids", "userextras"}, q.resource) && (q.group == "" || q.group == "authentication.k8s.io")
+	switch {
+	case virtual && strings.HasPrefix(q.verb, "impersonate") && !strings.HasPrefix(q.verb, "impersonate-on:"):
+		q.namespace = ""
+	case q.kind() == "/namespaces" && q.name == "" && q.verb != "create" && q.verb != "list" && q.verb != "watch" && q.verb != "deletecollection":
+	case q.kind() == "/namespaces" && q.name != q.namespace:
+		q.namespace = q.name
+	case q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster":
+		q.namespace = ""
+	}
+}
+
+// opened is what a grant or a line of the policy opens between tenants, and to whom the request limits itself.
+func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
+	if id == nobody || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNone(q) {
+		return "", nil
+	}
+	space, all := "system", false
+	across := q.verb == "list" || q.verb == "watch" || q.verb == "deletecollection"
+	scope := w.scopes[q.kind()]
+	isNamespace := q.kind() == "/namespaces"
+	in := ""
+	if isNamespace && q.name != "" && (q.namespace == "" || q.namespace == q.name) {
+		in = q.name
+	} else if q.namespace != "" && (!isNamespace || q.verb != "create") {
+		in = q.namespace
+	}
+	overAll := across && q.namespace == "" && (scope != "cluster" || isNamespace && q.name == "")
+	limit := ""
+	switch {
+	case !q.isResource:
+	case in != "":
+		owner, known := w.owner(in)
+		if !known {
+			return "", nil
+		}
+		space = owner
+	case isNamespace && q.verb == "create", !isNamespace && scope == "cluster":
+	default:
+		all = true
+		named := q.selected()
+		holds := isNamespace || scope == "namespaced" && !w.unlabelled[q.kind()] || scope == "" && w.selectable[q.kind()]
+		one := len(named) > 0 && !slices.ContainsFunc(named, func(s string) bool { return s != named[0] }) && isModelTenant(named[0])
+		if one && holds && across && q.subresource == "" && !q.badSelector {
+			all, space = false, named[0]
+		}
+	}
+	if all {
+		space = ""
+	}
+	if !all && space == id {
+		return "", nil
+	}
+	if q.onTheWay && !all && overAll {
+		named := q.selected()
+		if q.badSelector || q.twice || len(named) == 0 || slices.ContainsFunc(named, func(s string) bool { return s != space }) {
+			return "", nil
+		}
+		limit = space
+	}
+	resource := q.resource
+	if q.subresource != "" {
+		resource += "/" + q.subresource
+	}
+	if q.isResource && q.namespace != "" && !all && space != "" && !isNamespace {
+		for _, g := range w.grants {
+			if g.namespace == q.namespace && g.tenant == id && g.owner == space && !g.expired && !g.gone &&
+				(slices.Contains(g.users, u.name) || slices.ContainsFunc(u.groups, func(s string) bool { return slices.Contains(g.groups, s) })) &&
+				slices.Contains(g.verbs, q.verb) && slices.Contains(g.apiGroups, q.group) && slices.Contains(g.resources, resource) &&
+				(len(g.only) == 0 || slices.Contains(g.only, q.name)) {
+				return "grant", &limit
+			}
+		}
+	}
+	for _, l := range w.lines {
+		if strings.HasPrefix(q.verb, "impersonate") {
+			break // a method of that name is no verb
+		}
+		group := l.group
+		if l.user == "*" || group == "*" {
+			group = "system:authenticated"
+		}
+		switch {
+		case l.tenant != "*" && l.tenant != id, l.user != "" && l.user != "*" && l.user != u.name, group != "" && !slices.Contains(u.groups, group):
+		case l.space == "*" && space == "" && !all, l.space != "*" && (all || l.space != space):
+		case l.readonly && (q.verb != "get" && q.verb != "list" && q.verb != "watch" || isConnecting(q.subresource) && q.isResource):
+		case !q.isResource && (l.path == "*" || l.path != "" && l.path == q.url || strings.HasSuffix(l.path, "*") && strings.HasPrefix(q.url, strings.TrimRight(l.path, "*"))):
+			return "abac", &limit
+		case q.isResource && l.resource != "" && (l.resource == "*" || l.resource == q.resource) && (l.apiGroup == "*" || l.apiGroup == q.group) && (l.namespace == "*" || l.namespace == q.namespace):
+			return "abac", &limit
+		}
+	}
+	return "", nil
+}
+
+// malformed are the names that have more than one form, of those that worlds are made of, and malformedValue what no value may be.
+var (
+	malformed      = map[string]bool{" alice": true, "alice\n": true, "al\u200bice": true}
+	malformedValue = map[string]bool{" alice": true, "alice\n": true}
+)
