@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -258,14 +259,20 @@ func (s *session) as(ctx context.Context, c *v1alpha1.Credential, method, path s
 	return s.send(ctx, method, path, body, headers, certificate)
 }
 
-// holds reports whether one of the objects is of our own kind.
-func holds(held []runtime.RawExtension, kind string) bool {
-	return slices.ContainsFunc(held, func(o runtime.RawExtension) bool { return strings.Contains(string(o.Raw), `"`+kind+`"`) })
+// holds returns how many of the objects are of one of our own kinds.
+func holds(held []runtime.RawExtension, kind string) int {
+	n := 0
+	for _, o := range held {
+		if strings.Contains(string(o.Raw), `"`+kind+`"`) {
+			n++
+		}
+	}
+	return n
 }
 
 // defineKinds makes our own kinds, if some object is of one: a server without tenancy does not.
 func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
-	if !holds(held, v1alpha1.KindAccessGrant) && !holds(held, v1alpha1.KindTenantQuota) {
+	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 {
 		return nil
 	}
 	for name, text := range v1alpha1.Definitions() {
@@ -285,17 +292,27 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 	return nil
 }
 
-// awaitKinds waits until the server has looked at each grant and quota that was seeded.
+// counted is longer than changes wait to be counted into a quota (cluster/tenantquota, countAfter).
+const counted = 600 * time.Millisecond
+
+// awaitKinds waits until the server has looked at each grant and quota that was seeded, and has counted what else was.
 func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
-	if !holds(held, v1alpha1.KindAccessGrant) && !holds(held, v1alpha1.KindTenantQuota) {
+	wantGrants, wantQuotas := holds(held, v1alpha1.KindAccessGrant), holds(held, v1alpha1.KindTenantQuota)
+	if wantGrants == 0 && wantQuotas == 0 {
 		return nil
 	}
+	var before []v1alpha1.TenantQuota
+	var since time.Time
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		var grants struct{ Items []v1alpha1.AccessGrant }
 		var quotas struct{ Items []v1alpha1.TenantQuota }
 		err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
 			s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/tenantquotas", nil, &quotas))
-		return err == nil && !slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
+		if !equality.Semantic.DeepEqual(before, quotas.Items) {
+			before, since = quotas.Items, time.Now()
+		}
+		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas && (wantQuotas == 0 || time.Since(since) > counted) &&
+			!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
 			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool { return len(q.Status.Used) < len(q.Spec.Hard) }), nil
 	})
 }
