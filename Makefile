@@ -15,6 +15,8 @@
 #   make bench-cli      kubectl tenant on a large cluster, beside kubectl
 #   make fuzz    every fuzz target for FUZZTIME
 #   make build   the commands, into bin/
+#   make golden  what commands print, written anew
+#   make help    this
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -76,6 +78,10 @@ TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -vet=off -timeout 20m -
 
 # Decisions of the boundary that are compared with its model, beside those with the race detector on.
 MODEL_DECISIONS ?= 1000000
+
+.PHONY: help
+help:
+	@sed -n '/^#   make /s/^#   //p' Makefile
 
 .PHONY: test
 test: build

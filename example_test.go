@@ -3,12 +3,15 @@ package kubetenant_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
@@ -103,3 +106,36 @@ func ExampleNew() {
 	// TenantLabel
 	// TenantQuota
 }
+
+// A server's admission is made of the plugins that it knows by name, in the order of their names here; the Stack's stand
+// among them.
+func ExampleRegister() {
+	settings, err := (&v1alpha1.Settings{}).Complete()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stack, err := kubetenant.New(context.Background(), settings, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	plugins := admission.NewPlugins()
+	kubetenant.Register(stack.Admission, plugins)
+	chain, err := plugins.NewFromPlugins([]string{"TenantLabel"}, noConfiguration{}, admission.PluginInitializers{}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "prices", Namespace: "acme--web"}}
+	attributes := admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "acme--web", "prices",
+		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, &user.DefaultInfo{Name: "alice"})
+	err = chain.(admission.MutationInterface).Admit(context.Background(), attributes, nil)
+	fmt.Println(object.Labels, err)
+	// Output:
+	// map[kubetenant.dev/tenant:acme] <nil>
+}
+
+type noConfiguration struct{}
+
+func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }

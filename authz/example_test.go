@@ -3,6 +3,7 @@ package authz_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,27 @@ func ExampleBoundary() {
 	// acme--web true ""
 	// globex--shop false "tenant boundary: not in a namespace of the caller's tenant"
 	// kube-system false "tenant boundary: not in a namespace of the caller's tenant"
+}
+
+// An Exception opens what the boundary would deny. It is asked about nothing that could not be opened: it sees whose caller
+// crosses into whose space, and says for how long.
+func ExampleException() {
+	owners := exampleOwners()
+	night := authz.Exception{Reason: "example: the night shift reads events", Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+		until := time.Date(2030, 1, 2, 6, 0, 0, 0, time.UTC)
+		return c.Caller.String() == "acme" && c.Space.ID.String() == "globex" && c.User.GetName() == "alice" && c.GetVerb() == "list" && c.GetResource() == "events", until
+	}}
+	boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Owners: owners}, Owners: owners, Exceptions: []authz.Exception{night}},
+		authorizerfactory.NewAlwaysAllowAuthorizer(), nil)
+	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
+	for _, resource := range []string{"events", "secrets"} {
+		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{User: alice, Verb: "list",
+			APIVersion: "v1", Resource: resource, Namespace: "globex--shop", ResourceRequest: true})
+		fmt.Printf("%s %t %q\n", resource, decision == authorizer.DecisionAllow, reason)
+	}
+	// Output:
+	// events true "example: the night shift reads events"
+	// secrets false "tenant boundary: not in a namespace of the caller's tenant"
 }
 
 // A namespace without the label is the system tenant's; one that does not exist is nobody's.

@@ -1,9 +1,16 @@
 package keystone_test
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // What has not the form of a token of Keystone's is another source's business: Keystone is not asked.
@@ -13,4 +20,48 @@ func ExampleLooksLike() {
 	// Output:
 	// true
 	// false
+}
+
+// Open asks Keystone with the credential of a clouds.yaml. The tenant is the domain of the user.
+func ExampleOpen() {
+	const token = "0123456789abcdef0123456789abcdef"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // a Keystone, as far as it matters here
+		switch {
+		case r.Method == http.MethodPost:
+			w.Header().Set("X-Subject-Token", "own")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2100-01-01T00:00:00Z"}}`)
+		case r.Header.Get("X-Subject-Token") == token:
+			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2100-01-01T00:00:00.000000Z","audit_ids":["x"],"user":{"id":"u","name":"alice","domain":{"id":"d","name":"acme"}},
+				"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[{"id":"r","name":"member"}]}}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "clouds.yaml")
+	clouds := "clouds: { kube: { auth: { username: kubetenant, password: a-password, user_domain_name: Default, system_scope: all } } }\n"
+	if err := os.WriteFile(path, []byte(clouds), 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	users, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: server.URL, TTL: time.Minute}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	response, ok, err := users.AuthenticateToken(context.Background(), token)
+	if !ok || err != nil {
+		fmt.Println(ok, err)
+		return
+	}
+	fmt.Println(response.User.GetName(), response.User.GetGroups(), response.User.GetExtra()[tenant.ExtraKey])
+	// Output:
+	// alice [project:web role:web:member] [acme]
 }

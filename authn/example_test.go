@@ -1,0 +1,71 @@
+package authn_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// greetings is a source of one's own: who says hello-<name> has that name, and is the tenant's.
+func greetings(id tenant.ID) authenticator.Token {
+	return authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		name, is := strings.CutPrefix(token, "hello-")
+		if !is {
+			return nil, false, nil // another source may know it
+		}
+		return &authenticator.Response{User: tenant.Bind(&user.DefaultInfo{Name: name, Groups: []string{"greeters"}}, id)}, true, nil
+	})
+}
+
+func with(token string) *http.Request {
+	return &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
+}
+
+// A source of one's own is an authenticator that binds whom it knows to a tenant. The chain holds it to hygiene: which tenants
+// it may mint, which names are nobody's but the system's.
+func ExampleSource() {
+	acme, _ := tenant.Parse("acme")
+	minted, _ := tenant.ParseSet([]string{"acme"})
+	source := authn.Source{Token: greetings(acme), Match: authn.Match{Prefix: "hello-"}, Hygiene: authn.Hygiene{Source: "greetings", Tenants: minted, Remote: true, UsernamePrefix: "greeting:"}}
+	chain := authn.New(authn.Chain{Sources: []authn.Source{source}})
+
+	response, ok, err := chain.AuthenticateRequest(with("hello-alice"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(ok, response.User.GetName(), response.User.GetGroups())
+	fmt.Println(response.User.GetExtra()[tenant.ExtraKey], response.User.GetExtra()[tenant.SourceKey])
+	// Output:
+	// true greeting:alice [greeters tenant:acme system:authenticated]
+	// [acme] [greetings]
+}
+
+// New asks sources in their order. A source that refuses ends the request; one that does not know a credential leaves it to
+// the next.
+func ExampleNew() {
+	acme, _ := tenant.Parse("acme")
+	anyTenant, _ := tenant.ParseSet([]string{tenant.AnyName})
+	onlyGlobex, _ := tenant.ParseSet([]string{"globex"})
+	for _, minted := range []tenant.Set{anyTenant, onlyGlobex} {
+		chain := authn.New(authn.Chain{Sources: []authn.Source{{Token: greetings(acme), Match: authn.Match{Prefix: "hello-"}, Hygiene: authn.Hygiene{Source: "greetings", Tenants: minted}}}})
+		for _, token := range []string{"hello-alice", "hello-system:admin", "goodbye"} {
+			_, ok, err := chain.AuthenticateRequest(with(token))
+			fmt.Println(token, ok, err)
+		}
+	}
+	// Output:
+	// hello-alice true <nil>
+	// hello-system:admin false source "greetings": reserved user name
+	// goodbye false <nil>
+	// hello-alice false source "greetings": tenant that the source may not mint
+	// hello-system:admin false source "greetings": tenant that the source may not mint
+	// goodbye false <nil>
+}

@@ -1,0 +1,32 @@
+package frontproxy_test
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/authn/frontproxy"
+)
+
+// Where one authority signs a proxy and clients, every client of any name could say who it is: a server MUST NOT start so.
+func ExampleCheckAuthorities() {
+	issuer := authntest.NewIssuer() // for its certificate
+	defer issuer.Close()
+	authority := []byte(issuer.CA())
+	content, err := dynamiccertificates.NewStaticCAContent("proxy", authority)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	config := &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{}}
+	fmt.Println(errors.Is(frontproxy.CheckAuthorities(config, authority), frontproxy.ErrSharedAuthority))
+	config.AllowedClientNames = headerrequest.StaticStringSlice{"front-proxy"}
+	fmt.Println(frontproxy.CheckAuthorities(config, authority))
+	// Output:
+	// true
+	// <nil>
+}

@@ -1,0 +1,99 @@
+// Command embedding is an API server of its own that has tenants: docs/embedding.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net"
+	"net/http"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var group = schema.GroupVersion{Group: "example.com", Version: "v1"}
+
+// stackOf is what makes the server one of tenants: whose namespaces are, and of which resources all objects carry the label.
+func stackOf(ctx context.Context, path string, rights genericapiserver.AuthorizationInfo) (*kubetenant.Stack, error) {
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { // a cluster's: see package cluster
+		owner, _, found := strings.Cut(name, tenant.NamespaceSeparator)
+		if !found {
+			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}}, nil
+	}, nil)
+	return kubetenant.Open(ctx, path, kubetenant.Server{
+		Authorization: kubetenant.Authorization{Authorizer: rights.Authorizer},
+		Cluster: kubetenant.Cluster{Owners: owners,
+			CustomScope: func(r schema.GroupResource) authz.Scope { // not known is closed to tenants
+				return map[string]authz.Scope{group.Group: authz.ScopeNamespaced}[r.Group]
+			},
+			Labelled: func(schema.GroupResource, tenant.ID) bool { return true }}})
+}
+
+// embed puts the stack where the server had its own.
+func embed(stack *kubetenant.Stack, config *genericapiserver.Config) {
+	config.Authentication.Authenticator, config.Authorization.Authorizer, config.RuleResolver = stack.Authenticator, stack.Authorizer, stack.RuleResolver
+	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		return stack.WithRequestState(genericapiserver.DefaultBuildHandlerChain(stack.WithTenant(handler), c))
+	}
+	plugins := []admission.Interface{}
+	for _, plugin := range stack.Admission {
+		plugins = append(plugins, plugin.Interface)
+	}
+	config.AdmissionControl = admission.NewChainHandler(plugins...)
+}
+
+func serve(ctx context.Context, path string, port int) error {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(group, &Note{}, &NoteList{})
+	metav1.AddToGroupVersion(scheme, group)
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	config := genericapiserver.NewConfig(serializer.NewCodecFactory(scheme))
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))
+	serving := options.NewSecureServingOptions().WithLoopback()
+	serving.BindPort, serving.BindAddress = port, net.IPv4(127, 0, 0, 1)
+	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer() // RBAC, in a server of rights
+	stack, err := stackOf(ctx, path, config.Authorization)
+	if err = errors.Join(err, serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil), serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig)); err != nil {
+		return err
+	}
+	embed(stack, config)
+	server, err := config.Complete(nil).New("notes", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return err
+	}
+	info := genericapiserver.NewDefaultAPIGroupInfo(group.Group, scheme, runtime.NewParameterCodec(scheme), serializer.NewCodecFactory(scheme))
+	info.VersionedResourcesStorageMap[group.Version] = map[string]rest.Storage{"notes": newNotes()}
+	if err := server.InstallAPIGroup(&info); err != nil {
+		return err
+	}
+	return server.PrepareRun().RunWithContext(ctx)
+}
+
+func main() {
+	path, port := flag.String("config", "tenancy.yaml", "a TenancyConfiguration"), flag.Int("port", 8443, "port on the loopback address")
+	flag.Parse()
+	if err := serve(genericapiserver.SetupSignalContext(), *path, *port); err != nil {
+		klog.Fatal(err)
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	openapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	openapicommon "k8s.io/kube-openapi/pkg/common"
+	openapiutil "k8s.io/kube-openapi/pkg/util"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Note is the server's own kind.
+type Note struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Text              string `json:"text"`
+}
+
+// NoteList is a list of them.
+type NoteList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []Note `json:"items"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (n *Note) DeepCopyObject() runtime.Object {
+	out := *n
+	n.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (n *NoteList) DeepCopyObject() runtime.Object {
+	out := *n
+	out.Items = make([]Note, len(n.Items))
+	for i := range n.Items {
+		out.Items[i] = *n.Items[i].DeepCopyObject().(*Note)
+	}
+	return &out
+}
+
+// notes keeps them in memory: a server of one's own has a store of [k8s.io/apiserver/pkg/registry/generic/registry].
+type notes struct {
+	rest.TableConvertor
+	mu  sync.Mutex
+	all map[string]*Note // by namespace/name
+}
+
+var (
+	_ rest.Getter = (*notes)(nil)
+	_ rest.Lister = (*notes)(nil)
+)
+
+func newNotes() *notes {
+	return &notes{TableConvertor: rest.NewDefaultTableConvertor(group.WithResource("notes").GroupResource()), all: map[string]*Note{}}
+}
+
+func (*notes) New() runtime.Object     { return &Note{} }
+func (*notes) NewList() runtime.Object { return &NoteList{} }
+func (*notes) Destroy()                {}
+func (*notes) NamespaceScoped() bool   { return true }
+func (*notes) GetSingularName() string { return "note" }
+
+// Create stores what admission has changed and checked.
+func (s *notes) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	note := obj.(*Note)
+	rest.FillObjectMetaSystemFields(note)
+	note.Namespace = request.NamespaceValue(ctx)
+	if err := validate(ctx, note); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := note.Namespace + "/" + note.Name
+	if s.all[key] != nil {
+		return nil, apierrors.NewAlreadyExists(group.WithResource("notes").GroupResource(), note.Name)
+	}
+	s.all[key] = note
+	return note.DeepCopyObject(), nil
+}
+
+// Get implements [rest.Getter].
+func (s *notes) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if note := s.all[request.NamespaceValue(ctx)+"/"+name]; note != nil {
+		return note.DeepCopyObject(), nil
+	}
+	return nil, apierrors.NewNotFound(group.WithResource("notes").GroupResource(), name)
+}
+
+// List implements [rest.Lister]. It MUST honour label selectors: a tenant's list over all namespaces is limited by one.
+func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	namespace, list := request.NamespaceValue(ctx), &NoteList{Items: []Note{}}
+	for _, note := range s.all {
+		if (namespace == "" || namespace == note.Namespace) && (o == nil || o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(note.Labels))) {
+			list.Items = append(list.Items, *note.DeepCopyObject().(*Note))
+		}
+	}
+	return list, nil
+}
+
+// definitions are the schemas: Kubernetes' own, and those of notes; openapi-gen makes a server's.
+func definitions(ref openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
+	all := openapi.GetOpenAPIDefinitions(ref)
+	for _, model := range []any{&Note{}, &NoteList{}} {
+		all[openapiutil.GetCanonicalTypeName(model)] = openapicommon.OpenAPIDefinition{Schema: spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}}
+	}
+	return all
+}

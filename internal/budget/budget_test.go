@@ -1,0 +1,61 @@
+package budget_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/internal/budget"
+)
+
+// taken is how much of a name's budget can be taken at once.
+func taken(b *budget.Budgets, name string) (n int) {
+	for b.Of(name).TryAccept() {
+		n++
+	}
+	return n
+}
+
+// TestBudgetsAreApart: who has used up its own takes nothing from another.
+func TestBudgetsAreApart(t *testing.T) {
+	b := budget.New(0.0001, 5)
+	for _, name := range []string{"a", "b", ""} {
+		if n := taken(b, name); n != 5 {
+			t.Errorf("%q: %d, want the burst of 5", name, n)
+		}
+	}
+	if n := taken(b, "a"); n != 0 {
+		t.Errorf("used up, and %d more", n)
+	}
+}
+
+// TestTheLongestUnusedBeginsAnew: names that are made up need no memory, and one that is in use is not forgotten for them.
+func TestTheLongestUnusedBeginsAnew(t *testing.T) {
+	b := budget.New(0.0001, 1)
+	taken(b, "busy")
+	taken(b, "idle")
+	for i := range 5000 {
+		taken(b, fmt.Sprint(i))
+		if n := taken(b, "busy"); n != 0 {
+			t.Fatalf("forgotten after %d other names, though in use", i)
+		}
+	}
+	if n := taken(b, "idle"); n != 1 {
+		t.Errorf("kept for ever: %d", n)
+	}
+}
+
+// TestManyTakeFromOne: all of one name share one budget.
+func TestManyTakeFromOne(t *testing.T) {
+	b := budget.New(0.0001, 50)
+	var sum atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() { sum.Add(int64(taken(b, "a"))) })
+	}
+	all.Wait()
+	if sum.Load() != 50 {
+		t.Errorf("%d taken of 50", sum.Load())
+	}
+}
