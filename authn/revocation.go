@@ -119,7 +119,10 @@ func (r *Revocations) hasUser(id tenant.ID, u user.Info) bool {
 // tenant, its name, a service account's UID or a certificate's fingerprint. Whoever sees the
 // credential itself knows more: serial numbers and the claims of tokens.
 func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
-	if r.hasUser(id, u) {
+	switch {
+	case r == nil:
+		return false
+	case r.hasUser(id, u):
 		return true
 	}
 	for _, credential := range u.GetExtra()[user.CredentialIDKey] {
@@ -135,7 +138,10 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 // MayCover is [Revocations.Covers], and reports callers too whose token may be revoked: an identity does not name its
 // issuer, nor the time or the subject that a rule may be about.
 func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
-	if r.Covers(id, u) {
+	switch {
+	case r == nil:
+		return false
+	case r.Covers(id, u):
 		return true
 	}
 	for _, credential := range u.GetExtra()[user.CredentialIDKey] {

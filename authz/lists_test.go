@@ -415,6 +415,19 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
+// TestSessionsAreForgotten: what is over is kept nowhere.
+func TestSessionsAreForgotten(t *testing.T) {
+	s := allowing(labelled())
+	for range 3 {
+		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
+		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
+	}
+	s.sessions.EndRevoked(func(c *authz.Caller) bool {
+		t.Errorf("a session of %s's is open", c.Tenant)
+		return true
+	})
+}
+
 // TestMissingSessionsEnd: who was told that a namespace is missing does not go on in one that another makes meanwhile.
 func TestMissingSessionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {

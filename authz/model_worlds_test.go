@@ -316,6 +316,9 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 	if q.onTheWay {
 		if oneIn(d, 4) {
 			q.real = makeUser(d)
+			if oneIn(d, 4) { // with groups that were sent
+				q.user.groups = append(q.user.groups, someOf(d, 3, []string{"tenant:a", "tenant:b", "tenant:acme", "tenant:", "tenant:all", "tenant:system", "system:masters", "dev"})...)
+			}
 		}
 		if oneIn(d, 6) {
 			q.path = oneOf(d, append([]string{"all", "all"}, modelTenants...)...)
@@ -327,6 +330,11 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 		}
 	}
 	switch {
+	case oneIn(d, 48): // what is open to everybody
+		q.isResource, q.url, q.verb, q.group, q.resource, q.subresource, q.namespace, q.name = true, "", "get", "", "configmaps", "", "kube-public", "cluster-info"
+		if oneIn(d, 2) {
+			q.user = &modelUser{name: "system:anonymous", groups: []string{"system:unauthenticated"}, extra: map[string][]string{}}
+		}
 	case len(w.grants) > 0 && oneIn(d, 8):
 		useGrant(d, &q, oneOf(d, w.grants...))
 	case len(w.lines) > 0 && oneIn(d, 8):

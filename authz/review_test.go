@@ -61,6 +61,27 @@ func TestMissingNames(t *testing.T) {
 	}
 }
 
+// TestNamesThatCannotBeRead: a tenant that has used up its reads by names that nobody can look up learns nothing by it.
+func TestNamesThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int32
+		owners := authz.NewOwners(cached(cluster), func(context.Context, string) (*corev1.Namespace, error) {
+			reads.Add(1)
+			return nil, errAway
+		})
+		a := tenanttest.ID(t, "a")
+		for reads.Load() < 30 { // the whole burst
+			if id, err := owners.AskedBy(t.Context(), a, "a--new"); !id.IsZero() || err == nil {
+				t.Fatal(id, err)
+			}
+		}
+		// What could not be read is not known to be missing: that would be an answer.
+		if _, err := owners.AskedBy(t.Context(), a, "a--new"); err == nil {
+			t.Error("a name that cannot be read is said to be missing")
+		}
+	})
+}
+
 // TestTooManyMissingNames: who asks for more at once than its turns come to is told nothing of the rest; one by one it waits.
 func TestTooManyMissingNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

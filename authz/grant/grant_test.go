@@ -122,6 +122,105 @@ func TestAnotherGrantOfTheName(t *testing.T) {
 	}
 }
 
+// wide allows a tenant's alice all that crossings below ask for, if it was only for what it lists.
+func wide(tb testing.TB, from string) *grant.Grant {
+	g := pods(tb)
+	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
+	g.Rules = []grant.Rule{{APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"pods", "namespaces", "serviceaccounts", "users", "pods/exec", ""},
+		Verbs: []string{"get", "list", "impersonate", "impersonate-on:user-info:get", "use", ""}}}
+	return g
+}
+
+// TestWhatIsNeverGranted: whatever a grant lists.
+func TestWhatIsNeverGranted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*authz.Crossing, *authorizer.AttributesRecord)
+		want   bool
+	}{
+		"a pod":                {func(*authz.Crossing, *authorizer.AttributesRecord) {}, true},
+		"a subresource":        {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "exec" }, true},
+		"another subresource":  {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "log" }, false},
+		"another API group":    {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.APIGroup = "apps" }, false},
+		"a path":               {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
+		"all namespaces":       {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Namespace = "" }, false},
+		"the Namespace itself": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false},
+		"a kind of its name": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) {
+			a.Resource, a.APIGroup = "namespaces", "authentication.k8s.io"
+		}, true},
+		"impersonation": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) {
+			a.Verb, a.Resource = "impersonate", "serviceaccounts"
+		}, false},
+		"constrained":            {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "impersonate-on:user-info:get" }, false},
+		"a verb that has a name": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "use" }, true},
+		"the space of several":   {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{All: true} }, false},
+		"several, and the owner": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.All = true }, false},
+		"the space of nobody":    {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{} }, false},
+		"another's space":        {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.ID = tenanttest.ID(t, "c") }, false},
+		"to the system tenant's": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false},
+		"to a third":             {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") }, false},
+		"to nobody":              {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
+	} {
+		index := grant.NewIndex()
+		one, system := wide(t, "a"), wide(t, "system")
+		system.Name = "system"
+		index.Set(one)
+		index.Set(system)
+		g := &grant.Grants{Index: index, Now: func() time.Time { return now }, Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
+			return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
+		}}
+		crossing := crossing(t)
+		c.change(crossing, crossing.Attributes.(*authorizer.AttributesRecord))
+		if got := allowed(t, g, crossing); got != c.want {
+			t.Errorf("%s: allowed %t", name, got)
+		}
+	}
+}
+
+// TestWhoAndWhat: a group is enough, names limit, and of several grants each counts and goes by itself.
+func TestWhoAndWhat(t *testing.T) {
+	index, live := grant.NewIndex(), map[string]*grant.Grant{}
+	used := ""
+	g := &grant.Grants{Index: index, Now: func() time.Time { return now }, Used: func(g *grant.Grant) { used = g.Name },
+		Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) { return live[name], nil }}
+	add := func(name string, change func(*grant.Grant)) {
+		one := pods(t)
+		one.Name = name
+		change(one)
+		live[name] = one
+		index.Set(one)
+	}
+	add("other", func(g *grant.Grant) { g.Users = []string{"bob"} })
+	add("dev", func(g *grant.Grant) { g.Users, g.Groups, g.Expires = nil, []string{"dev"}, now.Add(time.Hour) })
+	add("named", func(g *grant.Grant) { g.Rules[0].ResourceNames = []string{"q", "r"} })
+	c := crossing(t)
+	if allowed(t, g, c) {
+		t.Error("a pod of no name that is listed")
+	}
+	c.User = &user.DefaultInfo{Name: "carol", Groups: []string{"ops", "dev"}}
+	if ok, until := g.Allows(t.Context(), c); !ok || !until.Equal(now.Add(time.Hour)) || used != "dev" {
+		t.Errorf("by the group: %t until %v by %q", ok, until, used)
+	}
+	c.User = &user.DefaultInfo{Name: "alice"}
+	c.Attributes.(*authorizer.AttributesRecord).Name = "r"
+	if ok, until := g.Allows(t.Context(), c); !ok || !until.IsZero() || used != "named" {
+		t.Errorf("by the name: %t until %v by %q", ok, until, used)
+	}
+	index.Delete("b--web", "other")
+	index.Delete("b--web", "none")
+	if !allowed(t, g, c) {
+		t.Error("gone with another")
+	}
+	index.Delete("b--web", "named")
+	if allowed(t, g, c) {
+		t.Error("still there")
+	}
+	c.User = &user.DefaultInfo{Name: "carol", Groups: []string{"dev"}}
+	index.Delete("b--web", "dev")
+	if allowed(t, g, c) {
+		t.Error("the last is still there")
+	}
+}
+
 // BenchmarkGrants: 100,000 of them, none of which matches.
 func BenchmarkGrants(b *testing.B) {
 	g := grants(pods(b), func() (*grant.Grant, error) { return nil, nil })

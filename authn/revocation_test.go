@@ -1,0 +1,183 @@
+package authn_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+func credential(id string) map[string][]string {
+	return map[string][]string{user.CredentialIDKey: {id}}
+}
+
+// TestRevokedIdentities: by the tenant, the name in that tenant, a service account's UID, a certificate's fingerprint; and by a
+// token only as what it may be.
+func TestRevokedIdentities(t *testing.T) {
+	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
+	list := &authn.Revocations{
+		Fingerprints:    map[string]struct{}{"00ff": {}},
+		Tokens:          map[string][]authn.TokenRule{"https://one": {{ID: "token-1"}}},
+		Users:           map[authn.TenantUser]struct{}{{Tenant: a, Name: "mallory"}: {}, {Name: "nobody"}: {}},
+		ServiceAccounts: map[string]struct{}{"uid-1": {}},
+		Tenants:         map[tenant.ID]struct{}{b: {}, {}: {}},
+	}
+	for _, c := range []struct {
+		what        string
+		id          tenant.ID
+		user        user.DefaultInfo
+		is, mayBeIt bool
+	}{
+		{"somebody", a, user.DefaultInfo{Name: "alice", UID: "uid-1"}, false, false},
+		{"a user", a, user.DefaultInfo{Name: "mallory"}, true, true},
+		{"a name of another tenant", tenanttest.ID(t, "c"), user.DefaultInfo{Name: "mallory"}, false, false},
+		{"a name of no tenant", tenant.ID{}, user.DefaultInfo{Name: "nobody"}, true, true},
+		{"a tenant's", b, user.DefaultInfo{Name: "alice"}, true, true},
+		{"no tenant's", tenant.ID{}, user.DefaultInfo{Name: "alice"}, false, false},
+		{"a service account", a, user.DefaultInfo{Name: "system:serviceaccount:a--web:robot", UID: "uid-1"}, true, true},
+		{"another service account", a, user.DefaultInfo{Name: "system:serviceaccount:a--web:robot", UID: "uid-2"}, false, false},
+		{"a certificate", a, user.DefaultInfo{Name: "alice", Extra: credential("X509SHA256=00FF")}, true, true},
+		{"another certificate", a, user.DefaultInfo{Name: "alice", Extra: credential("X509SHA256=00fe")}, false, false},
+		{"its fingerprint elsewhere", a, user.DefaultInfo{Name: "alice", Extra: credential("00ff")}, false, false},
+		{"a token", a, user.DefaultInfo{Name: "alice", Extra: credential("JTI=token-1")}, false, true},
+		{"another token", a, user.DefaultInfo{Name: "alice", Extra: credential("JTI=token-2")}, false, false},
+		{"a credential of its name", a, user.DefaultInfo{Name: "alice", Extra: credential("token-1")}, false, false},
+	} {
+		if got := list.Covers(c.id, &c.user); got != c.is {
+			t.Errorf("%s: Covers() = %t", c.what, got)
+		}
+		if got := list.MayCover(c.id, &c.user); got != c.mayBeIt {
+			t.Errorf("%s: MayCover() = %t", c.what, got)
+		}
+		for name, nothing := range map[string]*authn.Revocations{"nil": nil, "the zero value": {}} {
+			if nothing.Covers(c.id, &c.user) || nothing.MayCover(c.id, &c.user) {
+				t.Errorf("%s is covered by %s", c.what, name)
+			}
+		}
+	}
+	// Of a subject or a time an identity says nothing: every token may be meant.
+	for _, rule := range []authn.TokenRule{{Subject: "alice"}, {IssuedBefore: time.Now()}} {
+		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{"https://one": {rule}}}
+		if !list.MayCover(a, &user.DefaultInfo{Name: "bob", Extra: credential("JTI=x")}) {
+			t.Errorf("%+v: a token that may be meant is not covered", rule)
+		}
+	}
+}
+
+// TestRevokedTokens: a token is refused by all that its rule says, whatever source takes it and whatever it is remembered as.
+func TestRevokedTokens(t *testing.T) {
+	issued := time.Unix(1_000_000, 0)
+	token := jwt("https://one", map[string]any{"jti": "t1", "sub": "alice", "iat": issued.Unix()})
+	undated := jwt("https://one", map[string]any{"jti": "t1", "sub": "alice"})
+	for _, c := range []struct {
+		what    string
+		token   string
+		rules   []authn.TokenRule
+		issuer  string
+		refused bool
+	}{
+		{"no rule", token, nil, "https://one", false},
+		{"a rule of nothing", token, []authn.TokenRule{{}}, "https://one", false},
+		{"its ID", token, []authn.TokenRule{{ID: "t1"}}, "https://one", true},
+		{"another ID", token, []authn.TokenRule{{ID: "t2"}}, "https://one", false},
+		{"the second of two", token, []authn.TokenRule{{ID: "t2"}, {ID: "t1"}}, "https://one", true},
+		{"another issuer's", token, []authn.TokenRule{{ID: "t1"}}, "https://two", false},
+		{"its subject", token, []authn.TokenRule{{Subject: "alice"}}, "https://one", true},
+		{"its ID and another subject", token, []authn.TokenRule{{ID: "t1", Subject: "bob"}}, "https://one", false},
+		{"issued before", token, []authn.TokenRule{{IssuedBefore: issued.Add(time.Second)}}, "https://one", true},
+		{"issued then", token, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", false},
+		{"issued nobody knows when", undated, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", true},
+		{"its ID, issued later", token, []authn.TokenRule{{ID: "t1", IssuedBefore: issued}}, "https://one", false},
+	} {
+		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{c.issuer: c.rules}}
+		var in *authn.Revocations
+		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return in }, Sources: []authn.Source{
+			{Hygiene: hygiene(t, "one", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}}}})
+		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // which is remembered
+			t.Fatal(c.what, ok, err)
+		}
+		in = list
+		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
+		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused {
+			t.Errorf("%s: %t, %v", c.what, ok, err)
+		}
+	}
+}
+
+// TestRevokedOnTheConnection: nobody speaks over the connection of a revoked certificate, whatever the request's credential is.
+func TestRevokedOnTheConnection(t *testing.T) {
+	_, presented := issue(t, authntest.MustKey("ES256").Private) // number 2 of CN=ca
+	for what, c := range map[string]struct {
+		list    authn.Revocations
+		refused bool
+	}{
+		"nothing":                   {authn.Revocations{}, false},
+		"its serial number":         {authn.Revocations{Serials: map[string][]string{"2": {"CN=other", "CN=ca"}}}, true},
+		"another issuer's":          {authn.Revocations{Serials: map[string][]string{"2": {"CN=other"}}}, false},
+		"another serial number":     {authn.Revocations{Serials: map[string][]string{"1": {"CN=ca"}}}, false},
+		"a number without issuers":  {authn.Revocations{Serials: map[string][]string{"2": {}}}, false},
+		"the name that it is under": {authn.Revocations{Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "u"}: {}}}, true},
+	} {
+		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return &c.list },
+			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
+		_, ok, err := chain.AuthenticateRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{presented}}})
+		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused || c.refused && !strings.Contains(err.Error(), `"src"`) {
+			t.Errorf("%s: %t, %v", what, ok, err)
+		}
+	}
+}
+
+// TestRevokedOfTheServersOwn: whose tenant the server's own chain does not say is asked for, and who cannot be told is refused.
+func TestRevokedOfTheServersOwn(t *testing.T) {
+	list := &authn.Revocations{Tenants: map[tenant.ID]struct{}{tenanttest.ID(t, "a"): {}}}
+	away := errors.New("the server is away")
+	for _, c := range []struct {
+		what string
+		id   tenant.ID
+		err  error
+		ok   bool
+		want error
+	}{
+		{"a revoked tenant's", tenanttest.ID(t, "a"), nil, false, authn.ErrRevoked},
+		{"another's", tenanttest.ID(t, "b"), nil, true, nil},
+		{"nobody's", tenant.ID{}, tenant.ErrUnbound, true, nil},
+		{"who is bad", tenant.ID{}, tenant.ErrInvalid, true, nil},
+		{"who is two", tenant.ID{}, tenant.ErrAmbiguous, true, nil},
+		{"not to be told", tenant.ID{}, away, false, away},
+	} {
+		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return list }, BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.id, c.err }})
+		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != c.ok || !errors.Is(err, c.want) {
+			t.Errorf("%s: %t, %v", c.what, ok, err)
+		}
+	}
+}
+
+// TestTokensThatReadTwoWays are refused before any source sees them.
+func TestTokensThatReadTwoWays(t *testing.T) {
+	long := strings.Repeat("x", 64<<10)
+	for what, token := range map[string]string{"a character that nobody sees": "hello\u200balice", "a control character": "hello\x00alice", "too long": long + "x"} {
+		source := &fake{user: alice()}
+		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}}})
+		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token))
+		if ok || !errors.Is(err, authn.ErrForm) || source.asked > 0 {
+			t.Errorf("%s: %t, %v, asked %d times", what, ok, err, source.asked)
+		}
+	}
+	source := &fake{user: alice()}
+	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}}})
+	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), long)); !ok || err != nil {
+		t.Errorf("just short enough: %t, %v", ok, err)
+	}
+}
