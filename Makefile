@@ -13,7 +13,7 @@
 #   make bench   benchmarks beside upstream's own code
 #   make bench-webhook  the webhook service under load, beside an empty TLS server
 #   make bench-cli      kubectl tenant on a large cluster, beside kubectl
-#   make fuzz    every fuzz target for FUZZTIME
+#   make fuzz    every fuzz target for FUZZTIME, and what of its package it covers; make fuzz-corpora keeps some of what was found
 #   make build   the commands, into bin/
 #   make golden  what commands print, written anew
 #   make help    this
@@ -205,11 +205,25 @@ bench-cli: build
 	go test -run '^$$' -bench . -cpu 1,2 ./cmd/internal/simulate/replay
 	cd $(SERVER) && go run ./benchcli --bin $(BIN)
 
-.PHONY: fuzz
+.PHONY: fuzz fuzz-corpora
 fuzz:
 	@for package in $$(go list ./...); do \
 	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 	    echo "$$package $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+	    go test -run "^$$target\$$" -cover $$package; \
+	  done; \
+	done
+
+# Of what fuzzing has found on this machine, CORPUS inputs of each target stay with it: of every size.
+CORPUS ?= 12
+fuzz-corpora:
+	@for package in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    found=$$(go env GOCACHE)/fuzz/$$package/$$target; kept=$$(go list -f '{{.Dir}}' $$package)/testdata/fuzz/$$target; \
+	    [ -d $$found ] || continue; \
+	    mkdir -p $$kept; every=$$(( $$(ls $$found | wc -l) / $(CORPUS) + 1 )); \
+	    ls -S $$found | awk "NR % $$every == 0" | while read -r input; do cp $$found/$$input $$kept/; done; \
+	    go test -run "^$$target\$$" -cover $$package; \
 	  done; \
 	done
 

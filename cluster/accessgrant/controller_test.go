@@ -1,0 +1,319 @@
+package accessgrant_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var resource = v1alpha1.Resource(v1alpha1.ResourceAccessGrants)
+
+// granted is what peter of b gives alice of a in b--web: to get pods. It is accepted.
+func granted(name string) *v1alpha1.AccessGrant {
+	return &v1alpha1.AccessGrant{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindAccessGrant},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: name},
+		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: "a", Users: []string{"alice"}},
+			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+			Grantor: &v1alpha1.AccessGrantor{Tenant: "b", Owner: "b", User: "peter"}},
+		Status: v1alpha1.AccessGrantStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}}},
+	}
+}
+
+func unstructuredOf(t testing.TB, g *v1alpha1.AccessGrant) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+func clientOf(t testing.TB, grants ...*v1alpha1.AccessGrant) *fake.FakeDynamicClient {
+	t.Helper()
+	var all []runtime.Object
+	for _, g := range grants {
+		all = append(all, unstructuredOf(t, g))
+	}
+	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "AccessGrantList"}, all...)
+}
+
+// crossing is alice of a, who gets a pod in b--web.
+func crossing(t testing.TB) *authz.Crossing {
+	u := &user.DefaultInfo{Name: "alice"}
+	return &authz.Crossing{Caller: tenanttest.ID(t, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(t, "b")},
+		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true}}
+}
+
+// TestWhatCounts: a grant that was not refused (admission has looked at it before it was stored) and that somebody of the namespace's owner, or of the system, has made, and no other.
+func TestWhatCounts(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.AccessGrant)
+		want   bool
+	}{
+		"as it is":                  {func(*v1alpha1.AccessGrant) {}, true},
+		"made by the system":        {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "system" }, true},
+		"for a service account":     {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = nil }, false},
+		"nobody's":                  {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, false},
+		"the grantee's own":         {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "a" }, false},
+		"a third's":                 {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "c" }, false},
+		"of a former owner":         {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner, g.Spec.Grantor.Tenant = "c", "c" }, false},
+		"of an owner that is none":  {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "all" }, false},
+		"of a grantor that is none": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "" }, false},
+		"for a tenant that is none": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Tenant = "A B" }, false},
+		"not looked at yet":         {func(g *v1alpha1.AccessGrant) { g.Status.Conditions = nil }, true},
+		"refused":                   {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionFalse }, false},
+		"not to be told":            {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionUnknown }, true},
+		"being deleted": {func(g *v1alpha1.AccessGrant) {
+			g.DeletionTimestamp, g.Finalizers = &metav1.Time{Time: now}, []string{"x/y"}
+		}, false},
+		"over":                       {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now} }, false},
+		"over in a moment":           {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now.Add(time.Second)} }, true},
+		"for another user":           {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = []string{"bob"} }, false},
+		"for a group that she is in": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users, g.Spec.From.Groups = nil, []string{"dev"} }, true},
+	} {
+		g := granted("g")
+		c.change(g)
+		grants := accessgrant.New(clientOf(t, g), func() time.Time { return now })
+		if err := grants.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		asked := crossing(t)
+		asked.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}
+		if got, _ := grants.Grants().Allows(t.Context(), asked); got != c.want {
+			t.Errorf("%s: allowed %t", name, got)
+		}
+	}
+	// A service account is named by its namespace.
+	g := granted("g")
+	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil, []v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
+	grants := accessgrant.New(clientOf(t, g), nil)
+	if err := grants.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"system:serviceaccount:a--ci:robot": true, "system:serviceaccount:a--web:robot": false, "robot": false} {
+		asked := crossing(t)
+		asked.User = &user.DefaultInfo{Name: name}
+		if got, _ := grants.Grants().Allows(t.Context(), asked); got != want {
+			t.Errorf("%s: allowed %t", name, got)
+		}
+	}
+}
+
+// rights is what grantors may do; an error says that nobody knows.
+type rights struct {
+	mu   sync.Mutex
+	none bool
+	err  error
+	as   []string
+}
+
+func (r *rights) set(none bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.none, r.err = none, err
+}
+
+func (r *rights) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, _ := tenant.Of(a.GetUser())
+	r.as = append(r.as, id.String()+"/"+a.GetUser().GetName()+" "+a.GetVerb()+" "+a.GetResource()+" in "+a.GetNamespace())
+	switch {
+	case r.err != nil:
+		return authorizer.DecisionNoOpinion, "", r.err
+	case r.none:
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return authorizer.DecisionAllow, "", nil
+}
+
+// running runs a controller over the grants of a client in virtual time.
+type running struct {
+	*accessgrant.Controller
+	client  dynamic.Interface
+	rights  *rights
+	mu      sync.Mutex
+	changes []string
+}
+
+func run(t *testing.T, client dynamic.Interface) *running {
+	t.Helper()
+	r := &running{Controller: accessgrant.New(client, nil), client: client, rights: &rights{}}
+	ctx, stop := context.WithCancel(t.Context())
+	var over sync.WaitGroup
+	over.Go(func() {
+		r.Run(ctx, authorizer.AuthorizerFunc(r.rights.authorize), func(namespace string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.changes = append(r.changes, namespace)
+		})
+	})
+	t.Cleanup(func() {
+		stop()
+		over.Wait()
+	})
+	return r
+}
+
+// later lets time pass.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (r *running) read(t *testing.T, name string) *v1alpha1.AccessGrant {
+	t.Helper()
+	u, err := r.client.Resource(resource).Namespace("b--web").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := v1alpha1.AccessGrantOf(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (r *running) allows(t *testing.T) bool {
+	t.Helper()
+	ok, _ := r.Grants().Allows(t.Context(), crossing(t))
+	return ok
+}
+
+func (r *running) told() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.changes)
+}
+
+// TestAcceptance: a grant counts when its grantor was seen to be allowed what it gives, as its grantor.
+func TestAcceptance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := granted("g")
+		g.Status = v1alpha1.AccessGrantStatus{}
+		r := run(t, clientOf(t, g))
+		later(time.Second)
+		if !r.read(t, "g").Accepted() || !r.allows(t) {
+			t.Errorf("not accepted: %+v", r.read(t, "g").Status)
+		}
+		if want := "b/peter get pods in b--web"; !slices.Contains(r.rights.as, want) {
+			t.Errorf("asked about %v, want %s", r.rights.as, want)
+		}
+	})
+}
+
+// TestAGrantorWithoutRights: what a grantor may not do it cannot give, nor any longer what it might; but a server that does
+// not know, or has not heard of a binding yet, takes nothing away.
+func TestAGrantorWithoutRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, clientOf(t, granted("g")))
+		later(time.Second)
+		if !r.allows(t) {
+			t.Fatal("does not count at first")
+		}
+		r.rights.set(false, errors.New("away"))
+		later(5 * time.Minute)
+		if !r.allows(t) {
+			t.Error("taken away by who does not know")
+		}
+		r.rights.set(true, nil)
+		later(5 * time.Minute)
+		if r.allows(t) || !meta.IsStatusConditionFalse(r.read(t, "g").Status.Conditions, v1alpha1.ConditionAccepted) {
+			t.Errorf("counts on: %+v", r.read(t, "g").Status)
+		}
+		if !slices.Contains(r.told(), "b--web") {
+			t.Errorf("told of %v", r.told())
+		}
+		r.rights.set(false, nil)
+		later(5 * time.Minute)
+		if !r.allows(t) {
+			t.Error("does not count again")
+		}
+	})
+}
+
+// TestABindingThatComesLater than the grant that was made with it takes nothing away.
+func TestABindingThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, clientOf(t))
+		later(time.Second)
+		r.rights.set(true, nil)
+		if _, err := r.client.Resource(resource).Namespace("b--web").Create(t.Context(), unstructuredOf(t, granted("g")), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		later(time.Second)
+		r.rights.set(false, nil)
+		later(5 * time.Minute)
+		if !r.allows(t) || !r.read(t, "g").Accepted() {
+			t.Errorf("taken away: %+v", r.read(t, "g").Status)
+		}
+	})
+}
+
+// TestChangesAreTold: of what allows something else than before, and of nothing else.
+func TestChangesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := granted("g")
+		g.Spec.Expires = &metav1.Time{Time: time.Now().Add(time.Hour)}
+		r := run(t, clientOf(t, g))
+		later(time.Second)
+		write := func(change func(*v1alpha1.AccessGrant)) int {
+			t.Helper()
+			before := len(r.told())
+			g := r.read(t, "g")
+			change(g)
+			if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(), unstructuredOf(t, g), metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			later(time.Second)
+			return len(r.told()) - before
+		}
+		if n := write(func(g *v1alpha1.AccessGrant) { g.Labels = map[string]string{"x": "y"} }); n != 0 || !r.allows(t) {
+			t.Errorf("a label: told %d times", n)
+		}
+		if n := write(func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"list"} }); n == 0 || r.allows(t) {
+			t.Errorf("other verbs: told %d times", n)
+		}
+		if n := write(func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"get"} }); n == 0 || !r.allows(t) {
+			t.Errorf("the verbs of before: told %d times", n)
+		}
+		later(3 * time.Minute) // the use is written
+		if r.read(t, "g").Status.LastUsed == nil {
+			t.Error("the use is not said")
+		}
+		later(time.Hour)
+		if r.allows(t) || !r.read(t, "g").Status.Expired {
+			t.Errorf("not over: %+v", r.read(t, "g").Status)
+		}
+		before := len(r.told())
+		if err := r.client.Resource(resource).Namespace("b--web").Delete(t.Context(), "g", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		later(time.Second)
+		if len(r.told()) == before {
+			t.Error("a deletion is not told")
+		}
+	})
+}

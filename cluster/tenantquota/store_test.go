@@ -1,0 +1,170 @@
+package tenantquota_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func object(t testing.TB, name, id, version string, isDefault bool, used string) *unstructured.Unstructured {
+	t.Helper()
+	q := &v1alpha1.TenantQuota{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, UID: "1"},
+		Spec: v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}}}
+	if used != "" {
+		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(used)}
+	}
+	if isDefault {
+		q.Labels = map[string]string{v1alpha1.DefaultQuotaLabel: "true"}
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+// store runs a store of quotas until the test ends.
+func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.FakeDynamicClient) {
+	t.Helper()
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}, objects...)
+	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { // as a server does
+		if u, is := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured); is {
+			version, err := strconv.Atoi(u.GetResourceVersion())
+			if err != nil {
+				return true, nil, err
+			}
+			u.SetResourceVersion(strconv.Itoa(version + 1))
+		}
+		return false, nil, nil
+	})
+	quotas, err := tenantquota.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Before they are known nothing counts as unlimited.
+	if _, err := quotas.Of(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
+		t.Errorf("before they are known: %v", err)
+	}
+	if _, sole := quotas.NameOf(tenanttest.ID(t, "a")); sole {
+		t.Error("before they are known one is the sole")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var over sync.WaitGroup
+	over.Go(func() { quotas.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		over.Wait()
+	})
+	time.Sleep(time.Second) // of the bubble
+	synctest.Wait()
+	return quotas, client
+}
+
+func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
+	t.Helper()
+	states, err := quotas.Of(t.Context(), tenanttest.ID(t, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, s := range states {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+// TestWhichQuotasCount: a tenant's own in place of the default one, and all of its own where there are several.
+func TestWhichQuotasCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quotas, _ := store(t, object(t, "own", "a", "1", false, ""), object(t, "a", "a", "1", true, ""), object(t, "b", "b", "1", true, ""),
+			object(t, "c-2", "c", "1", false, ""), object(t, "c-1", "c", "1", false, ""), object(t, "bad", "A B", "1", false, ""))
+		for id, want := range map[string][]string{"a": {"own"}, "b": {"b"}, "c": {"c-1", "c-2"}, "d": nil} {
+			if got := names(t, quotas, id); !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v", id, got, want)
+			}
+		}
+		for name, want := range map[string]string{"own": "a", "a": "a", "b": "b", "bad": "", "none": ""} {
+			if got := quotas.TenantOf(name); got.String() != want {
+				t.Errorf("%s is about %q, want %q", name, got, want)
+			}
+		}
+		for id, want := range map[string]string{"a": "own", "b": "b", "d": ""} {
+			if got, sole := quotas.NameOf(tenanttest.ID(t, id)); got != want || !sole {
+				t.Errorf("the one about %s: %q, %t", id, got, sole)
+			}
+		}
+		if _, sole := quotas.NameOf(tenanttest.ID(t, "c")); sole {
+			t.Error("one of two is the sole")
+		}
+		for id, want := range map[string]bool{"a": true, "b": false, "c": true, "d": false} {
+			if got, err := quotas.Taken(t.Context(), tenanttest.ID(t, id)); got != want || err != nil {
+				t.Errorf("%s has one of its own: %t, %v", id, got, err)
+			}
+		}
+	})
+}
+
+func one(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
+	t.Helper()
+	states, err := quotas.Of(t.Context(), id)
+	if err != nil || len(states) != 1 {
+		t.Fatal(states, err)
+	}
+	return states[0]
+}
+
+// TestCharge: what is written counts at once, before it comes back; who goes by an older state must look again.
+func TestCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := tenanttest.ID(t, "a")
+		quotas, client := store(t, object(t, "a", "a", "1", false, "1"))
+		was := one(t, quotas, a)
+		is := *was
+		is.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
+		is.Reserved = []quota.Reservation{{UID: "u", Key: "pods/a--web/p", Expires: time.Now().Add(time.Minute), Usage: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}}
+		if err := quotas.Charge(t.Context(), was, &is); err != nil {
+			t.Fatal(err)
+		}
+		if now := one(t, quotas, a); now.Used.Pods().Value() != 2 || len(now.Reserved) != 1 {
+			t.Errorf("charged, and %+v", now)
+		}
+		synctest.Wait()
+		stale := *was
+		stale.Version = "0"
+		if err := quotas.Charge(t.Context(), &stale, &is); !errors.Is(err, quota.ErrConflict) {
+			t.Errorf("by an older state: %v", err)
+		}
+		gone := *was
+		gone.Name = "none"
+		if err := quotas.Charge(t.Context(), &gone, &is); !errors.Is(err, quota.ErrConflict) {
+			t.Errorf("a quota that is not there: %v", err)
+		}
+		stored, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used, _, _ := unstructured.NestedString(stored.Object, "status", "used", "pods"); used != "2" {
+			t.Errorf("stored: %v", stored.Object["status"])
+		}
+	})
+}
