@@ -122,8 +122,9 @@ func TestRevokedOnTheConnection(t *testing.T) {
 		list    authn.Revocations
 		refused bool
 	}{
-		"nothing":                   {authn.Revocations{}, false},
-		"its serial number":         {authn.Revocations{Serials: map[string][]string{"2": {"CN=other", "CN=ca"}}}, true},
+		"nothing":           {authn.Revocations{}, false},
+		"its serial number": {authn.Revocations{Serials: map[string][]string{"2": {"CN=other", "CN=ca"}}}, true},
+		"its serial number, beside another's fingerprint": {authn.Revocations{Serials: map[string][]string{"2": {"CN=ca"}}, Fingerprints: map[string]struct{}{"00": {}}}, true},
 		"another issuer's":          {authn.Revocations{Serials: map[string][]string{"2": {"CN=other"}}}, false},
 		"another serial number":     {authn.Revocations{Serials: map[string][]string{"1": {"CN=ca"}}}, false},
 		"a number without issuers":  {authn.Revocations{Serials: map[string][]string{"2": {}}}, false},

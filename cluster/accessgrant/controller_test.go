@@ -29,10 +29,10 @@ import (
 var resource = v1alpha1.Resource(v1alpha1.ResourceAccessGrants)
 
 // granted is what peter of b gives alice of a in b--web: to get pods. It is accepted.
-func granted(name string) *v1alpha1.AccessGrant {
+func granted() *v1alpha1.AccessGrant {
 	return &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindAccessGrant},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "g"},
 		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: "a", Users: []string{"alice"}},
 			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
 			Grantor: &v1alpha1.AccessGrantor{Tenant: "b", Owner: "b", User: "peter"}},
@@ -93,7 +93,7 @@ func TestWhatCounts(t *testing.T) {
 		"for another user":           {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = []string{"bob"} }, false},
 		"for a group that she is in": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users, g.Spec.From.Groups = nil, []string{"dev"} }, true},
 	} {
-		g := granted("g")
+		g := granted()
 		c.change(g)
 		grants := accessgrant.New(clientOf(t, g), func() time.Time { return now })
 		if err := grants.Sync(t.Context()); err != nil {
@@ -106,7 +106,7 @@ func TestWhatCounts(t *testing.T) {
 		}
 	}
 	// A service account is named by its namespace.
-	g := granted("g")
+	g := granted()
 	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil, []v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
 	grants := accessgrant.New(clientOf(t, g), nil)
 	if err := grants.Sync(t.Context()); err != nil {
@@ -183,9 +183,9 @@ func later(d time.Duration) {
 	synctest.Wait()
 }
 
-func (r *running) read(t *testing.T, name string) *v1alpha1.AccessGrant {
+func (r *running) read(t *testing.T) *v1alpha1.AccessGrant {
 	t.Helper()
-	u, err := r.client.Resource(resource).Namespace("b--web").Get(t.Context(), name, metav1.GetOptions{})
+	u, err := r.client.Resource(resource).Namespace("b--web").Get(t.Context(), "g", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,12 +211,12 @@ func (r *running) told() []string {
 // TestAcceptance: a grant counts when its grantor was seen to be allowed what it gives, as its grantor.
 func TestAcceptance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := granted("g")
+		g := granted()
 		g.Status = v1alpha1.AccessGrantStatus{}
 		r := run(t, clientOf(t, g))
 		later(time.Second)
-		if !r.read(t, "g").Accepted() || !r.allows(t) {
-			t.Errorf("not accepted: %+v", r.read(t, "g").Status)
+		if !r.read(t).Accepted() || !r.allows(t) {
+			t.Errorf("not accepted: %+v", r.read(t).Status)
 		}
 		if want := "b/peter get pods in b--web"; !slices.Contains(r.rights.as, want) {
 			t.Errorf("asked about %v, want %s", r.rights.as, want)
@@ -228,7 +228,7 @@ func TestAcceptance(t *testing.T) {
 // not know, or has not heard of a binding yet, takes nothing away.
 func TestAGrantorWithoutRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, clientOf(t, granted("g")))
+		r := run(t, clientOf(t, granted()))
 		later(time.Second)
 		if !r.allows(t) {
 			t.Fatal("does not count at first")
@@ -240,8 +240,8 @@ func TestAGrantorWithoutRights(t *testing.T) {
 		}
 		r.rights.set(true, nil)
 		later(5 * time.Minute)
-		if r.allows(t) || !meta.IsStatusConditionFalse(r.read(t, "g").Status.Conditions, v1alpha1.ConditionAccepted) {
-			t.Errorf("counts on: %+v", r.read(t, "g").Status)
+		if r.allows(t) || !meta.IsStatusConditionFalse(r.read(t).Status.Conditions, v1alpha1.ConditionAccepted) {
+			t.Errorf("counts on: %+v", r.read(t).Status)
 		}
 		if !slices.Contains(r.told(), "b--web") {
 			t.Errorf("told of %v", r.told())
@@ -260,14 +260,14 @@ func TestABindingThatComesLater(t *testing.T) {
 		r := run(t, clientOf(t))
 		later(time.Second)
 		r.rights.set(true, nil)
-		if _, err := r.client.Resource(resource).Namespace("b--web").Create(t.Context(), unstructuredOf(t, granted("g")), metav1.CreateOptions{}); err != nil {
+		if _, err := r.client.Resource(resource).Namespace("b--web").Create(t.Context(), unstructuredOf(t, granted()), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		later(time.Second)
 		r.rights.set(false, nil)
 		later(5 * time.Minute)
-		if !r.allows(t) || !r.read(t, "g").Accepted() {
-			t.Errorf("taken away: %+v", r.read(t, "g").Status)
+		if !r.allows(t) || !r.read(t).Accepted() {
+			t.Errorf("taken away: %+v", r.read(t).Status)
 		}
 	})
 }
@@ -275,14 +275,14 @@ func TestABindingThatComesLater(t *testing.T) {
 // TestChangesAreTold: of what allows something else than before, and of nothing else.
 func TestChangesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := granted("g")
+		g := granted()
 		g.Spec.Expires = &metav1.Time{Time: time.Now().Add(time.Hour)}
 		r := run(t, clientOf(t, g))
 		later(time.Second)
 		write := func(change func(*v1alpha1.AccessGrant)) int {
 			t.Helper()
 			before := len(r.told())
-			g := r.read(t, "g")
+			g := r.read(t)
 			change(g)
 			if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(), unstructuredOf(t, g), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
@@ -300,12 +300,12 @@ func TestChangesAreTold(t *testing.T) {
 			t.Errorf("the verbs of before: told %d times", n)
 		}
 		later(3 * time.Minute) // the use is written
-		if r.read(t, "g").Status.LastUsed == nil {
+		if r.read(t).Status.LastUsed == nil {
 			t.Error("the use is not said")
 		}
 		later(time.Hour)
-		if r.allows(t) || !r.read(t, "g").Status.Expired {
-			t.Errorf("not over: %+v", r.read(t, "g").Status)
+		if r.allows(t) || !r.read(t).Status.Expired {
+			t.Errorf("not over: %+v", r.read(t).Status)
 		}
 		before := len(r.told())
 		if err := r.client.Resource(resource).Namespace("b--web").Delete(t.Context(), "g", metav1.DeleteOptions{}); err != nil {

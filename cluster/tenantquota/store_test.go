@@ -26,9 +26,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func object(t testing.TB, name, id, version string, isDefault bool, used string) *unstructured.Unstructured {
+func object(t testing.TB, name, id string, isDefault bool, used string) *unstructured.Unstructured {
 	t.Helper()
-	q := &v1alpha1.TenantQuota{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, UID: "1"},
+	q := &v1alpha1.TenantQuota{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", UID: "1"},
 		Spec: v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}}}
 	if used != "" {
 		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(used)}
@@ -96,8 +96,8 @@ func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 // TestWhichQuotasCount: a tenant's own in place of the default one, and all of its own where there are several.
 func TestWhichQuotasCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quotas, _ := store(t, object(t, "own", "a", "1", false, ""), object(t, "a", "a", "1", true, ""), object(t, "b", "b", "1", true, ""),
-			object(t, "c-2", "c", "1", false, ""), object(t, "c-1", "c", "1", false, ""), object(t, "bad", "A B", "1", false, ""))
+		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
+			object(t, "c-2", "c", false, ""), object(t, "c-1", "c", false, ""), object(t, "bad", "A B", false, ""))
 		for id, want := range map[string][]string{"a": {"own"}, "b": {"b"}, "c": {"c-1", "c-2"}, "d": nil} {
 			if got := names(t, quotas, id); !slices.Equal(got, want) {
 				t.Errorf("%s: %v, want %v", id, got, want)
@@ -137,7 +137,7 @@ func one(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tenanttest.ID(t, "a")
-		quotas, client := store(t, object(t, "a", "a", "1", false, "1"))
+		quotas, client := store(t, object(t, "a", "a", false, "1"))
 		was := one(t, quotas, a)
 		is := *was
 		is.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}

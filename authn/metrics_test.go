@@ -1,0 +1,48 @@
+package authn_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/component-base/metrics"
+	metricstestutil "k8s.io/component-base/metrics/testutil"
+
+	"github.com/kubetenant/kubetenant/authn"
+)
+
+// TestRequestsAreCounted by who claimed them and what came of them, and tokens by whether they were remembered.
+func TestRequestsAreCounted(t *testing.T) {
+	counts := authn.NewMetrics()
+	registry := metrics.NewKubeRegistry()
+	for _, m := range counts.Registerables() {
+		if err := registry.Register(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chain := authn.New(authn.Chain{Metrics: counts, BuiltIn: identity(&user.DefaultInfo{Name: "u"}), Sources: []authn.Source{
+		{Hygiene: hygiene(t, "good", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
+		{Hygiene: hygiene(t, "bad", "a"), Match: authn.Match{Issuers: []string{"https://two"}}, Token: &fake{err: errors.New("no")}}}})
+	again := jwt("https://one")
+	for _, token := range []string{again, again, jwt("https://two"), jwt("https://three")} {
+		_, _, _ = chain.AuthenticateRequest(bearing(t.Context(), token))
+	}
+	nobody := authn.New(authn.Chain{Metrics: counts})
+	_, _, _ = nobody.AuthenticateRequest(bearing(t.Context(), jwt("https://one")))
+	want := `
+# HELP kubetenant_authentication_requests_total [ALPHA] Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.
+# TYPE kubetenant_authentication_requests_total counter
+kubetenant_authentication_requests_total{result="refused",source="bad"} 1
+kubetenant_authentication_requests_total{result="success",source="built-in"} 1
+kubetenant_authentication_requests_total{result="success",source="good"} 2
+kubetenant_authentication_requests_total{result="unclaimed",source="none"} 1
+# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Bearer tokens by whether what came of them was remembered: hit or miss.
+# TYPE kubetenant_authentication_token_cache_requests_total counter
+kubetenant_authentication_token_cache_requests_total{result="hit"} 1
+kubetenant_authentication_token_cache_requests_total{result="miss"} 2
+`
+	if err := metricstestutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
