@@ -125,3 +125,51 @@ func TestUpkeepOfUnstructured(t *testing.T) {
 		t.Error("another spec is upkeep")
 	}
 }
+
+// TestWhatIsNotListed is nobody's business here, whoever asks; what is listed is told by group and resource, and deleting is
+// not looked at.
+func TestWhatIsNotListed(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugin(a, nil, a, nil)
+	for resource, listed := range map[schema.GroupVersionResource]bool{
+		{Group: "apps", Version: "v1", Resource: "daemonsets"}:  true,
+		{Group: "apps", Version: "v1", Resource: "deployments"}: false,
+		{Group: "", Version: "v1", Resource: "daemonsets"}:      false,
+		{Group: "apps", Version: "v1", Resource: "DaemonSets"}:  false,
+	} {
+		write := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "a--web", "x", resource, "", admission.Create, nil, false, &user.DefaultInfo{})
+		if err := p.Validate(t.Context(), write, nil); (err != nil) != listed {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+	if p.Handles(admission.Delete) || p.Handles(admission.Connect) {
+		t.Error("deletions are looked at")
+	}
+}
+
+// TestNoUpkeep: a create that says what is there already, and an update of which one side is missing or is no object.
+func TestNoUpkeep(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ds := plugin(tenant.System(), nil, a, nil), &appsv1.DaemonSet{}
+	for name, w := range map[string]admission.Attributes{
+		"a create":         write("v1", "", admission.Create, ds, ds),
+		"a create, status": write("v1", "status", admission.Create, ds, ds),
+		"nothing before":   write("v1", "", admission.Update, ds, nil),
+		"nothing after":    write("v1", "", admission.Update, nil, ds),
+		"nothing":          write("v1", "", admission.Update, nil, nil),
+		"no objects":       write("v1", "", admission.Update, &metav1.Status{}, &metav1.Status{}),
+	} {
+		if err := p.Validate(t.Context(), w, nil); err == nil {
+			t.Errorf("%s is upkeep", name)
+		}
+	}
+	if err := p.Validate(t.Context(), write("v1", "", admission.Update, ds, ds), nil); err != nil {
+		t.Errorf("an update of nothing: %v", err)
+	}
+}
