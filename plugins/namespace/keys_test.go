@@ -1,0 +1,177 @@
+package namespace_test
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+func of(id tenant.ID, change func(*namespace.Options)) plugins.Interface {
+	o := namespace.Options{PrefixRequired: true, PodSecurity: "baseline", AllowedLabels: []string{"example.com/team", "example.org/*", "app.example.com/selected"},
+		AllowedAnnotations: []string{"example.com/note", "example.org/*"}, Recorded: []string{"kubetenant.dev/creator"},
+		Selected: func(key string) bool {
+			return key == "selected" || key == "example.org/selected" || key == "app.example.com/selected"
+		},
+		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, nil }}
+	if change != nil {
+		change(&o)
+	}
+	return namespace.New(o)
+}
+
+func named(name string, labels, annotations map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}}
+}
+
+// TestKeys: which labels and annotations a tenant may add, change and take away.
+func TestKeys(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	type keys = map[string]string
+	for _, c := range []struct {
+		key           string
+		label, annote bool
+	}{
+		{"plain", true, true},
+		{"example.com/team", true, false},
+		{"example.com/note", false, true},
+		{"example.com/other", false, false},
+		{"example.org/any", true, true},
+		{"example.org.evil.com/any", false, false},
+		{"selected", false, true},                 // somebody chooses namespaces by it
+		{"example.org/selected", false, true},     // allowed by its domain alone
+		{"app.example.com/selected", true, false}, // allowed by its name: whoever did so knows
+		{"istio-injection", false, true},
+		{"control-plane", false, true},
+		{"app.kubernetes.io/managed-by", true, false},
+		{"helm.sh/chart", true, false},
+		{"app.kubernetes.io/name", false, false},
+		{"pod-security.kubernetes.io/enforce", false, false},
+		{"pod-security.kubernetes.io/enforce-version", false, false},
+		{"kubetenant.dev/creator", false, true}, // the server's own annotation, which comes back with every update
+		{"kubetenant.dev/other", false, false},
+	} {
+		own := func(more keys) keys {
+			labels := keys{tenant.Label: "a", corev1.LabelMetadataName: "a--web", namespace.EnforceLabel: "baseline"}
+			for key, value := range more {
+				labels[key] = value
+			}
+			return labels
+		}
+		for what, write := range map[string]struct {
+			op      admission.Operation
+			was, is keys
+		}{
+			"added":      {admission.Update, nil, keys{c.key: "x"}},
+			"changed":    {admission.Update, keys{c.key: "x"}, keys{c.key: "y"}},
+			"taken away": {admission.Update, keys{c.key: "x"}, nil},
+			"made":       {admission.Create, nil, keys{c.key: "x"}},
+		} {
+			attributes := func(is, was *corev1.Namespace) admission.Attributes {
+				var old runtime.Object
+				if write.op == admission.Update {
+					old = was
+				}
+				return admission.NewAttributesRecord(is, old, corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web", corev1.SchemeGroupVersion.WithResource("namespaces"), "", write.op, nil, false, &user.DefaultInfo{})
+			}
+			labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
+			if c.key == namespace.EnforceLabel && what == "taken away" {
+				continue // own puts it back
+			}
+			if err := p.Validate(t.Context(), labels, nil); (err == nil) != c.label {
+				t.Errorf("label %s %s: %v", c.key, what, err)
+			}
+			annotations := attributes(named("a--web", own(nil), write.is), named("a--web", own(nil), write.was))
+			if err := p.Validate(t.Context(), annotations, nil); (err == nil) != c.annote {
+				t.Errorf("annotation %s %s: %v", c.key, what, err)
+			}
+		}
+		// What is there already stays, whatever it is.
+		kept := admission.NewAttributesRecord(named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}), named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
+			corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web", corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
+		if err := p.Validate(t.Context(), kept, nil); err != nil {
+			t.Errorf("%s kept: %v", c.key, err)
+		}
+	}
+}
+
+// TestNames: whose a name may be, by who makes it and where the prefix is required.
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		caller, name, generate, label string
+		free, ok                      bool // free: no prefix is required
+	}{
+		{"a", "a--web", "", "a", false, true},
+		{"a", "web", "", "a", false, false},
+		{"a", "web", "", "a", true, true},
+		{"a", "b--web", "", "a", false, false},
+		{"a", "a--", "", "a", false, false},
+		{"a", "a-web", "", "a", false, false},
+		{"a", "", "a--", "a", false, true},
+		{"a", "", "a--job-", "a", false, true},
+		{"a", "", "b--", "a", false, false},
+		{"Upper", "Upper--web", "", "Upper", false, false},
+		{"Upper", "web", "", "Upper", true, true},
+		{"system", "web", "", "a", false, true},
+		{"system", "a--web", "", "a", false, true},
+		{"system", "a--web", "", "b", false, false},
+		{"system", "a--web", "", "b", true, true},
+		{"system", "a--web", "", "system", false, false},
+		{"system", "a--web", "", "-", false, true}, // to be given
+		{"system", "", "a--", "b", false, false},
+		{"system", "a--web", "", "a b", false, false},
+	} {
+		p := of(tenanttest.ID(t, c.caller), func(o *namespace.Options) { o.PrefixRequired = !c.free })
+		ns := named(c.name, map[string]string{namespace.EnforceLabel: "baseline", tenant.Label: c.label}, nil)
+		if ns.GenerateName = c.generate; c.label == "-" {
+			delete(ns.Labels, tenant.Label)
+		}
+		if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	// One that stood there before its prefix was anybody's stays as it is.
+	p := of(tenant.System(), nil)
+	old := named("a--web", map[string]string{tenant.Label: "b"}, nil)
+	if err := p.Validate(t.Context(), write(admission.Update, old.DeepCopy(), old), nil); err != nil {
+		t.Errorf("an older one: %v", err)
+	}
+	if err := p.Validate(t.Context(), write(admission.Update, old, named("a--web", nil, nil)), nil); err == nil {
+		t.Error("given to another than its prefix says")
+	}
+}
+
+// TestDefaults: what a tenant leaves out of a new namespace is put in, and out of an update put back.
+func TestDefaults(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	ns := named("a--web", nil, nil)
+	if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil || ns.Labels[tenant.Label] != "a" || ns.Labels[namespace.EnforceLabel] != "baseline" {
+		t.Errorf("%v: %v", ns.Labels, err)
+	}
+	own := map[string]string{namespace.EnforceLabel: "restricted", tenant.Label: "b"}
+	ns = named("a--web", own, nil)
+	if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err == nil {
+		err = p.Validate(t.Context(), write(admission.Create, ns, nil), nil)
+		if err == nil {
+			t.Errorf("another's, and %v", ns.Labels)
+		}
+	}
+	was := named("a--web", map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline", corev1.LabelMetadataName: "a--web"}, map[string]string{"kubetenant.dev/creator": "x"})
+	is := named("a--web", nil, nil)
+	err := p.Admit(t.Context(), write(admission.Update, is, was), nil)
+	if err == nil {
+		err = p.Validate(t.Context(), write(admission.Update, is, was), nil)
+	}
+	if err != nil || is.Labels[tenant.Label] != "a" || is.Labels[namespace.EnforceLabel] != "baseline" {
+		t.Errorf("an update that leaves all out: %v, %v, %v", is.Labels, is.Annotations, err)
+	}
+}
