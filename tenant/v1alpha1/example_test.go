@@ -51,9 +51,9 @@ func ExampleAccessGrant() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(read.Spec.From.Tenant, read.Spec.To[0].ResourceNames, read.Accepted()) // it counts when the server has accepted it
+	fmt.Println(read.Spec.From.Tenant, read.Spec.To[0].ResourceNames, read.Accepted()) // it counts unless the server says that it refuses it
 	// Output:
-	// acme [prices] false
+	// acme [prices] true
 }
 
 func ExampleTenantQuota() {
