@@ -83,6 +83,7 @@ type Cluster struct {
 	Sweep *label.Sweep
 
 	namespaces cache.SharedIndexInformer
+	byTenant   *tenantquota.Namespaces
 	mapper     meta.ResettableRESTMapper
 }
 
@@ -104,6 +105,9 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 		return nil, err
 	}
 	if c.Quotas, err = tenantquota.New(clients.Quotas); err != nil {
+		return nil, err
+	}
+	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
 	c.Sweep = label.NewSweep(clients.Metadata, LabelledResources(clients.Typed.Discovery(), c.CRDs.Of), c.Owners.Certain)
@@ -130,7 +134,7 @@ func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 
 // RunQuotas follows the quotas, and gives tenants that have none the one that hard returns, until ctx ends.
 func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
-	go c.Quotas.EnsureDefaults(ctx, c.Namespaces, hard)
+	go c.Quotas.EnsureDefaults(ctx, c.byTenant, hard)
 	c.Quotas.Run(ctx)
 }
 
@@ -140,7 +144,7 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
 	}
-	tenantquota.NewCounter(c.Quotas, c.mapper, c.Namespaces).Run(ctx)
+	tenantquota.NewCounter(c.Quotas, c.mapper, c.byTenant).Run(ctx)
 	return nil
 }
 

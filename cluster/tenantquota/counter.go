@@ -13,20 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/plugins/quota"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -49,7 +46,7 @@ type Counter struct {
 	quotas     *Store
 	client     dynamic.Interface
 	mapper     meta.ResettableRESTMapper
-	namespaces corelisters.NamespaceLister
+	namespaces *Namespaces
 	queue      workqueue.TypedRateLimitingInterface[string]
 
 	mu       sync.Mutex
@@ -58,7 +55,7 @@ type Counter struct {
 }
 
 // NewCounter returns a counter for quotas that run.
-func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces corelisters.NamespaceLister) *Counter {
+func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Namespaces) *Counter {
 	return &Counter{quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
 		counting: map[schema.GroupResource]cache.SharedIndexInformer{}, gone: map[types.UID]time.Time{}}
@@ -174,7 +171,7 @@ func earliest(all []quota.Reservation) time.Time {
 // objects returns what the tenant of a quota has of what is limited, and which names that are: of a
 // resource that cannot be read now nothing is counted, and the error says so.
 func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
-	own, err := c.namespaces.List(labels.SelectorFromSet(labels.Set{tenant.Label: q.Spec.Tenant}))
+	own, err := c.namespaces.of(q.Spec.Tenant)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -199,7 +196,7 @@ func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []q
 }
 
 // stored returns the objects of a resource in some namespaces.
-func (c *Counter) stored(ctx context.Context, of schema.GroupResource, namespaces []*corev1.Namespace) ([]quota.Counted, error) {
+func (c *Counter) stored(ctx context.Context, of schema.GroupResource, namespaces []string) ([]quota.Counted, error) {
 	informer, err := c.informer(ctx, of)
 	switch {
 	case err != nil:
@@ -211,7 +208,7 @@ func (c *Counter) stored(ctx context.Context, of schema.GroupResource, namespace
 	}
 	var out []quota.Counted
 	for _, ns := range namespaces {
-		objects, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, ns.Name)
+		objects, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, ns)
 		if err != nil {
 			return nil, err
 		}
@@ -300,11 +297,8 @@ func (c *Counter) follow() cache.ResourceEventHandler {
 		if err != nil {
 			return
 		}
-		ns, err := c.namespaces.Get(name.Namespace)
-		if err != nil {
-			return // the cycle finds it
-		}
-		quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, ns.Labels[tenant.Label])
+		// Of a namespace that is not known yet the cycle finds it.
+		quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, c.namespaces.owner(name.Namespace))
 		if err != nil {
 			return
 		}

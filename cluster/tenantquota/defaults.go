@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -12,12 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/plugins/quota"
@@ -25,35 +25,69 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// ensureEvery is how often it is looked whether every tenant has a quota.
-const ensureEvery = time.Second
+const (
+	// ensureEvery is how often it is looked whether every tenant has a quota.
+	ensureEvery = time.Second
+	// ensureAnyway is after how long it is looked although nothing has changed.
+	ensureAnyway = time.Minute
+)
 
 // EnsureDefaults gives tenants that have no quota the one that hard returns, and takes it away where that is
 // empty, until ctx ends. A tenant's writes wait for its quota.
-func (q *Store) EnsureDefaults(ctx context.Context, namespaces corelisters.NamespaceLister, hard func() corev1.ResourceList) {
-	wait.UntilWithContext(ctx, func(ctx context.Context) { q.ensureAll(ctx, namespaces, hard()) }, ensureEvery)
+func (q *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
+	var last pass
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		// Counted before it is looked: what changes meanwhile is seen by the next one.
+		now := pass{namespaces.changes.Load(), q.changes.Load(), hard(), time.Now()}
+		if last.holds(&now) {
+			return
+		}
+		if q.ensureAll(ctx, namespaces, now.hard) {
+			last = now
+		} else {
+			last = pass{}
+		}
+	}, ensureEvery)
 }
 
-func (q *Store) ensureAll(ctx context.Context, namespaces corelisters.NamespaceLister, hard corev1.ResourceList) {
+// pass is what a look at all tenants went by. The zero value is none.
+type pass struct {
+	namespaces, quotas uint64
+	hard               corev1.ResourceList
+	at                 time.Time
+}
+
+// holds reports whether nothing has changed since, nor is it long ago.
+func (p *pass) holds(now *pass) bool {
+	return p.namespaces == now.namespaces && p.quotas == now.quotas && upstreamquota.Equals(p.hard, now.hard) && now.at.Sub(p.at) < ensureAnyway
+}
+
+// ensureAll reports whether all tenants have what they should.
+func (q *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard corev1.ResourceList) bool {
 	if len(hard) == 0 {
-		if err := q.dropDefaults(ctx); err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
+		err := q.dropDefaults(ctx)
+		if err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "A default quota that is not wanted any more still limits its tenant")
 		}
-		return
+		return err == nil
 	}
-	all, err := namespaces.List(labels.Everything())
-	seen := map[tenant.ID]bool{}
-	for _, ns := range all {
-		id, parseErr := tenant.Parse(ns.Labels[tenant.Label])
-		if parseErr != nil || id.IsSystem() || seen[id] {
+	var err error
+	done := true
+	for _, name := range namespaces.tenants() {
+		id, parseErr := tenant.Parse(name)
+		if parseErr != nil || id.IsSystem() {
 			continue
 		}
-		seen[id] = true
-		err = errors.Join(err, q.ensure(ctx, id, hard))
+		failed := q.ensure(ctx, id, hard)
+		done = done && failed == nil
+		if !errors.Is(failed, quota.ErrConflict) { // which hides no other error
+			err = errors.Join(err, failed)
+		}
 	}
 	if err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Not every tenant has a quota: those without may create nothing that is limited")
 	}
+	return done
 }
 
 // ensure makes the quota of a tenant that has none, and brings one that was made so up to date.
@@ -68,7 +102,7 @@ func (q *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 			return err
 		}
 		if isDefault(u) && !upstreamquota.Equals(state.Hard, hard) {
-			return q.apply(ctx, u.GetName(), id, hard)
+			return q.update(ctx, u, hard)
 		}
 	}
 	if len(objects) == 0 {
@@ -76,7 +110,7 @@ func (q *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 		if _, taken, err := q.informer.GetStore().GetByKey(name); err != nil || taken {
 			name = distinctName(id) // by a quota of another tenant
 		}
-		return q.apply(ctx, name, id, hard)
+		return q.create(ctx, name, id, hard)
 	}
 	return nil
 }
@@ -105,8 +139,8 @@ func (q *Store) drop(ctx context.Context, u *unstructured.Unstructured) error {
 	return err
 }
 
-// apply writes a quota as the configuration has it.
-func (q *Store) apply(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
+// create makes a default quota, and leaves alone what has its name by now: the tenant's own, which is not seen here yet.
+func (q *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard})
 	if err != nil {
 		return err
@@ -115,7 +149,32 @@ func (q *Store) apply(ctx context.Context, name string, id tenant.ID, hard corev
 	u.SetGroupVersionKind(tenantQuotas().GroupVersion().WithKind(v1alpha1.KindTenantQuota))
 	u.SetName(name)
 	u.SetLabels(map[string]string{v1alpha1.DefaultQuotaLabel: "true"})
-	_, err = q.client.Resource(tenantQuotas()).Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true})
+	q.changes.Add(1) // it is looked at again, whether or not its event comes
+	_, err = q.client.Resource(tenantQuotas()).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// update brings a default quota up to date, and leaves alone one that has changed since it was seen here: it may be the
+// tenant's own by now.
+func (q *Store) update(ctx context.Context, known *unstructured.Unstructured, hard corev1.ResourceList) error {
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.GetResourceVersion()},
+		{"op": "replace", "path": "/spec/hard", "value": hard},
+	})
+	if err != nil {
+		return err
+	}
+	q.changes.Add(1) // as in create
+	_, err = q.client.Resource(tenantQuotas()).Patch(ctx, known.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	switch {
+	case apierrors.IsConflict(err):
+		return quota.ErrConflict // it is looked at again soon
+	case apierrors.IsNotFound(err):
+		return nil
+	}
 	return err
 }
 

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +37,7 @@ func tenantQuotas() schema.GroupVersionResource {
 type Store struct {
 	client   dynamic.Interface
 	informer cache.SharedIndexInformer
+	changes  atomic.Uint64 // how often a quota has come, gone or got another spec
 
 	mu sync.Mutex
 	// latest are the quotas that were written or read here and that the informer may not know yet.
@@ -44,14 +47,26 @@ type Store struct {
 // New returns the store of the quotas that client sees while [Store.Run] runs.
 func New(client dynamic.Interface) (*Store, error) {
 	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(tenantQuotas()).Informer()
-	return &Store{client: client, informer: informer, latest: map[string]*unstructured.Unstructured{}},
-		informer.AddIndexers(cache.Indexers{byTenant: func(obj any) ([]string, error) {
-			u, is := obj.(*unstructured.Unstructured)
-			if !is {
-				return nil, nil
-			}
-			return []string{tenantIn(u)}, nil
-		}})
+	q := &Store{client: client, informer: informer, latest: map[string]*unstructured.Unstructured{}}
+	if err := informer.AddIndexers(cache.Indexers{byTenant: func(obj any) ([]string, error) {
+		u, is := obj.(*unstructured.Unstructured)
+		if !is {
+			return nil, nil
+		}
+		return []string{tenantIn(u)}, nil
+	}}); err != nil {
+		return nil, err
+	}
+	_, err := informer.AddEventHandler(counted(&q.changes, sameSpec))
+	return q, err
+}
+
+// sameSpec reports whether two states of a quota differ in no more than what is used.
+func sameSpec(was, is any) bool {
+	before, known := was.(*unstructured.Unstructured)
+	now, knownNow := is.(*unstructured.Unstructured)
+	return known && knownNow && before.GetUID() == now.GetUID() && isDefault(before) == isDefault(now) &&
+		equality.Semantic.DeepEqual(before.Object["spec"], now.Object["spec"])
 }
 
 func tenantIn(u *unstructured.Unstructured) string {

@@ -1,11 +1,9 @@
 package tenantquota_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +44,8 @@ func object(t testing.TB, name, id string, isDefault bool, used string) *unstruc
 // store runs a store of quotas until the test ends.
 func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.FakeDynamicClient) {
 	t.Helper()
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}, objects...)
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		{Version: "v1", Resource: "pods"}: "PodList", {Version: "v1", Resource: "secrets"}: "SecretList"}, objects...)
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { // as a server does
 		if u, is := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured); is {
 			version, err := strconv.Atoi(u.GetResourceVersion())
@@ -65,16 +64,13 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 	if _, err := quotas.Of(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
 		t.Errorf("before they are known: %v", err)
 	}
+	if _, err := quotas.Taken(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
+		t.Errorf("before they are known, whether one is taken: %v", err)
+	}
 	if _, sole := quotas.NameOf(tenanttest.ID(t, "a")); sole {
 		t.Error("before they are known one is the sole")
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var over sync.WaitGroup
-	over.Go(func() { quotas.Run(ctx) })
-	t.Cleanup(func() {
-		stop()
-		over.Wait()
-	})
+	running(t, quotas.Run)
 	time.Sleep(time.Second) // of the bubble
 	synctest.Wait()
 	return quotas, client

@@ -1,0 +1,48 @@
+package tenantquota_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// TestChargesThatFail: what another wrote first is a conflict, after which the newest counts; another error is itself.
+func TestChargesThatFail(t *testing.T) {
+	of := schema.GroupResource{Group: v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).Group, Resource: v1alpha1.ResourceTenantQuotas}
+	for name, c := range map[string]struct {
+		err      error
+		conflict bool
+		used     int64 // what is known then
+	}{
+		"written by another": {apierrors.NewConflict(of, "a", nil), true, 4},
+		"refused":            {apierrors.NewForbidden(of, "a", nil), false, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := tenanttest.ID(t, "a")
+			quotas, client := store(t, object(t, "a", "a", false, "1"))
+			client.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+			client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+				newest := object(t, "a", "a", false, "4")
+				newest.SetResourceVersion("9")
+				return true, newest, nil
+			})
+			was := one(t, quotas, a)
+			err := quotas.Charge(t.Context(), was, was)
+			if err == nil || errors.Is(err, quota.ErrConflict) != c.conflict {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := one(t, quotas, a).Used.Pods().Value(); got != c.used {
+				t.Errorf("%s: %d used", name, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,257 @@
+package tenantquota_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// mapper knows pods, secrets when they are said to be there, and fails for configmaps.
+type mapper struct {
+	meta.RESTMapper
+	mu      sync.Mutex
+	secrets bool // are there, after the next reset
+	fresh   bool
+}
+
+var errMapper = errors.New("away")
+
+func (m *mapper) ResourceFor(of schema.GroupVersionResource) (schema.GroupVersionResource, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case of.Resource == "configmaps":
+		return of, errMapper
+	case of.Resource == "pods", of.Resource == "secrets" && m.fresh:
+		return schema.GroupVersionResource{Version: "v1", Resource: of.Resource}, nil
+	}
+	return of, &meta.NoResourceMatchError{PartialResource: of}
+}
+
+func (m *mapper) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fresh = m.secrets
+}
+
+func namespaces(t testing.TB, owners map[string]string) *tenantquota.Namespaces {
+	t.Helper()
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.Namespace{}, 0, cache.Indexers{})
+	all, err := tenantquota.NewNamespaces(informer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, owner := range owners {
+		if err := informer.GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// counting runs a counter over the namespaces of a and one of b's.
+func counting(t *testing.T, quotas *tenantquota.Store, m *mapper) {
+	t.Helper()
+	c := tenantquota.NewCounter(quotas, m, namespaces(t, map[string]string{"a--web": "a", "a--db": "a", "b--web": "b"}))
+	running(t, c.Run)
+}
+
+// running runs f until the test ends.
+func running(t *testing.T, f func(context.Context)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var over sync.WaitGroup
+	over.Go(func() { f(ctx) })
+	t.Cleanup(func() {
+		stop()
+		over.Wait()
+		synctest.Wait()
+	})
+}
+
+// thing is an object whose UID is its name.
+func thing(kind, namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind}}
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	u.SetUID(types.UID(name))
+	u.SetResourceVersion("1")
+	return u
+}
+
+func pod(namespace, name, phase string) *unstructured.Unstructured {
+	u := thing("Pod", namespace, name)
+	u.Object["status"] = map[string]any{"phase": phase}
+	return u
+}
+
+// limiting is a quota of a with limits and what is reserved.
+func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaReservation) *unstructured.Unstructured {
+	t.Helper()
+	u := object(t, "q", "a", false, "")
+	limits := map[string]any{}
+	for name, amount := range hard {
+		limits[name] = amount
+	}
+	text, err := json.Marshal(v1alpha1.TenantQuotaStatus{Reserved: reserved, Used: corev1.ResourceList{"configmaps": resource.MustParse("7")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := map[string]any{}
+	if err := json.Unmarshal(text, &status); err != nil {
+		t.Fatal(err)
+	}
+	u.Object["spec"].(map[string]any)["hard"], u.Object["status"] = limits, status
+	return u
+}
+
+// is fails the test where a quota does not say after some time of the bubble what is used, and in how many namespaces.
+func is(t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int) {
+	t.Helper()
+	time.Sleep(after)
+	synctest.Wait()
+	u, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(), "q", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(when, err)
+	}
+	used, _, _ := unstructured.NestedStringMap(u.Object, "status", "used")
+	each, _, _ := unstructured.NestedSlice(u.Object, "status", "namespaces")
+	for name, amount := range want {
+		if used[name] != amount {
+			t.Errorf("%s: %v, want %v", when, used, want)
+			break
+		}
+	}
+	if len(used) != len(want) || len(each) != in {
+		t.Errorf("%s: %v, want %v; of %v", when, used, want, each)
+	}
+}
+
+// TestCounter: what is used follows the objects in a moment; of a kind that the server has not nothing is used, until it has; and what
+// cannot be counted stays as it was.
+func TestCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := pod("a--web", "one", "Running")
+		quotas, client := store(t, limiting(t, map[string]string{"pods": "5", "count/pods": "9", "secrets": "5", "configmaps": "9", "wood": "1"}), first,
+			pod("a--web", "over", "Succeeded"), pod("b--web", "other", "Running"), thing("Secret", "a--db", "s"))
+		m := &mapper{}
+		counting(t, quotas, m)
+		pods := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("a--web")
+		used := func(pods, all, secrets string) map[string]string {
+			return map[string]string{"pods": pods, "count/pods": all, "secrets": secrets, "configmaps": "7"}
+		}
+		is(t, client, 8*time.Second, "at the start", used("1", "2", "0"), 1)
+		if _, err := pods.Create(t.Context(), pod("a--web", "two", "Pending"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "a pod more", used("2", "3", "0"), 1)
+		if _, err := pods.Update(t.Context(), pod("a--web", "one", "Failed"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "one is over", used("1", "3", "0"), 1)
+		if err := pods.Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "a pod less", used("0", "2", "0"), 1)
+		m.mu.Lock()
+		m.secrets = true
+		m.mu.Unlock()
+		is(t, client, 90*time.Second, "a kind more", used("0", "2", "1"), 2)
+	})
+}
+
+// TestWhatIsReserved: it counts until the object is seen, is gone, or the time is over; for that nothing else need happen.
+func TestWhatIsReserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reserve := func(uid types.UID, after time.Duration) v1alpha1.QuotaReservation {
+			return v1alpha1.QuotaReservation{UID: uid, Expires: metav1.NewTime(time.Now().Add(after)), Used: corev1.ResourceList{"pods": resource.MustParse("1")}}
+		}
+		two, gone := reserve("two", time.Hour), reserve("gone", time.Hour) // which are never seen so
+		two.Used = corev1.ResourceList{"pods": resource.MustParse("2")}
+		gone.Used = two.Used
+		quotas, client := store(t, limiting(t, map[string]string{"pods": "9"}, two, reserve("lost", 20*time.Second), reserve("later", 30*time.Second), gone, reserve("one", time.Hour)),
+			pod("a--web", "one", "Running"), pod("a--web", "two", "Running"))
+		counting(t, quotas, &mapper{})
+		pods := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("a--web")
+		is(t, client, 10*time.Second, "at the start", map[string]string{"pods": "7"}, 1)
+		if _, err := pods.Create(t.Context(), pod("a--web", "gone", "Running"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "one is seen, and less of it", map[string]string{"pods": "7"}, 1)
+		if err := pods.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "and gone", map[string]string{"pods": "5"}, 1)
+		is(t, client, 8*time.Second, "one is lost", map[string]string{"pods": "4"}, 1)
+		is(t, client, 10*time.Second, "another is", map[string]string{"pods": "3"}, 1)
+		anew := pod("a--web", "two", "Running")
+		anew.SetUID("another")
+		if _, err := pods.Update(t.Context(), anew, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "one made anew by its name", map[string]string{"pods": "2"}, 1)
+		was := one(t, quotas, tenanttest.ID(t, "a"))
+		if err := quotas.Charge(t.Context(), was, was); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, 0, "a charge says nothing of namespaces", map[string]string{"pods": "2"}, 1)
+	})
+}
+
+// TestWhatIsLeaving: a pod that should have been stopped by now is over, though nobody says so.
+func TestWhatIsLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leaving := pod("a--web", "one", "Running")
+		leaving.SetDeletionTimestamp(new(metav1.Now()))
+		leaving.SetDeletionGracePeriodSeconds(new(int64(30)))
+		quotas, client := store(t, limiting(t, map[string]string{"pods": "9", "count/pods": "9"}), leaving)
+		counting(t, quotas, &mapper{})
+		is(t, client, 10*time.Second, "within its time", map[string]string{"pods": "1", "count/pods": "1"}, 1)
+		is(t, client, 100*time.Second, "past its time", map[string]string{"pods": "0", "count/pods": "1"}, 1)
+	})
+}
+
+// TestOneOfItsOwn: a default quota goes when its tenant has one of its own, and only then.
+func TestOneOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""))
+		counting(t, quotas, &mapper{})
+		is(t, client, 10*time.Second, "its own", map[string]string{"pods": "0"}, 0)
+		for name, there := range map[string]bool{"a": false, "b": true} {
+			if _, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(), name, metav1.GetOptions{}); (err == nil) != there {
+				t.Errorf("the default of %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestWhatCannotBeRead: a quota that is not as it should be limits by an error, not by nothing.
+func TestWhatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := object(t, "bad", "b", false, "")
+		bad.Object["spec"].(map[string]any)["hard"] = "x"
+		quotas, _ := store(t, bad)
+		if states, err := quotas.Of(t.Context(), tenanttest.ID(t, "b")); err == nil || states != nil {
+			t.Errorf("%v, %v", states, err)
+		}
+	})
+}

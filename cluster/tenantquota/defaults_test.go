@@ -1,0 +1,168 @@
+package tenantquota_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// ensured keeps defaults for so long.
+func ensured(t *testing.T, quotas *tenantquota.Store, all *tenantquota.Namespaces, pods string) {
+	t.Helper()
+	hard := corev1.ResourceList{}
+	if pods != "" {
+		hard[corev1.ResourcePods] = resource.MustParse(pods)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var over sync.WaitGroup
+	over.Go(func() { quotas.EnsureDefaults(ctx, all, func() corev1.ResourceList { return hard }) })
+	time.Sleep(2500 * time.Millisecond) // of the bubble
+	synctest.Wait()
+	stop()
+	over.Wait()
+}
+
+// written is what of quotas was written: verb and name.
+func written(client *fake.FakeDynamicClient) []string {
+	var all []string
+	for _, action := range client.Actions() {
+		switch a := action.(type) {
+		case clienttesting.CreateActionImpl:
+			all = append(all, "create "+a.Object.(metav1.Object).GetName())
+		case clienttesting.PatchActionImpl:
+			all = append(all, "patch "+a.Name)
+		case clienttesting.DeleteActionImpl:
+			all = append(all, "delete "+a.Name)
+		case clienttesting.UpdateActionImpl:
+			all = append(all, "update "+a.Object.(metav1.Object).GetName())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestDefaults: each tenant without a quota gets one, those of its own are left alone, and what the configuration says
+// reaches default ones only.
+func TestDefaults(t *testing.T) {
+	for name, tc := range map[string]struct {
+		known      []runtime.Object
+		namespaces map[string]string
+		pods       string
+		want       []string
+	}{
+		"none yet":                           {namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, pods: "5", want: []string{"create a", "create b"}},
+		"no object's name":                   {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
+		"no tenant's":                        {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
+		"one of its own":                     {known: []runtime.Object{object(t, "mine", "a", false, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "7"},
+		"a default that says so":             {known: []runtime.Object{object(t, "a", "a", true, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "5"},
+		"an older default":                   {known: []runtime.Object{object(t, "a", "a", true, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "7", want: []string{"patch a"}},
+		"its name is another tenant's quota": {known: []runtime.Object{object(t, "a", "b", false, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "5", want: []string{"create a.ca978112"}},
+		"no longer wanted":                   {known: []runtime.Object{object(t, "a", "a", true, ""), object(t, "mine", "b", false, "")}, namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, want: []string{"delete a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				quotas, client := store(t, tc.known...)
+				client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewConflict(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource(), "a", nil)
+				})
+				client.ClearActions()
+				ensured(t, quotas, namespaces(t, tc.namespaces), tc.pods)
+				if got := slices.Compact(written(client)); !slices.Equal(got, slices.Compact(tc.want)) {
+					t.Errorf("wrote %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+var ofA = map[string]string{"a--web": "a"}
+
+// TestDefaultsGiveWay: a default is never written over what a tenant's admin made meanwhile, which the store has not seen.
+func TestDefaultsGiveWay(t *testing.T) {
+	quotasResource := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	synctest.Test(t, func(t *testing.T) {
+		quotas, client := store(t)
+		client.PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewAlreadyExists(quotasResource.GroupResource(), "a")
+		})
+		client.ClearActions()
+		ensured(t, quotas, namespaces(t, ofA), "5")
+		for _, one := range written(client) {
+			if one != "create a" {
+				t.Errorf("wrote %q over a quota that was there", one)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		quotas, client := store(t, object(t, "a", "a", true, ""))
+		var patches []string
+		client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			patches = append(patches, string(action.(clienttesting.PatchAction).GetPatch()))
+			return true, nil, apierrors.NewConflict(quotasResource.GroupResource(), "a", nil)
+		})
+		ensured(t, quotas, namespaces(t, ofA), "7")
+		if len(patches) == 0 {
+			t.Fatal("an older default is not brought up to date")
+		}
+		for _, patch := range patches {
+			var said []struct {
+				Op, Path string
+				Value    any
+			}
+			if err := json.Unmarshal([]byte(patch), &said); err != nil {
+				t.Fatal(err)
+			}
+			if len(said) != 2 || said[0].Path != "/metadata/resourceVersion" || said[0].Value != "1" || said[1].Path != "/spec/hard" {
+				t.Errorf("it is not held to what was seen: %s", patch)
+			}
+		}
+	})
+}
+
+// TestDefaultName: no two tenants have one, however alike they are to an object's name.
+func TestDefaultName(t *testing.T) {
+	seen := map[string]string{}
+	for _, id := range []string{"acme", "Acme", "a.b", "a-b", "a_b", "A-b", "1"} {
+		name := tenantquota.DefaultName(tenanttest.ID(t, id))
+		if other, taken := seen[name]; taken {
+			t.Errorf("%s and %s are %s", id, other, name)
+		}
+		seen[name] = id
+		if plain := id == "acme" || id == "a-b" || id == "1"; (name == id) != plain || name != strings.ToLower(name) || strings.Contains(name, "_") {
+			t.Errorf("%s is %s", id, name)
+		}
+	}
+}
+
+// TestDefaultsConflict: one that was charged in the same moment is brought up to date a second later, although its spec is as it was.
+func TestDefaultsConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quotas, client := store(t, object(t, "a", "a", true, ""))
+		tries := 0
+		client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries++
+			return true, nil, apierrors.NewConflict(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource(), "a", nil)
+		})
+		ensured(t, quotas, namespaces(t, ofA), "7")
+		if tries != 3 {
+			t.Errorf("tried %d times in 2.5 s", tries)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package tenantquota
+
+import (
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// namespacesByTenant is the index of namespaces by the value of their tenant label.
+const namespacesByTenant = "kubetenant"
+
+// Namespaces are those of a cluster, found by their tenant.
+type Namespaces struct {
+	indexer cache.Indexer
+	changes *atomic.Uint64 // how often one has come, gone or changed its owner
+}
+
+// NewNamespaces returns the namespaces that an informer follows, to which it adds an index. Once per informer.
+func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
+	n := &Namespaces{indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
+	if err := informer.AddIndexers(cache.Indexers{namespacesByTenant: func(obj any) ([]string, error) {
+		if id := labelOf(obj); id != "" {
+			return []string{id}, nil
+		}
+		return nil, nil
+	}}); err != nil {
+		return nil, err
+	}
+	_, err := informer.AddEventHandler(counted(n.changes, func(was, is any) bool { return labelOf(was) == labelOf(is) }))
+	return n, err
+}
+
+// counted returns a handler that counts what changes, but for updates that leave it the same.
+func counted(changes *atomic.Uint64, same func(was, is any) bool) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{AddFunc: func(any) { changes.Add(1) }, DeleteFunc: func(any) { changes.Add(1) },
+		UpdateFunc: func(was, is any) {
+			if !same(was, is) {
+				changes.Add(1)
+			}
+		}}
+}
+
+func labelOf(obj any) string {
+	ns, is := obj.(*corev1.Namespace)
+	if !is {
+		return ""
+	}
+	return ns.Labels[tenant.Label]
+}
+
+// tenants returns the values of the label that there are.
+func (n *Namespaces) tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
+
+// of returns the names of a tenant's namespaces.
+func (n *Namespaces) of(id string) ([]string, error) {
+	return n.indexer.IndexKeys(namespacesByTenant, id)
+}
+
+// owner returns the value of a namespace's label; empty for one that is not known.
+func (n *Namespaces) owner(name string) string {
+	obj, _, _ := n.indexer.GetByKey(name)
+	return labelOf(obj)
+}
