@@ -35,7 +35,7 @@ func TestIrregularPlurals(t *testing.T) {
 // TestScale: by /scale an object is changed too, and its identity cannot be recorded with that.
 func TestScale(t *testing.T) {
 	a := tenanttest.ID(t, "a")
-	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}
+	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "ops"}}
 	farm := func(identity string) *metav1.PartialObjectMetadata {
 		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "f", Namespace: "a--web"}}
 		if identity != "" {
@@ -51,7 +51,7 @@ func TestScale(t *testing.T) {
 		err      error
 		allowed  bool
 	}{
-		"one's own":                       {*alice, "farms", farm(mine), nil, true},
+		"one's own, groups in any order":  {user.DefaultInfo{Name: "alice", Groups: []string{"ops", "dev", "ops"}}, "farms", farm(mine), nil, true},
 		"a colleague's":                   {*alice, "farms", farm(others), nil, false},
 		"one's own by another group":      {user.DefaultInfo{Name: "alice"}, "farms", farm(mine), nil, false},
 		"nobody's":                        {*alice, "farms", farm(""), nil, false},

@@ -265,7 +265,7 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 		return errUnnameable
 	}
 	if tenant.PrefixOwner(nameOf(is)) != caller {
-		return fmt.Errorf("the namespaces of this tenant must be named %s and more", prefix)
+		return fmt.Errorf("the name of a namespace of this tenant must begin with %s", prefix)
 	}
 	return nil
 }

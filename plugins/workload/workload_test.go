@@ -41,6 +41,7 @@ func TestPaths(t *testing.T) {
 		`{"spec":"x"}`:                nil,
 		`{"spec":{"roles":"x"}}`:      nil,
 		`{"spec":{"roles":{"a":{"template":"x"}}}}`:              nil,
+		`{"spec":{"roles":[{"template":"x"}]}}`:                  nil,
 		`{"spec":{"main":[]}}`:                                   nil,
 		`{"spec":{"main":{"template":{"spec":{"nodeName":1}}}}}`: nil,
 	} {

@@ -1,0 +1,284 @@
+package binding_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/binding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+type keys = map[string]string
+
+// recording governs Farms, and Applications as KubeVela has them. Callers are of a but root, who is the system's, and nobody.
+func recording() plugins.Interface {
+	return binding.New(binding.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+			switch u.GetName() {
+			case "root":
+				return tenant.System(), nil
+			case "nobody":
+				return tenant.ID{}, tenant.ErrUnbound
+			}
+			return tenant.Parse("a")
+		},
+		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
+			switch namespace {
+			case "kube-system":
+				return tenant.System(), nil
+			case "away":
+				return tenant.System(), errors.New("away")
+			}
+			return tenant.Parse("a")
+		},
+		Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false, {Group: "core.oam.dev", Kind: "Application"}: true},
+	})
+}
+
+func farm(annotations keys, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Farm", "spec": map[string]any{"size": "1"}}}
+	u.SetName("f")
+	u.SetAnnotations(maps.Clone(annotations))
+	if change != nil {
+		change(u)
+	}
+	return u
+}
+
+// recorded is a write by alice in a--web of a Farm.
+type recorded struct {
+	was, is         *unstructured.Unstructured // no was: a create
+	by              string
+	groups          []string
+	namespace, kind string
+	subresource     string
+}
+
+func (r recorded) attributes() admission.Attributes {
+	or := func(text, other string) string {
+		if text == "" {
+			return other
+		}
+		return strings.TrimPrefix(text, "-")
+	}
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}
+	if r.kind != "" {
+		kind = schema.GroupVersionKind{Group: "core.oam.dev", Version: "v1", Kind: r.kind}
+	}
+	op, was := admission.Create, runtime.Object(nil)
+	if r.was != nil {
+		op, was = admission.Update, r.was
+	}
+	return admission.NewAttributesRecord(r.is, was, kind, or(r.namespace, "a--web"), "f", schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: "x"},
+		r.subresource, op, nil, false, &user.DefaultInfo{Name: or(r.by, "alice"), Groups: r.groups})
+}
+
+func identity(text string) keys { return keys{tenant.IdentityAnnotation: text} }
+
+func with(all ...keys) keys {
+	out := keys{}
+	for _, k := range all {
+		maps.Copy(out, k)
+	}
+	return out
+}
+
+const (
+	mine    = `{"user":"alice","tenant":"a"}`
+	bobs    = `{"user":"bob","tenant":"a"}`
+	nobodys = `{"tenant":"a"}`
+	roots   = `{"user":"root","tenant":"system"}`
+)
+
+var takes = keys{tenant.TakeIdentityAnnotation: "true"}
+
+// TestRecords: who makes an object, or changes it, becomes its identity; the system only where it asks for that, or is at home.
+func TestRecords(t *testing.T) {
+	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
+	for name, c := range map[string]struct {
+		recorded
+		want keys // nil: refused
+	}{
+		"made":                                {recorded{is: farm(nil, nil)}, identity(mine)},
+		"made, forged":                        {recorded{is: farm(identity(bobs), nil)}, identity(mine)},
+		"made, asked to take":                 {recorded{is: farm(takes, nil)}, identity(mine)},
+		"made by the system":                  {recorded{is: farm(nil, nil), by: "root"}, identity(nobodys)},
+		"made by the system, taken":           {recorded{is: farm(takes, nil), by: "root"}, with(identity(roots), takes)},
+		"made by the system, not taken":       {recorded{is: farm(keys{tenant.TakeIdentityAnnotation: "yes"}, nil), by: "root"}, identity(nobodys)},
+		"made at the system's":                {recorded{is: farm(nil, nil), by: "root", namespace: "kube-system"}, identity(roots)},
+		"made in no namespace":                {recorded{is: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
+		"made where the owner is not known":   {recorded{is: farm(nil, nil), by: "root", namespace: "away"}, nil},
+		"made by nobody":                      {recorded{is: farm(nil, nil), by: "nobody"}, nil},
+		"changed":                             {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, identity(mine)},
+		"changed, unrecorded":                 {recorded{was: farm(nil, nil), is: farm(nil, sized)}, identity(mine)},
+		"changed by the system":               {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), by: "root"}, identity(bobs)},
+		"changed by the system, unrecorded":   {recorded{was: farm(nil, nil), is: farm(nil, sized), by: "root"}, identity(nobodys)},
+		"taken":                               {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil), by: "root"}, with(identity(roots), takes)},
+		"taken by a tenant":                   {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, identity(bobs)},
+		"asked for before":                    {recorded{was: farm(with(identity(bobs), takes), nil), is: farm(with(identity(bobs), takes), sized), by: "root"}, identity(bobs)},
+		"not changed":                         {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), nil)}, identity(bobs)},
+		"not changed, unrecorded":             {recorded{was: farm(nil, nil), is: farm(nil, nil)}, keys{}},
+		"not changed by the system":           {recorded{was: farm(nil, nil), is: farm(nil, nil), by: "root"}, keys{}},
+		"another tool's annotation":           {recorded{was: farm(with(identity(bobs), keys{binding.KubeVelaUser: "x"}), nil), is: farm(identity(bobs), nil)}, identity(bobs)},
+		"not changed, forged":                 {recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, identity(bobs)},
+		"not changed, forged where none was":  {recorded{was: farm(nil, nil), is: farm(identity(mine), nil)}, keys{}},
+		"not changed, left out":               {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, identity(bobs)},
+		"its status, all of it":               {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), subresource: "status"}, identity(bobs)},
+		"a subresource that is made":          {recorded{is: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
+		"another kind":                        {recorded{is: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
+		"by more groups than can be recorded": {recorded{is: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil},
+	} {
+		if got := run(t, c.recorded); !cmp.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// run admits and validates, and returns the annotations that would be stored: nil for none at all, since the write is refused.
+func run(t *testing.T, r recorded) keys {
+	t.Helper()
+	p, a := recording(), r.attributes()
+	if p.Admit(t.Context(), a, nil) != nil {
+		if p.Validate(t.Context(), a, nil) == nil {
+			t.Errorf("%+v: not admitted, and valid", r)
+		}
+		return nil
+	}
+	if err := p.Validate(t.Context(), a, nil); err != nil {
+		t.Errorf("%+v: admitted, and %v", r, err)
+	}
+	return with(r.is.GetAnnotations())
+}
+
+// TestWhatIsAChange: an identity answers for all of an object but its status and what servers write.
+func TestWhatIsAChange(t *testing.T) {
+	set := func(value any, path ...string) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) {
+			if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*unstructured.Unstructured)
+		is     bool
+	}{
+		"the spec":             {set("2", "spec", "size"), true},
+		"beside the spec":      {set("x", "data"), true},
+		"a label":              {set("x", "metadata", "labels", "l"), true},
+		"an annotation":        {set("x", "metadata", "annotations", "n"), true},
+		"a finalizer":          {func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"example.com/f"}) }, true},
+		"an owner":             {func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "o"}}) }, true},
+		"the status":           {set("x", "status", "phase"), false},
+		"the version":          {set("example.com/v2", "apiVersion"), false},
+		"the managed fields":   {func(u *unstructured.Unstructured) { u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}}) }, false},
+		"the tenant's label":   {set("a", "metadata", "labels", tenant.Label), false},
+		"the creator":          {set("x", "metadata", "annotations", tenant.CreatorAnnotation), false},
+		"on whose behalf":      {set("x", "metadata", "annotations", tenant.OnBehalfOfAnnotation), false},
+		"KubeVela's user":      {set("x", "metadata", "annotations", binding.KubeVelaUser), false},
+		"the resource version": {set("9", "metadata", "resourceVersion"), false},
+	} {
+		want := bobs
+		if c.is {
+			want = mine
+		}
+		if got := run(t, recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), c.change)}); got[tenant.IdentityAnnotation] != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestKubeVela: for an application the same is written as KubeVela reads it, and what it cannot read is refused.
+func TestKubeVela(t *testing.T) {
+	vela := func(user, groups string) keys { return keys{binding.KubeVelaUser: user, binding.KubeVelaGroup: groups} }
+	const grouped = `{"user":"alice","tenant":"a","groups":["dev","ops"]}`
+	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
+	for name, c := range map[string]struct {
+		recorded
+		want keys
+	}{
+		"made":                          {recorded{is: farm(nil, nil), groups: []string{"dev", "ops"}}, with(identity(grouped), vela("alice", "dev,ops"))},
+		"made, forged":                  {recorded{is: farm(vela("root", "system:masters"), nil)}, with(identity(mine), vela("alice", ""))},
+		"made by the system":            {recorded{is: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
+		"changed":                       {recorded{was: farm(with(identity(bobs), vela("bob", "")), nil), is: farm(with(identity(bobs), vela("bob", "")), sized)}, with(identity(mine), vela("alice", ""))},
+		"not changed, forged":           {recorded{was: farm(with(identity(bobs), vela("bob", "")), nil), is: farm(with(identity(bobs), vela("root", "x")), nil)}, with(identity(bobs), vela("bob", ""))},
+		"not changed, added":            {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela("root", "x")), nil)}, identity(bobs)},
+		"written before anybody looked": {recorded{was: farm(vela("root", "x"), nil), is: farm(vela("root", "x"), sized), by: "root"}, identity(nobodys)},
+		"a group with a comma":          {recorded{is: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
+		"a name with a comma":           {recorded{is: farm(nil, nil), by: "alice,bob"}, nil},
+	} {
+		c.kind = "Application"
+		if got := run(t, c.recorded); !cmp.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if got := run(t, recorded{is: farm(vela("x", "y"), nil), groups: []string{"x,y"}}); len(got) != 3 {
+		t.Errorf("of another kind they are anybody's: %v", got)
+	}
+}
+
+// TestWhatAnotherWebhookWrites: what Admit left is held at the end, since others mutate after it.
+func TestWhatAnotherWebhookWrites(t *testing.T) {
+	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
+	vela := keys{binding.KubeVelaUser: "alice", binding.KubeVelaGroup: ""}
+	for name, c := range map[string]struct {
+		recorded
+		ok bool
+	}{
+		"made":                       {recorded{is: farm(identity(mine), nil)}, true},
+		"made, without":              {recorded{is: farm(nil, nil)}, false},
+		"made, another's":            {recorded{is: farm(identity(bobs), nil)}, false},
+		"changed, another's":         {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, false},
+		"not changed, another's":     {recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, false},
+		"not changed, taken away":    {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, false},
+		"not changed, asked to take": {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, true},
+		"KubeVela's":                 {recorded{is: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
+		"KubeVela's, without groups": {recorded{is: farm(with(identity(mine), keys{binding.KubeVelaUser: "alice"}), nil), kind: "Application"}, false},
+		"KubeVela's, for nobody":     {recorded{is: farm(with(identity(nobodys), keys{binding.KubeVelaUser: "root"}), nil), by: "root", kind: "Application"}, false},
+		"KubeVela's alone differ":    {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela), nil), kind: "Application"}, false},
+	} {
+		if err := recording().Validate(t.Context(), c.attributes(), nil); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, op := range []admission.Operation{admission.Create, admission.Update} {
+		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: "example.com", Kind: "Farm"}, "a--web", "f", schema.GroupVersionResource{}, "", op, nil, false, &user.DefaultInfo{Name: "alice"})
+		if recording().Admit(t.Context(), a, nil) == nil || recording().Validate(t.Context(), a, nil) == nil {
+			t.Errorf("%s of nothing", op)
+		}
+	}
+}
+
+// TestScaledKinds: where no definition tells a resource's kind, it is guessed; nothing is guessed of another group.
+func TestScaledKinds(t *testing.T) {
+	for resource, c := range map[schema.GroupVersionResource]struct {
+		kindOf func(schema.GroupResource) string
+		held   bool
+	}{
+		{Group: "example.com", Version: "v1", Resource: "farms"}: {nil, true},
+		{Group: "example.com", Version: "v2", Resource: "farms"}: {func(schema.GroupResource) string { return "" }, true},
+		{Group: "example.com", Version: "v3", Resource: "farms"}: {func(schema.GroupResource) string { return "Other" }, false},
+		{Group: "example.org", Version: "v1", Resource: "farms"}: {nil, false},
+		{Group: "example.com", Version: "v1", Resource: "farm"}:  {nil, false},
+	} {
+		p := binding.New(binding.Options{KindOf: c.kindOf, Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil }})
+		a := admission.NewAttributesRecord(farm(nil, nil), nil, schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, "a--web", "f", resource, "scale", admission.Update, nil, false, &user.DefaultInfo{Name: "alice"})
+		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.held {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package placement_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// knowing is the plugin where more is known: whose namespaces are, and the class of pods that name none.
+func knowing(space *placement.Space) plugins.Interface {
+	return placement.New(placement.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
+			if namespace == "kube-system" {
+				return tenant.System(), nil
+			}
+			return tenant.Parse("a")
+		},
+		Kinds: workload.New(nil), Space: func(tenant.ID) *placement.Space { return space },
+		Named: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
+			switch namespace {
+			case "a--gone":
+				return tenant.ID{}, nil
+			case "a--away":
+				return by, errors.New("away")
+			case "a--lent":
+				return tenant.Parse("b")
+			}
+			return by, nil
+		},
+		DefaultPriority: func(name string) bool { return name == "standard" },
+	})
+}
+
+// write is a write of alice's in a--web; was makes it an update.
+type write struct {
+	kind, subresource string
+	is, was           runtime.Object
+	by                user.Info
+	namespace         string
+}
+
+func (w write) attributes() admission.Attributes {
+	gv := corev1.SchemeGroupVersion
+	if w.kind == "Deployment" || w.kind == "StatefulSet" {
+		gv = appsv1.SchemeGroupVersion
+	}
+	if w.by == nil {
+		w.by = caller("a")
+	}
+	if w.namespace == "" {
+		w.namespace = "a--web"
+	}
+	op := admission.Create
+	if w.was != nil {
+		op = admission.Update
+	}
+	return admission.NewAttributesRecord(w.is, w.was, gv.WithKind(w.kind), w.namespace, "x", schema.GroupVersionResource{}, w.subresource, op, nil, false, w.by)
+}
+
+func deployment(node string) *appsv1.Deployment {
+	d := &appsv1.Deployment{}
+	d.Spec.Template.Spec.NodeName = node
+	return d
+}
+
+func nominated(node string) *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{NodeName: "any"}, Status: corev1.PodStatus{NominatedNodeName: node}}
+}
+
+func claimed(node string) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{}
+	if node != "" {
+		c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": node}
+	}
+	return c
+}
+
+func stateful(nodes map[string]string) *appsv1.StatefulSet {
+	s := &appsv1.StatefulSet{}
+	for _, name := range []string{"one", "two"} {
+		if node, has := nodes[name]; has {
+			template := claimed(node)
+			template.Name = name
+			s.Spec.VolumeClaimTemplates = append(s.Spec.VolumeClaimTemplates, *template)
+		}
+	}
+	return s
+}
+
+// claiming is a StatefulSet whose templates of claims are anything.
+func claiming(templates any) runtime.Object {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": map[string]any{"volumeClaimTemplates": templates, "template": map[string]any{}}}}
+}
+
+// TestWrites: what is held of each kind and subresource, by whom; what was there before stays. Node n is on the list.
+func TestWrites(t *testing.T) {
+	leaving := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+	binding := func(node string) runtime.Object {
+		return &corev1.Binding{Target: corev1.ObjectReference{Name: node}}
+	}
+	system, controller := caller("system"), &user.DefaultInfo{Name: "system:serviceaccount:kube-system:statefulset-controller", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
+	type nodes = map[string]string
+	for name, c := range map[string]struct {
+		write
+		refused string
+	}{
+		"a template":                        {write{kind: "Deployment", is: deployment("m")}, "spec.template.spec.nodeName"},
+		"a template, on the list":           {write{kind: "Deployment", is: deployment("n")}, ""},
+		"a template, by the system":         {write{kind: "Deployment", is: deployment("m"), by: system}, "spec.template.spec.nodeName"},
+		"a template of the system's":        {write{kind: "Deployment", is: deployment("m"), namespace: "kube-system"}, ""},
+		"a template as it was":              {write{kind: "Deployment", is: deployment("m"), was: deployment("m")}, ""},
+		"a template that changes":           {write{kind: "Deployment", is: deployment("m"), was: deployment("o")}, "spec.template.spec.nodeName"},
+		"a template of nothing":             {write{kind: "Deployment", is: deployment(""), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}}}, "old object"},
+		"a leaving object of nothing":       {write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving}, ""},
+		"claims of nothing":                 {write{kind: "StatefulSet", is: claiming("x")}, "cannot be read"},
+		"after claims of nothing":           {write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object"},
+		"another kind":                      {write{kind: "ConfigMap", is: &corev1.ConfigMap{}}, ""},
+		"the server's class":                {write{kind: "Pod", is: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, ""},
+		"the server's class, for a node":    {write{kind: "Pod", is: on("standard")}, "spec.nodeName"},
+		"a binding":                         {write{kind: "Binding", is: binding("m")}, "target.name"},
+		"a binding, on the list":            {write{kind: "Binding", is: binding("n")}, ""},
+		"a binding, by the system":          {write{kind: "Binding", is: binding("m"), by: system}, ""},
+		"a binding of nothing":              {write{kind: "Binding"}, "no object"},
+		"a nominated node":                  {write{kind: "Pod", is: nominated("m"), was: nominated(""), subresource: "status"}, "status.nominatedNodeName"},
+		"a nominated node on the list":      {write{kind: "Pod", is: nominated("n"), was: nominated(""), subresource: "status"}, ""},
+		"a nominated node as it was":        {write{kind: "Pod", is: nominated("m"), was: nominated("m"), subresource: "status"}, ""},
+		"a nominated node taken away":       {write{kind: "Pod", is: nominated(""), was: nominated("m"), subresource: "status"}, ""},
+		"a node nominated by the system":    {write{kind: "Pod", is: nominated("m"), was: nominated(""), subresource: "status", by: system}, ""},
+		"a status of nothing":               {write{kind: "Pod", was: nominated(""), subresource: "status"}, "no object"},
+		"a status after nothing":            {write{kind: "Pod", is: nominated("m"), subresource: "status"}, "old object"},
+		"a claim":                           {write{kind: "PersistentVolumeClaim", is: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]"},
+		"a claim of no node":                {write{kind: "PersistentVolumeClaim", is: claimed("")}, ""},
+		"a claim, on the list":              {write{kind: "PersistentVolumeClaim", is: claimed("n")}, ""},
+		"a claim, by the system":            {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: system}, ""},
+		"a claim of a template":             {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: controller}, "metadata.annotations"},
+		"a claim that a controller changes": {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o"), by: controller}, ""},
+		"a claim as it was":                 {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("m")}, ""},
+		"a claim that changes":              {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o")}, "metadata.annotations"},
+		"no claim":                          {write{kind: "PersistentVolumeClaim"}, "no object"},
+		"a template of claims":              {write{kind: "StatefulSet", is: stateful(nodes{"one": "", "two": "m"})}, "spec.volumeClaimTemplates[1].metadata.annotations"},
+		"two templates as they were":        {write{kind: "StatefulSet", is: stateful(nodes{"one": "m", "two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
+		"one of two taken away":             {write{kind: "StatefulSet", is: stateful(nodes{"two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
+		"another template's node":           {write{kind: "StatefulSet", is: stateful(nodes{"one": "m"}), was: stateful(nodes{"two": "m"})}, "spec.volumeClaimTemplates[0].metadata.annotations"},
+	} {
+		p := knowing(&placement.Space{Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}}})
+		got := fmt.Sprint(p.Validate(t.Context(), c.attributes(), nil))
+		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s: %s, want %q", name, got, c.refused)
+		}
+	}
+}
+
+// TestDefaults: what is put into a new pod, beside what it says; only a scheduler that nobody named gives way, and the shared maps stay.
+func TestDefaults(t *testing.T) {
+	toleration := corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "a", Effect: corev1.TaintEffectNoSchedule}
+	pool := placement.Defaults{NodeSelector: map[string]string{"pool": "a"}, Tolerations: []corev1.Toleration{toleration}, SchedulerName: "own"}
+	given := corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}, Tolerations: []corev1.Toleration{toleration}, SchedulerName: "own"}
+	with := func(change func(*corev1.PodSpec)) corev1.PodSpec {
+		s := given.DeepCopy()
+		change(s)
+		return *s
+	}
+	other := corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpExists}
+	for name, c := range map[string]struct {
+		defaults placement.Defaults
+		is, want corev1.PodSpec
+	}{
+		"nothing said":               {pool, corev1.PodSpec{}, given},
+		"asked again":                {pool, given, given},
+		"the server's scheduler":     {pool, corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, given},
+		"another scheduler":          {pool, corev1.PodSpec{SchedulerName: "mine"}, with(func(s *corev1.PodSpec) { s.SchedulerName = "mine" })},
+		"more labels":                {pool, corev1.PodSpec{NodeSelector: map[string]string{"zone": "x"}}, with(func(s *corev1.PodSpec) { s.NodeSelector["zone"] = "x" })},
+		"another pool":               {pool, corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, with(func(s *corev1.PodSpec) { s.NodeSelector["pool"] = "b" })},
+		"another toleration":         {pool, tolerating(other), with(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{other, toleration} })},
+		"only labels":                {placement.Defaults{NodeSelector: pool.NodeSelector}, corev1.PodSpec{}, corev1.PodSpec{NodeSelector: pool.NodeSelector}},
+		"only tolerations":           {placement.Defaults{Tolerations: pool.Tolerations}, corev1.PodSpec{}, tolerating(toleration)},
+		"only a scheduler":           {placement.Defaults{SchedulerName: "own"}, corev1.PodSpec{}, corev1.PodSpec{SchedulerName: "own"}},
+		"the server's, and none set": {placement.Defaults{NodeSelector: pool.NodeSelector}, corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, corev1.PodSpec{NodeSelector: pool.NodeSelector, SchedulerName: corev1.DefaultSchedulerName}},
+	} {
+		shared := maps.Clone(c.is.NodeSelector)
+		before := c.is.NodeSelector
+		pod := &corev1.Pod{Spec: c.is}
+		if err := knowing(&placement.Space{Defaults: c.defaults}).Admit(t.Context(), creating(pod, "a--web", caller("a")), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(c.want, pod.Spec); diff != "" || !maps.Equal(shared, before) {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if len(pool.NodeSelector) != 1 {
+		t.Errorf("the defaults have become %v", pool)
+	}
+}
+
+// TestDefaultsAreOpen: what the defaults say passes whatever the list says, and nothing beside them does.
+func TestDefaultsAreOpen(t *testing.T) {
+	pool := placement.Defaults{NodeSelector: map[string]string{"pool": "a"}, SchedulerName: "own",
+		Tolerations: []corev1.Toleration{{Key: "pool", Value: "a"}, {Key: "all", Operator: corev1.TolerationOpExists}}}
+	pinned := func(s corev1.PodSpec) corev1.PodSpec {
+		if s.NodeSelector == nil {
+			s.NodeSelector = map[string]string{"pool": "a"}
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		spec    corev1.PodSpec
+		refused string
+	}{
+		"the pool":                     {corev1.PodSpec{}, ""},
+		"another label":                {corev1.PodSpec{NodeSelector: map[string]string{"pool": "a", "zone": ""}}, "spec.nodeSelector[zone]"},
+		"another value":                {corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, "spec.nodeSelector[pool]"},
+		"the toleration":               {tolerating(corev1.Toleration{Key: "pool", Value: "a"}), ""},
+		"the toleration, spelt out":    {tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "a"}), ""},
+		"the toleration's other value": {tolerating(corev1.Toleration{Key: "pool", Value: "b"}), "spec.tolerations[0]"},
+		"the toleration's other key":   {tolerating(corev1.Toleration{Key: "pools", Value: "a"}), "spec.tolerations[0]"},
+		"any value of it":              {tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpExists}), "spec.tolerations[0]"},
+		"one of any value":             {tolerating(corev1.Toleration{Key: "all", Operator: corev1.TolerationOpExists}), ""},
+		"one of no value":              {tolerating(corev1.Toleration{Key: "all"}), "spec.tolerations[0]"},
+		"the scheduler":                {corev1.PodSpec{SchedulerName: "own"}, ""},
+		"another scheduler":            {corev1.PodSpec{SchedulerName: "mine"}, "spec.schedulerName"},
+		"a node named as the pool":     {corev1.PodSpec{NodeName: "own"}, "spec.nodeName"},
+	} {
+		pod := &corev1.Pod{Spec: pinned(c.spec)}
+		got := fmt.Sprint(knowing(&placement.Space{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s: %s, want %q", name, got, c.refused)
+		}
+	}
+}
+
+// TestWhoGetsDefaults: new Pods of tenants; not templates, updates, what kubelets mirror, nor the system's own.
+func TestWhoGetsDefaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		write
+		given bool
+	}{
+		"a new pod":            {write{kind: "Pod"}, true},
+		"by the system":        {write{kind: "Pod", by: caller("system")}, true},
+		"a mirror":             {write{kind: "Pod", by: caller("system", user.NodesGroup)}, false},
+		"of the system's":      {write{kind: "Pod", namespace: "kube-system"}, false},
+		"an update":            {write{kind: "Pod", was: on("")}, false},
+		"a subresource":        {write{kind: "Pod", subresource: "status"}, false},
+		"what says it is more": {write{kind: "PodTemplate"}, false},
+	} {
+		pod := on("")
+		c.is = pod
+		if err := knowing(&placement.Space{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(), c.attributes(), nil); err != nil || (pod.Spec.SchedulerName == "own") != c.given {
+			t.Errorf("%s: %v, %q", name, err, pod.Spec.SchedulerName)
+		}
+	}
+	d := deployment("")
+	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
+	if err := p.Validate(t.Context(), write{kind: "Deployment", is: d}.attributes(), nil); err != nil {
+		t.Errorf("a template is not pinned: %v", err)
+	}
+	if err := p.Validate(t.Context(), write{kind: "Pod", is: on(""), was: on("")}.attributes(), nil); err != nil {
+		t.Errorf("an older pod is not pinned: %v", err)
+	}
+}

@@ -1,0 +1,249 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/policy"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// read returns an object of a text without its kind.
+func read(t *testing.T, apiVersion, kind, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	return u
+}
+
+// says fails the test where an error does not refuse just these, each "field path=value".
+func says(t *testing.T, name string, err error, want ...string) {
+	t.Helper()
+	got := fmt.Sprint(err)
+	if n := strings.Count(got, "admission.policy."); n != len(want) || (err == nil) != (len(want) == 0) {
+		t.Errorf("%s: %d refused, want %d: %s", name, n, len(want), got)
+	}
+	for _, w := range want {
+		field, rest, _ := strings.Cut(w, " ")
+		path, value, _ := strings.Cut(rest, "=")
+		text := fmt.Sprintf("%s: Unsupported value: %q: admission.policy.%s allows", path, value, field)
+		if value == "" {
+			text = fmt.Sprintf("%s: Required value: admission.policy.%s allows", path, field)
+		}
+		if !strings.Contains(got, text) {
+			t.Errorf("%s: %s, want %s", name, got, text)
+		}
+	}
+}
+
+// TestFields: what of each kind is held, where nothing is allowed.
+func TestFields(t *testing.T) {
+	const gateways, experimental = "gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"
+	p := plugin(acme(t), nil, plugins.Rules{})
+	for _, c := range []struct {
+		apiVersion, kind, text string
+		want                   []string
+	}{
+		{"v1", "Service", `{spec: {type: ClusterIP}}`, nil},
+		{"v1", "Service", `{spec: {}}`, nil},
+		{"v1", "Service", `{spec: {type: NodePort}}`, []string{"serviceTypes spec.type=NodePort"}},
+		{"v1", "Service", `{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com, b.example.com,", external-dns.io/internal-hostname: c, external-dns.io/ttl: d, other.io/hostname: e}}}`,
+			[]string{"hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=a.example.com", "hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=b.example.com", "hosts metadata.annotations[external-dns.io/internal-hostname]=c"}},
+		{"v1", "PersistentVolumeClaim", `{spec: {storageClassName: fast}}`, []string{"storageClasses spec.storageClassName=fast"}},
+		{"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="}},
+		{"v1", "PersistentVolumeClaim", `{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}, spec: {storageClassName: fast}}`, []string{"storageClasses metadata.annotations[volume.beta.kubernetes.io/storage-class]=slow"}},
+		{"networking.k8s.io/v1", "Ingress", `{spec: {ingressClassName: c}}`, []string{"ingressClasses spec.ingressClassName=c"}},
+		{"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="}},
+		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}}`, []string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o"}},
+		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}, spec: {ingressClassName: c, defaultBackend: {}}}`,
+			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o", "ingressClasses spec.ingressClassName=c", "hosts spec.defaultBackend="}},
+		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
+			[]string{"ingressClasses spec.ingressClassName=c", "hosts spec.rules[0].host=h", "hosts spec.rules[1].host=", "hosts spec.tls[0].hosts[0]=s", "hosts spec.tls[1].hosts=",
+				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=x", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=y", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z"}},
+		{"networking.k8s.io/v1", "NetworkPolicy", `{}`, nil},
+		{gateways, "Gateway", `{spec: {}}`, []string{"gatewayClasses spec.gatewayClassName="}},
+		{gateways, "Gateway", `{spec: {gatewayClassName: c, infrastructure: {annotations: {external-dns.io/hostname: i}}, listeners: [{hostname: h, protocol: HTTP}, {protocol: TLS}, {hostname: t, protocol: TCP}, {protocol: UDP}]}}`,
+			[]string{"gatewayClasses spec.gatewayClassName=c", "hosts spec.listeners[0].hostname=h", "hosts spec.listeners[1].hostname=", "hosts spec.infrastructure.annotations[external-dns.io/hostname]=i"}},
+		{gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
+		{experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
+		{gateways, "HTTPRoute", `{spec: {hostnames: [h, i]}}`, []string{"hosts spec.hostnames[0]=h", "hosts spec.hostnames[1]=i"}},
+		{gateways, "GRPCRoute", `{spec: {}}`, []string{"hosts spec.hostnames="}},
+		{gateways, "TLSRoute", `{metadata: {annotations: {external-dns.io/hostname: a}}, spec: {hostnames: [h]}}`, []string{"hosts spec.hostnames[0]=h", "hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Service}]}}`, nil},
+		{gateways, "HTTPRoute", `{spec: {hostnames: [h], parentRefs: [{group: "", kind: Service}]}}`, []string{"hosts spec.hostnames[0]=h"}},
+		{gateways, "HTTPRoute", `{spec: {parentRefs: [{kind: Service}]}}`, []string{"hosts spec.hostnames="}},
+		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Gateway}]}}`, []string{"hosts spec.hostnames="}},
+		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Service}, {name: g}]}}`, []string{"hosts spec.hostnames="}},
+		{gateways, "HTTPRoute", `{spec: {parentRefs: []}}`, []string{"hosts spec.hostnames="}},
+		{gateways, "TCPRoute", `{spec: {hostnames: [h]}}`, nil},
+		{gateways, "UDPRoute", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{gateways, "ReferenceGrant", `{spec: {hostnames: [h]}}`, nil},
+		{"example.com/v1", "Gateway", `{spec: {gatewayClassName: c}}`, nil},
+		{"v1", "Binding", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{"v1", "Pod", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{"v1", "ReplicationController", `{spec: {template: {metadata: {annotations: {external-dns.io/hostname: a}}}}}`, nil},
+		{"v1", "Pod", `{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
+			[]string{"imageRegistries spec.initContainers[0].image=i", "imagePullPolicies spec.initContainers[0].imagePullPolicy=Never", "imageRegistries spec.containers[0].image=c", "imageRegistries spec.ephemeralContainers[0].image=e",
+				"imageRegistries spec.volumes[0].image.reference=r", "imagePullPolicies spec.volumes[0].image.pullPolicy=Always"}},
+		{"apps/v1", "Deployment", `{spec: {template: {spec: {containers: [{image: c}], volumes: [{ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast}}}}, {ephemeral: {volumeClaimTemplate: {spec: {}}}}]}}}}`,
+			[]string{"imageRegistries spec.template.spec.containers[0].image=c", "storageClasses spec.template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.storageClassName=fast"}},
+	} {
+		obj := read(t, c.apiVersion, c.kind, c.text)
+		says(t, c.kind+" "+c.text, p.Validate(t.Context(), creating(obj, caller("a")), nil), c.want...)
+	}
+}
+
+// TestWhatCannotBeRead is refused, whatever it would say.
+func TestWhatCannotBeRead(t *testing.T) {
+	const gateways = "gateway.networking.k8s.io/v1"
+	open := plugins.Rules{}
+	for _, field := range []string{policy.ImageRegistries, policy.Hosts, policy.GatewayClasses, policy.StorageClasses, policy.ServiceTypes} {
+		open[field] = plugins.Rule{Policy: plugins.Ignore}
+	}
+	p := plugin(acme(t), nil, open)
+	for _, c := range [][3]string{
+		{gateways, "Gateway", `{spec: {gatewayClassName: 1}}`}, {gateways, "Gateway", `{spec: {listeners: x}}`}, {gateways, "Gateway", `{spec: {listeners: [x]}}`},
+		{gateways, "Gateway", `{spec: {listeners: [{hostname: 1}]}}`}, {gateways, "Gateway", `{spec: {listeners: [{hostname: 1, protocol: TCP}]}}`},
+		{gateways, "Gateway", `{spec: {infrastructure: {annotations: {x: 1}}}}`}, {gateways, "HTTPRoute", `{spec: {hostnames: x}}`}, {gateways, "HTTPRoute", `{spec: {hostnames: [1]}}`},
+		{"v1", "Service", `{spec: {type: 1}}`}, {"v1", "PersistentVolumeClaim", `{spec: x}`}, {"v1", "Pod", `{spec: {containers: [{image: 1}]}}`},
+		{"apps/v1", "StatefulSet", `{spec: {template: {spec: {}}, volumeClaimTemplates: x}}`},
+	} {
+		if err := p.Validate(t.Context(), creating(read(t, c[0], c[1], c[2]), caller("a")), nil); err == nil {
+			t.Errorf("%s %s is admitted", c[1], c[2])
+		}
+	}
+	for _, obj := range []runtime.Object{nil, &metav1.Status{}} {
+		a := admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("Binding"), "ns", "x", corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, nil, false, caller("a"))
+		if err := p.Validate(t.Context(), a, nil); err == nil {
+			t.Errorf("a binding that is %v is admitted", obj)
+		}
+	}
+}
+
+// TestUpdates: what an object asked for before it may ask for again, wherever it stands; and nothing of the other fields.
+func TestUpdates(t *testing.T) {
+	p := plugin(acme(t), nil, plugins.Rules{})
+	service := func(kind corev1.ServiceType) *corev1.Service {
+		return &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Spec: corev1.ServiceSpec{Type: kind}}
+	}
+	two := pod("b")
+	two.Spec.Containers = append(two.Spec.Containers, corev1.Container{Image: "a"})
+	always := pod("")
+	always.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+	says(t, "the same", p.Validate(t.Context(), writing(service("NodePort"), service("NodePort"), caller("a")), nil))
+	says(t, "another", p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil), "serviceTypes spec.type=NodePort")
+	says(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil), "imageRegistries spec.containers[0].image=b")
+	says(t, "the same word in another field", p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil), "imageRegistries spec.containers[0].image=Always")
+}
+
+// TestSubresources: of a pod's status only what its annotations say is held, and of other workloads' nothing.
+func TestSubresources(t *testing.T) {
+	p := plugin(acme(t), nil, plugins.Rules{})
+	annotated := pod("x")
+	annotated.Annotations = map[string]string{"external-dns.io/hostname": "h"}
+	deployment := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: annotated.Spec}}}
+	for _, c := range []struct {
+		kind                   schema.GroupVersionKind
+		subresource, namespace string
+		is                     runtime.Object
+		want                   []string
+	}{
+		{corev1.SchemeGroupVersion.WithKind("Pod"), "status", "ns", annotated, []string{"hosts metadata.annotations[external-dns.io/hostname]=h"}},
+		{corev1.SchemeGroupVersion.WithKind("Pod"), "ephemeralcontainers", "ns", annotated, []string{"hosts metadata.annotations[external-dns.io/hostname]=h", "imageRegistries spec.containers[0].image=x"}},
+		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "status", "ns", deployment, nil},
+		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "", "ns", deployment, []string{"imageRegistries spec.template.spec.containers[0].image=x"}},
+		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "", "", deployment, nil},
+	} {
+		was := runtime.Object(&corev1.Pod{})
+		if c.kind.Kind == "Deployment" {
+			was = &appsv1.Deployment{}
+		}
+		a := admission.NewAttributesRecord(c.is, was, c.kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource, admission.Update, nil, false, caller("a"))
+		says(t, c.kind.Kind+"/"+c.subresource, p.Validate(t.Context(), a, nil), c.want...)
+	}
+}
+
+// TestReads: the kinds of the Gateway API that are looked into.
+func TestReads(t *testing.T) {
+	for kind, want := range map[schema.GroupKind]bool{
+		{Group: "gateway.networking.k8s.io", Kind: "Gateway"}: true, {Group: "gateway.networking.x-k8s.io", Kind: "XListenerSet"}: true, {Group: "gateway.networking.k8s.io", Kind: "TCPRoute"}: true,
+		{Group: "gateway.networking.k8s.io", Kind: "ReferenceGrant"}: false, {Group: "example.com", Kind: "Gateway"}: false, {Kind: "Pod"}: false,
+	} {
+		if got := policy.Reads(kind); got != want {
+			t.Errorf("%s: %t", kind, got)
+		}
+	}
+}
+
+// TestEntries: what an entry of each list is about, for tenant a and for one whose name is no label of DNS.
+func TestEntries(t *testing.T) {
+	for _, c := range []struct {
+		field, value, entry string
+		a, dotted           bool
+	}{
+		{policy.ImageRegistries, "nginx", "docker.io", true, true},
+		{policy.ImageRegistries, "nginx", "docker.io/library/nginx", true, true},
+		{policy.ImageRegistries, "nginx", "docker.io/library/ngin", false, false},
+		{policy.ImageRegistries, "r.example.com/a/x:1", "r.example.com/{tenant}", true, false},
+		{policy.ImageRegistries, "r.example.com/ab/x", "r.example.com/{tenant}", false, false},
+		{policy.ImageRegistries, "R.example.com/x", "r.example.com", true, true},
+		{policy.ImageRegistries, "r.example.com:5000/x", "r.example.com", false, false},
+		{policy.ImageRegistries, "sha256:" + strings.Repeat("a", 64), "docker.io", false, false},
+		{policy.ImageRegistries, "sha256", "docker.io", false, false},
+		{policy.ImageRegistries, "sha384:x", "docker.io", false, false},
+		{policy.ImageRegistries, "sha512", "docker.io/library/sha512", false, false},
+		{policy.ImageRegistries, "Not An Image", "docker.io", false, false},
+		{policy.Hosts, "x.example.com", "x.example.com", true, true},
+		{policy.Hosts, "X.example.com", "x.example.com", true, true},
+		{policy.Hosts, "y.x.example.com", "x.example.com", false, false},
+		{policy.Hosts, "y.x.example.com", "*.x.example.com", true, true},
+		{policy.Hosts, "*.x.example.com", "*.x.example.com", true, true},
+		{policy.Hosts, "*", "*", false, false},
+		{policy.Hosts, "x.a.example.com", "*.{tenant}.example.com", true, false},
+		{policy.Hosts, "x.example.com,y", "*", false, false},
+		{policy.IngressClasses, "a", "{tenant}", true, false},
+		{policy.IngressClasses, "nginx", "nginx", true, true},
+		{policy.IngressClasses, "nginx-2", "nginx", false, false},
+	} {
+		obj := runtime.Object(pod(c.value))
+		switch c.field {
+		case policy.Hosts:
+			obj = read(t, "gateway.networking.k8s.io/v1", "HTTPRoute", fmt.Sprintf("{spec: {hostnames: [%q]}}", c.value))
+		case policy.IngressClasses:
+			obj = read(t, "networking.k8s.io/v1", "Ingress", fmt.Sprintf("{spec: {ingressClassName: %q}}", c.value))
+		}
+		for name, want := range map[string]bool{"a": c.a, "x.y": c.dotted} {
+			err := listing(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).Validate(t.Context(), creating(obj, caller("system")), nil)
+			if (err == nil) != want {
+				t.Errorf("%s, %q by %q for %s: %v", c.field, c.value, c.entry, name, err)
+			}
+			if name == "x.y" && err != nil && strings.Contains(err.Error(), "{tenant}") {
+				t.Errorf("what is no entry for the tenant is offered: %v", err)
+			}
+		}
+	}
+}
+
+// listing holds a tenant of any name to its rules.
+func listing(name string, rules plugins.Rules) admission.ValidationInterface {
+	return policy.New(policy.Options{Kinds: workload.New(nil), Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil }, Rules: func(tenant.ID) plugins.Rules { return rules },
+		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse(name) }})
+}

@@ -1,0 +1,233 @@
+package quota_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+)
+
+type amounts = map[corev1.ResourceName]string
+
+func listOf(all amounts) corev1.ResourceList {
+	if all == nil {
+		return nil
+	}
+	out := corev1.ResourceList{}
+	for name, text := range all {
+		out[name] = resource.MustParse(text)
+	}
+	return out
+}
+
+func textOf(all corev1.ResourceList) amounts {
+	out := amounts{}
+	for name, quantity := range all {
+		out[name] = quantity.String()
+	}
+	return out
+}
+
+func container(requests, limits amounts) corev1.Container {
+	return corev1.Container{Name: "c", Resources: corev1.ResourceRequirements{Requests: listOf(requests), Limits: listOf(limits)}}
+}
+
+func podOf(containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "a--web"}, Spec: corev1.PodSpec{Containers: containers}}
+}
+
+func plain(name string) schema.GroupResource { return schema.GroupResource{Resource: name} }
+
+func used(t *testing.T, of schema.GroupResource, obj runtime.Object, now time.Time) amounts {
+	t.Helper()
+	usage, err := quota.Usage(of, obj, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return textOf(usage)
+}
+
+// TestUsageOfPods: a pod uses what its containers ask for, under the short name and the long one; what is extended, and huge
+// pages, has no limit of its own.
+func TestUsageOfPods(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		requests, limits, want amounts
+	}{
+		"nothing":           {nil, nil, amounts{}},
+		"requests":          {amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"}, nil, amounts{"cpu": "1", "requests.cpu": "1", "memory": "2Gi", "requests.memory": "2Gi", "ephemeral-storage": "3", "requests.ephemeral-storage": "3"}},
+		"limits":            {nil, amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"}, amounts{"limits.cpu": "1", "limits.memory": "2Gi", "limits.ephemeral-storage": "3"}},
+		"huge pages":        {amounts{"hugepages-2Mi": "4Mi"}, amounts{"hugepages-2Mi": "4Mi"}, amounts{"hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"}},
+		"extended":          {amounts{"example.com/gpu": "2"}, amounts{"example.com/gpu": "2"}, amounts{"requests.example.com/gpu": "2"}},
+		"a class of DRA's":  {amounts{"deviceclass.resource.kubernetes.io/gpu": "2"}, nil, amounts{"requests.deviceclass.resource.kubernetes.io/gpu": "2"}},
+		"a name of nothing": {amounts{"wood": "2", "kubernetes.io/wood": "2"}, amounts{"wood": "2"}, amounts{}},
+	} {
+		c.want["count/pods"], c.want["pods"] = "1", "1"
+		if diff := cmp.Diff(c.want, used(t, plain("pods"), podOf(container(c.requests, c.limits)), now)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	two := used(t, plain("pods"), podOf(container(amounts{"cpu": "1"}, nil), container(amounts{"cpu": "2"}, nil)), now)
+	if two["requests.cpu"] != "3" {
+		t.Errorf("two containers: %v", two)
+	}
+	resized := podOf(container(amounts{"cpu": "1"}, nil))
+	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", AllocatedResources: listOf(amounts{"cpu": "3"}), Resources: &corev1.ResourceRequirements{Requests: listOf(amounts{"cpu": "4"})}}}
+	if got := used(t, plain("pods"), resized, now); got["requests.cpu"] != "4" {
+		t.Errorf("one that still has more than it asks for: %v", got)
+	}
+}
+
+// TestPodsThatAreOver: a pod that has ended uses nothing but its place, and so does one that its kubelet should have stopped.
+func TestPodsThatAreOver(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := func(seconds int64) *metav1.Time { return new(metav1.Unix(seconds, 0)) }
+	for name, c := range map[string]struct {
+		phase   corev1.PodPhase
+		deleted *metav1.Time
+		grace   *int64
+		over    bool
+	}{
+		"running":                  {corev1.PodRunning, nil, nil, false},
+		"pending":                  {corev1.PodPending, nil, nil, false},
+		"succeeded":                {corev1.PodSucceeded, nil, nil, true},
+		"failed":                   {corev1.PodFailed, nil, nil, true},
+		"leaving, within its time": {corev1.PodRunning, at(990), new(int64(10)), false},
+		"leaving, past its time":   {corev1.PodRunning, at(990), new(int64(9)), true},
+		"leaving, no time said":    {corev1.PodRunning, at(10), nil, false},
+		"a time said, not leaving": {corev1.PodRunning, nil, new(int64(1)), false},
+	} {
+		pod := podOf(container(amounts{"cpu": "1"}, nil))
+		pod.Status.Phase, pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = c.phase, c.deleted, c.grace
+		want := amounts{"count/pods": "1"}
+		if !c.over {
+			want = amounts{"count/pods": "1", "pods": "1", "cpu": "1", "requests.cpu": "1"}
+		}
+		if diff := cmp.Diff(want, used(t, plain("pods"), pod, now)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestUsageOfServices: what takes ports of all nodes, and what asks for a load balancer.
+func TestUsageOfServices(t *testing.T) {
+	ports := []corev1.ServicePort{{Port: 1, NodePort: 30001}, {Port: 2}, {Port: 3}}
+	for name, c := range map[string]struct {
+		spec            corev1.ServiceSpec
+		balancers, node string
+	}{
+		"ClusterIP":                     {corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}, "0", "0"},
+		"no type":                       {corev1.ServiceSpec{}, "0", "0"},
+		"ExternalName":                  {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}, "0", "0"},
+		"NodePort":                      {corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}, "0", "3"},
+		"NodePort, with another's flag": {corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, AllocateLoadBalancerNodePorts: new(false)}, "0", "3"},
+		"LoadBalancer":                  {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, "1", "3"},
+		"LoadBalancer, with ports":      {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(true)}, "1", "3"},
+		"LoadBalancer, without":         {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(false)}, "1", "1"},
+	} {
+		c.spec.Ports = ports
+		want := amounts{"count/services": "1", "services": "1", "services.loadbalancers": c.balancers, "services.nodeports": c.node}
+		if diff := cmp.Diff(want, used(t, plain("services"), &corev1.Service{Spec: c.spec}, time.Time{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestUsageOfClaims: a claim counts in all and by its class, whose older place takes precedence; of an expansion the larger size.
+func TestUsageOfClaims(t *testing.T) {
+	classes := func(class, storage string) amounts {
+		out := amounts{"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1"}
+		if storage != "" {
+			out["requests.storage"] = storage
+		}
+		if class != "" {
+			out[corev1.ResourceName(class+".storageclass.storage.k8s.io/persistentvolumeclaims")] = "1"
+		}
+		if class != "" && storage != "" {
+			out[corev1.ResourceName(class+".storageclass.storage.k8s.io/requests.storage")] = storage
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		class, older       *string
+		storage, allocated string
+		want               amounts
+	}{
+		"of no class":                 {nil, nil, "1Gi", "", classes("", "1Gi")},
+		"of a class":                  {new("fast"), nil, "1Gi", "", classes("fast", "1Gi")},
+		"of the older place":          {new("fast"), new("slow"), "1Gi", "", classes("slow", "1Gi")},
+		"of an empty older place":     {new("fast"), new(""), "1Gi", "", classes("", "1Gi")},
+		"no size":                     {new("fast"), nil, "", "", classes("fast", "")},
+		"a part of a byte":            {nil, nil, "1500m", "", classes("", "2")},
+		"an expansion that failed":    {nil, nil, "1Gi", "2Gi", classes("", "2Gi")},
+		"an expansion in parts":       {nil, nil, "1", "1500m", classes("", "2")},
+		"an expansion under way":      {nil, nil, "2Gi", "1Gi", classes("", "2Gi")},
+		"no size, and some allocated": {nil, nil, "", "1Gi", classes("", "")},
+	} {
+		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: c.class}}
+		if c.older != nil {
+			claim.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: *c.older}
+		}
+		if c.storage != "" {
+			claim.Spec.Resources.Requests = listOf(amounts{"storage": c.storage})
+		}
+		if c.allocated != "" {
+			claim.Status.AllocatedResources = listOf(amounts{"storage": c.allocated})
+		}
+		if diff := cmp.Diff(c.want, used(t, plain("persistentvolumeclaims"), claim, time.Time{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestUsageOfOthers: any other object counts as one, under its older name too; and what cannot be read is an error.
+func TestUsageOfOthers(t *testing.T) {
+	for of, want := range map[schema.GroupResource]amounts{
+		plain("secrets"):                            {"count/secrets": "1", "secrets": "1"},
+		plain("endpoints"):                          {"count/endpoints": "1"},
+		{Group: "apps", Resource: "deployments"}:    {"count/deployments.apps": "1"},
+		{Group: "example.com", Resource: "secrets"}: {"count/secrets.example.com": "1"},
+	} {
+		if diff := cmp.Diff(want, used(t, of, &corev1.Secret{}, time.Time{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", of, diff)
+		}
+	}
+	for _, of := range []string{"pods", "services", "persistentvolumeclaims"} {
+		if usage, err := quota.Usage(plain(of), nil, nil, time.Time{}); err == nil || usage != nil {
+			t.Errorf("none of %s: %v, %v", of, usage, err)
+		}
+	}
+}
+
+// TestResource: whose objects use a name; one that none uses limits nothing.
+func TestResource(t *testing.T) {
+	none := schema.GroupResource{}
+	for name, want := range map[corev1.ResourceName]schema.GroupResource{
+		"count/pods": plain("pods"), "count/deployments.apps": {Group: "apps", Resource: "deployments"}, "count/": none, "count": none,
+		"count/bindings": none, "count/events": none, "count/events.events.k8s.io": none, "count/componentstatuses": none,
+		"count/tokenreviews.authentication.k8s.io": none, "count/subjectaccessreviews.authorization.k8s.io": none,
+		"count/roles.rbac.authorization.k8s.io": {Group: "rbac.authorization.k8s.io", Resource: "roles"},
+		"configmaps":                            plain("configmaps"), "secrets": plain("secrets"), "resourcequotas": plain("resourcequotas"), "replicationcontrollers": plain("replicationcontrollers"), "deployments": none,
+		"pods": plain("pods"), "cpu": plain("pods"), "memory": plain("pods"), "ephemeral-storage": plain("pods"), "hugepages-2Mi": plain("pods"),
+		"requests.cpu": plain("pods"), "requests.memory": plain("pods"), "requests.ephemeral-storage": plain("pods"), "requests.hugepages-2Mi": plain("pods"),
+		"limits.cpu": plain("pods"), "limits.memory": plain("pods"), "limits.ephemeral-storage": plain("pods"), "limits.hugepages-2Mi": none, "limits.pods": none,
+		"requests.example.com/gpu": plain("pods"), "limits.example.com/gpu": none, "example.com/gpu": none, "gpu": none, "requests.gpu": none,
+		"requests.deviceclass.resource.kubernetes.io/x": plain("pods"), "requests.kubernetes.io/gpu": none, "requests.requests.example.com/gpu": none,
+		"services": plain("services"), "services.loadbalancers": plain("services"), "services.nodeports": plain("services"), "services.other": none,
+		"persistentvolumeclaims": plain("persistentvolumeclaims"), "requests.storage": plain("persistentvolumeclaims"), "storage": none,
+		"fast.storageclass.storage.k8s.io/requests.storage": plain("persistentvolumeclaims"), "fast.storageclass.storage.k8s.io/persistentvolumeclaims": plain("persistentvolumeclaims"),
+		"fast.storageclass.storage.k8s.io/pods": none, ".storageclass.storage.k8s.io/requests.storage": none,
+	} {
+		got, ok := quota.Resource(name)
+		if ok != (want != none) || ok && got != want {
+			t.Errorf("%s: %v, %t; want %v", name, got, ok, want)
+		}
+	}
+}

@@ -1,0 +1,384 @@
+package quota_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errAway = errors.New("away")
+
+// ledger is a store of quotas without caches; what it has no quota of is not limited.
+type ledger struct {
+	states    []*quota.State
+	of        error
+	taken     bool
+	takenErr  error
+	charge    func(try int) error // nil: it succeeds
+	charged   int
+	forgotten bool // Of is not to be asked
+}
+
+func (l *ledger) Of(context.Context, tenant.ID) ([]*quota.State, error) {
+	if l.forgotten {
+		return nil, errors.New("the quotas were asked for")
+	}
+	return l.states, l.of
+}
+
+func (l *ledger) Taken(context.Context, tenant.ID) (bool, error) { return l.taken, l.takenErr }
+
+func (l *ledger) Charge(_ context.Context, was, is *quota.State) error {
+	l.charged++
+	if l.charge != nil {
+		if err := l.charge(l.charged); err != nil {
+			return err
+		}
+	}
+	for i := range l.states {
+		if l.states[i] == was {
+			l.states[i] = is
+		}
+	}
+	return nil
+}
+
+func limited(name string, hard, used amounts) *quota.State {
+	return &quota.State{Name: name, Hard: listOf(hard), Used: listOf(used)}
+}
+
+// holding returns the plugin: a--web is a's, kube-system the system's, orphan nobody's, and the owner of away is not known.
+func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
+	o := quota.Options{Store: l, Reservation: time.Minute, Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
+		switch namespace {
+		case "kube-system":
+			return tenant.System(), nil
+		case "orphan":
+			return tenant.ID{}, nil
+		case "away":
+			id, _ := tenant.Parse("a")
+			return id, errAway
+		}
+		return tenant.Parse("a")
+	}}
+	if change != nil {
+		change(&o)
+	}
+	return quota.New(o)
+}
+
+// asks is a write; what is left out is that of a pod in a--web that is created.
+type asks struct {
+	of               string // "resource" or "resource.group"
+	kind             schema.GroupVersionKind
+	namespace        string
+	subresource      string
+	is, was          runtime.Object // was makes it an update
+	dryRun, isNobody bool           // isNobody: is stays nil
+}
+
+func (w asks) attributes() admission.Attributes {
+	if w.of == "" {
+		w.of = "pods"
+	}
+	if w.kind.Kind == "" {
+		w.kind = corev1.SchemeGroupVersion.WithKind("Pod")
+	}
+	switch w.namespace {
+	case "":
+		w.namespace = "a--web"
+	case "-":
+		w.namespace = ""
+	}
+	if w.is == nil && !w.isNobody {
+		w.is = podOf(container(amounts{"cpu": "1"}, nil))
+	}
+	op := admission.Create
+	if w.was != nil {
+		op = admission.Update
+	}
+	return admission.NewAttributesRecord(w.is, w.was, w.kind, w.namespace, "p", schema.ParseGroupResource(w.of).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
+}
+
+// TestWhatIsCharged: creates in tenant space, and the updates by which an object can come to use more; of what is not stored nothing is.
+func TestWhatIsCharged(t *testing.T) {
+	big, bigger := podOf(container(amounts{"cpu": "1"}, nil)), podOf(container(amounts{"cpu": "3"}, nil))
+	service := func(kind corev1.ServiceType) *corev1.Service {
+		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: []corev1.ServicePort{{Port: 1}}}}
+	}
+	claim := func(storage string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: listOf(amounts{"storage": storage})}}}
+	}
+	allocated := claim("1")
+	allocated.Status.AllocatedResources = listOf(amounts{"storage": "5"})
+	port, ports := service(corev1.ServiceTypeClusterIP), service(corev1.ServiceTypeNodePort)
+	for name, c := range map[string]struct {
+		asks
+		limit corev1.ResourceName
+		want  string // what is used then, "0" for nothing
+	}{
+		"a pod":                       {asks{}, "requests.cpu", "1"},
+		"a pod of the system's":       {asks{namespace: "kube-system"}, "requests.cpu", "0"},
+		"a pod of nobody's":           {asks{namespace: "orphan"}, "requests.cpu", "0"},
+		"in no namespace":             {asks{of: "nodes", namespace: "-"}, "count/nodes", "0"},
+		"only asked for":              {asks{dryRun: true}, "requests.cpu", "0"},
+		"what is not limited":         {asks{}, "count/secrets", "0"},
+		"a binding":                   {asks{of: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0"},
+		"an eviction":                 {asks{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}, "pods", "0"},
+		"a pod that grows":            {asks{is: bigger, was: big, subresource: "resize"}, "requests.cpu", "2"},
+		"a pod that shrinks":          {asks{is: big, was: bigger, subresource: "resize"}, "requests.cpu", "0"},
+		"a pod that is changed":       {asks{is: bigger, was: big}, "requests.cpu", "0"},
+		"a pod's status":              {asks{is: bigger, was: big, subresource: "status"}, "requests.cpu", "0"},
+		"a service's type":            {asks{of: "services", is: ports, was: port}, "services.nodeports", "1"},
+		"a service's type back":       {asks{of: "services", is: port, was: ports}, "services.nodeports", "0"},
+		"a service's status":          {asks{of: "services", is: ports, was: port, subresource: "status"}, "services.nodeports", "0"},
+		"a claim that grows":          {asks{of: "persistentvolumeclaims", is: claim("4"), was: claim("1")}, "requests.storage", "3"},
+		"a claim of a larger volume":  {asks{of: "persistentvolumeclaims", is: allocated, was: claim("1"), subresource: "status"}, "requests.storage", "4"},
+		"a claim's other subresource": {asks{of: "persistentvolumeclaims", is: claim("4"), was: claim("1"), subresource: "other"}, "requests.storage", "0"},
+		"a deployment that changes":   {asks{of: "deployments.apps", is: big, was: bigger}, "count/deployments.apps", "0"},
+		"a pod's log":                 {asks{subresource: "log"}, "pods", "0"},
+	} {
+		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
+		if err := holding(l, nil).Validate(t.Context(), c.attributes(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := textOf(l.states[0].Used)[c.limit]; got != c.want || (l.charged > 0) != (c.want != "0") {
+			t.Errorf("%s: %s of %s after %d charges, want %s", name, got, c.limit, l.charged, c.want)
+		}
+	}
+}
+
+// TestWhatIsRefused: what does not fit, what does not say what it uses, and what is not known.
+func TestWhatIsRefused(t *testing.T) {
+	withInit := podOf(container(amounts{"cpu": "1"}, nil))
+	withInit.Spec.InitContainers = []corev1.Container{container(nil, nil)}
+	whole := podOf(container(nil, nil))
+	whole.Spec.Resources = &corev1.ResourceRequirements{Requests: listOf(amounts{"cpu": "1"})}
+	zero := amounts{"cpu": "0", "requests.cpu": "0", "limits.cpu": "0", "requests.memory": "0", "pods": "0", "requests.example.com/gpu": "0"}
+	limitless := podOf(container(amounts{"cpu": "1", "memory": "1"}, nil))
+	negative := podOf(container(amounts{"cpu": "1", "memory": "-1"}, nil))
+	for name, c := range map[string]struct {
+		asks
+		hard amounts
+		want string // of the error, empty for none
+	}{
+		"fits exactly":              {asks{}, amounts{"requests.cpu": "1"}, ""},
+		"too much":                  {asks{}, amounts{"requests.cpu": "900m"}, "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=0, limited: requests.cpu=900m"},
+		"too much, asked alone":     {asks{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
+		"one of two is too much":    {asks{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
+		"memory is not said":        {asks{}, amounts{"requests.memory": "9", "limits.cpu": "9"}, "must specify limits.cpu for: c; requests.memory for: c"},
+		"not by an init container":  {asks{is: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
+		"for all of the pod":        {asks{is: whole}, amounts{"requests.cpu": "9"}, ""},
+		"no limit is demanded":      {asks{is: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
+		"no device is demanded":     {asks{}, amounts{"requests.example.com/gpu": "9"}, ""},
+		"negative":                  {asks{is: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for resource(s): memory,requests.memory"},
+		"an owner not known":        {asks{namespace: "away"}, amounts{}, "away"},
+		"no object":                 {asks{isNobody: true}, amounts{"pods": "1"}, "no object"},
+		"an old object that is not": {asks{was: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
+	} {
+		l := &ledger{states: []*quota.State{limited("q", c.hard, zero)}}
+		err := holding(l, nil).Validate(t.Context(), c.attributes(), nil)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if err != nil && l.charged > 0 {
+			t.Errorf("%s: refused, and charged", name)
+		}
+	}
+}
+
+// TestReservations: a write is reserved under what its object is known by, until it expires.
+func TestReservations(t *testing.T) {
+	now := time.Unix(1000, 0)
+	created, nameless, grown := podOf(), podOf(), podOf(container(amounts{"cpu": "3"}, nil))
+	created.UID, nameless.Name = "u", ""
+	grown.UID, grown.ResourceVersion = "u", "8"
+	old := podOf(container(amounts{"cpu": "1"}, nil))
+	old.UID, old.ResourceVersion = "u", "7"
+	for name, c := range map[string]struct {
+		asks
+		limit corev1.ResourceName
+		want  quota.Reservation
+	}{
+		"a create":            {asks{is: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
+		"one without a name":  {asks{is: nameless}, "pods", quota.Reservation{UID: "?"}},
+		"an update":           {asks{is: grown, was: old, subresource: "resize"}, "requests.cpu", quota.Reservation{UID: "u", After: "7"}},
+		"one without its UID": {asks{is: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
+	} {
+		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
+		p := holding(l, func(o *quota.Options) { o.Now = func() time.Time { return now } })
+		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil || len(l.states[0].Reserved) != 1 {
+			t.Errorf("%s: %v, %+v", name, err, l.states[0])
+			continue
+		}
+		got := l.states[0].Reserved[0]
+		if c.want.UID == "?" && got.UID != "" {
+			got.UID = "?"
+		}
+		if got.UID != c.want.UID || got.Key != c.want.Key || got.After != c.want.After || !got.Expires.Equal(now.Add(time.Minute)) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestSeveralQuotas: a write is held to each, and to none of them in part.
+func TestSeveralQuotas(t *testing.T) {
+	roomy, full, other := limited("roomy", amounts{"pods": "9"}, amounts{"pods": "0"}), limited("full", amounts{"pods": "1"}, amounts{"pods": "1"}), limited("other", amounts{"secrets": "1"}, amounts{"secrets": "1"})
+	l := &ledger{states: []*quota.State{other, roomy, full}}
+	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err == nil || !strings.Contains(err.Error(), "full") || l.charged > 0 {
+		t.Errorf("%v, %d charges", err, l.charged)
+	}
+	l.states = []*quota.State{other, roomy}
+	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err != nil || l.charged != 1 || l.states[0] != other {
+		t.Errorf("%v, %d charges", err, l.charged)
+	}
+}
+
+// TestStoresThatFail: a conflict is tried again, to an end; another error refuses at once, and says nothing of the store.
+func TestStoresThatFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		of     error
+		charge func(int) error
+		want   string
+		tries  int
+	}{
+		"the quotas cannot be read": {errAway, nil, "away", 0},
+		"it cannot be charged":      {nil, func(int) error { return errAway }, "could not be charged", 1},
+		"a conflict":                {nil, func(try int) error { return map[bool]error{true: quota.ErrConflict}[try < 3] }, "", 3},
+		"nothing but conflicts":     {nil, func(int) error { return fmt.Errorf("again: %w", quota.ErrConflict) }, "could not be charged", 20},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &ledger{of: c.of, charge: c.charge, states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}}
+			err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil)
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || l.charged != c.tries {
+				t.Errorf("%s: %v after %d tries", name, err, l.charged)
+			}
+			if err != nil && c.charge != nil && strings.Contains(err.Error(), "away") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotCountedYet: a write waits a moment for the count of a new quota, and no longer than its request.
+func TestWhatIsNotCountedYet(t *testing.T) {
+	for name, c := range map[string]struct {
+		counted, cancelled time.Duration
+		ok                 bool
+		after              time.Duration // at most
+	}{
+		"counted soon":     {counted: time.Second, ok: true, after: 1100 * time.Millisecond},
+		"never counted":    {counted: time.Hour, after: 2200 * time.Millisecond},
+		"a request's end":  {counted: time.Hour, cancelled: 550 * time.Millisecond, after: 550 * time.Millisecond},
+		"counted too late": {counted: 3 * time.Second, after: 2200 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			if c.cancelled > 0 {
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeout(ctx, c.cancelled)
+				defer stop()
+			}
+			start := time.Now()
+			l := &counting{ledger: ledger{states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}}, at: start.Add(c.counted)}
+			p := holding(nil, func(o *quota.Options) { o.Store = l })
+			err := p.Validate(ctx, asks{}.attributes(), nil)
+			if took := time.Since(start); (err == nil) != c.ok || took > c.after || !c.ok && took < c.after-200*time.Millisecond {
+				t.Errorf("%s: %v after %v", name, err, took)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// counting is a store whose quota has been counted at some time.
+type counting struct {
+	ledger
+	at time.Time
+}
+
+func (c *counting) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
+	if time.Now().Before(c.at) {
+		return []*quota.State{limited("q", amounts{"pods": "9"}, nil)}, nil
+	}
+	return c.ledger.Of(ctx, id)
+}
+
+// TestQuotasThemselves: a quota limits what some object uses, and a tenant has one.
+func TestQuotasThemselves(t *testing.T) {
+	of := func(spec any) runtime.Object {
+		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "q"}, "spec": spec}}
+	}
+	hard := func(names ...string) map[string]any {
+		all := map[string]any{}
+		for _, name := range names {
+			all[name] = "1"
+		}
+		return map[string]any{"tenant": "a", "hard": all}
+	}
+	for name, c := range map[string]struct {
+		asks
+		taken    bool
+		takenErr error
+		want     string
+	}{
+		"the first":               {asks{is: of(hard("pods", "count/secrets"))}, false, nil, ""},
+		"a second":                {asks{is: of(hard("pods"))}, true, nil, "has a quota already"},
+		"a second that is not":    {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
+		"one that changes":        {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
+		"whether is not known":    {asks{is: of(hard("pods"))}, false, errAway, "away"},
+		"a name of nothing":       {asks{is: of(hard("pods", "wood"))}, false, nil, "spec.hard[wood]: no object uses it"},
+		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses it"},
+		"of cluster-scoped":       {asks{is: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
+		"limits of another shape": {asks{is: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
+		"its status":              {asks{is: of(hard("wood")), was: of(hard()), subresource: "status"}, false, nil, ""},
+		"no object":               {asks{isNobody: true}, false, nil, "no object"},
+	} {
+		c.of, c.namespace = "tenantquotas."+tenant.Domain, "-"
+		p := holding(&ledger{taken: c.taken, takenErr: c.takenErr, forgotten: true}, func(o *quota.Options) {
+			o.ClusterScoped = func(of schema.GroupResource) bool { return of == plain("nodes") }
+		})
+		if err := p.Validate(t.Context(), c.attributes(), nil); (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	nodes := asks{of: "tenantquotas." + tenant.Domain, namespace: "-", is: of(hard("count/nodes"))}
+	if err := holding(&ledger{}, nil).Validate(t.Context(), nodes.attributes(), nil); err != nil {
+		t.Errorf("where nothing is known to be cluster-scoped: %v", err)
+	}
+}
+
+// TestAnEarlierUpdate: two updates of an object are charged once, with the larger of what they let through.
+func TestAnEarlierUpdate(t *testing.T) {
+	version := func(n int, cpu string) *corev1.Pod {
+		pod := podOf(container(amounts{"cpu": cpu}, nil))
+		pod.UID, pod.ResourceVersion = types.UID("u"), fmt.Sprint(n)
+		return pod
+	}
+	l := &ledger{states: []*quota.State{limited("q", amounts{"requests.cpu": "10"}, amounts{"requests.cpu": "1"})}}
+	p := holding(l, nil)
+	for _, c := range []struct{ is, used, reserved string }{{"3", "3", "3"}, {"5", "5", "5"}, {"2", "5", "5"}, {"5", "5", "5"}} {
+		if err := p.Validate(t.Context(), asks{is: version(2, c.is), was: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
+			t.Fatal(err)
+		}
+		s := l.states[0]
+		if len(s.Reserved) != 1 || textOf(s.Used)["requests.cpu"] != c.used || textOf(s.Reserved[0].Usage)["requests.cpu"] != c.reserved {
+			t.Errorf("to %s: used %v, reserved %v", c.is, textOf(s.Used), s.Reserved)
+		}
+	}
+}

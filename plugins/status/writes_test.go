@@ -1,0 +1,88 @@
+package status_test
+
+import (
+	"context"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/status"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// said returns a pod of a phase with true conditions of some types.
+func said(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
+	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
+	for _, kind := range types {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue})
+	}
+	return pod
+}
+
+func managed(by *string) *batchv1.Job { return &batchv1.Job{Spec: batchv1.JobSpec{ManagedBy: by}} }
+
+// TestPodsAndJobs: a tenant writes readiness gates, and the status of a job that another controller manages, as it is stored.
+func TestPodsAndJobs(t *testing.T) {
+	const gate = "example.com/gate"
+	foreign := managed(new("example.com/controller"))
+	for name, c := range map[string]struct {
+		resource string
+		was, is  runtime.Object
+		ok       bool
+	}{
+		"a gate":                        {"pods", said("Running"), said("Running", gate), true},
+		"a gate taken away":             {"pods", said("Running", "Ready", gate), said("Running", "Ready"), true},
+		"a gate beside others":          {"pods", said("Running", "Ready"), said("Running", gate, "Ready"), true},
+		"nothing":                       {"pods", said("Running", "Ready"), said("Running", "Ready"), true},
+		"a condition":                   {"pods", said("Running"), said("Running", "Ready"), false},
+		"a condition taken away":        {"pods", said("Running", "Ready"), said("Running"), false},
+		"a gate and the phase":          {"pods", said("Running"), said("Succeeded", gate), false},
+		"after no pod":                  {"pods", nil, said("Running"), false},
+		"no pod":                        {"pods", said("Running"), nil, false},
+		"a job":                         {"jobs.batch", managed(nil), managed(nil), false},
+		"a job by the built-in name":    {"jobs.batch", managed(new(batchv1.JobControllerName)), foreign, false},
+		"a job of another controller":   {"jobs.batch", foreign, managed(nil), true},
+		"a job given away by the write": {"jobs.batch", managed(nil), foreign, false},
+		"after no job":                  {"jobs.batch", nil, foreign, false},
+		"another group's jobs":          {"jobs.example.com", managed(nil), managed(nil), true},
+		"a node":                        {"nodes", &corev1.Node{}, &corev1.Node{}, true},
+	} {
+		for caller, ok := range map[string]bool{"a": c.ok, "system": true} {
+			if err := update(t, nil, caller, c.resource, c.was, c.is); (err == nil) != ok {
+				t.Errorf("%s, by %s: %v", name, caller, err)
+			}
+		}
+	}
+}
+
+func update(t *testing.T, allowed func(tenant.ID, schema.GroupResource) bool, caller, resource string, was, is runtime.Object) error {
+	t.Helper()
+	p := status.New(status.Options{Allowed: allowed, Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) }})
+	if p.Handles(admission.Create) || !p.Handles(admission.Update) {
+		t.Error("not updates alone are governed")
+	}
+	return p.Validate(t.Context(), admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "a--web", "x", schema.ParseGroupResource(resource).WithVersion("v1"), "status",
+		admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
+}
+
+// TestAllowed: a tenant that may writes the status of that resource, and no other tenant does, nor of another resource.
+func TestAllowed(t *testing.T) {
+	allowed := func(id tenant.ID, of schema.GroupResource) bool {
+		return id.String() == "a" && of.Resource == "services"
+	}
+	for _, c := range []struct {
+		caller, resource string
+		ok               bool
+	}{{"a", "services", true}, {"b", "services", false}, {"a", "pods", false}, {"A B", "services", false}} {
+		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+		if err := update(t, allowed, c.caller, c.resource, was, said("Failed")); (err == nil) != c.ok {
+			t.Errorf("%s by %s: %v", c.resource, c.caller, err)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package workload_test
+
+import (
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins/workload"
+)
+
+// TestBuiltInKinds: the template of each kind is found, the same in the object of a version and in an unstructured one, and is the
+// object's own where it is of a version.
+func TestBuiltInKinds(t *testing.T) {
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": "x"}}, Spec: corev1.PodSpec{NodeName: "n"}}
+	apps, batch, core := appsv1.SchemeGroupVersion, batchv1.SchemeGroupVersion, corev1.SchemeGroupVersion
+	for kind, c := range map[schema.GroupVersionKind]struct {
+		obj  runtime.Object
+		path string
+	}{
+		core.WithKind("Pod"):                   {&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}, ""},
+		core.WithKind("PodTemplate"):           {&corev1.PodTemplate{Template: template}, "template"},
+		core.WithKind("ReplicationController"): {&corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Template: &template}}, "spec.template"},
+		apps.WithKind("DaemonSet"):             {&appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: template}}, "spec.template"},
+		apps.WithKind("Deployment"):            {&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template}}, "spec.template"},
+		apps.WithKind("ReplicaSet"):            {&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Template: template}}, "spec.template"},
+		apps.WithKind("StatefulSet"):           {&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Template: template}}, "spec.template"},
+		batch.WithKind("Job"):                  {&batchv1.Job{Spec: batchv1.JobSpec{Template: template}}, "spec.template"},
+		batch.WithKind("CronJob"):              {&batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}}, "spec.jobTemplate.spec.template"},
+	} {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, obj := range []runtime.Object{c.obj, &unstructured.Unstructured{Object: content}} {
+			o, err := kinds().Read(obj, kind, nil)
+			if err != nil || len(o.Templates) != 1 {
+				t.Fatalf("%s as %T: %v", kind.Kind, obj, err)
+			}
+			got := o.Templates[0]
+			if got.Path != c.path || got.Spec.NodeName != "n" || got.Meta.Labels["l"] != "x" || got.Field("x") != map[bool]string{true: "x", false: c.path + ".x"}[c.path == ""] {
+				t.Errorf("%s as %T: %+v", kind.Kind, obj, got)
+			}
+			if workload.IsPod(kind.GroupKind()) != (c.path == "") {
+				t.Errorf("%s is a Pod, or is none", kind.Kind)
+			}
+			got.Spec.SchedulerName = "set"
+			if err := o.Write(); err != nil {
+				t.Errorf("%s as %T: %v", kind.Kind, obj, err)
+			}
+			if again, err := kinds().Read(obj, kind, nil); err != nil || again.Templates[0].Spec.SchedulerName != "set" {
+				t.Errorf("%s as %T: what was written is not there: %v", kind.Kind, obj, err)
+			}
+		}
+	}
+	if o, err := kinds().Read(&corev1.ReplicationController{}, core.WithKind("ReplicationController"), nil); err != nil || o == nil || len(o.Templates) > 0 {
+		t.Errorf("one without a template: %v, %v", o, err)
+	}
+	if o, err := kinds().Read(nil, core.WithKind("Pod"), nil); err != nil || o != nil {
+		t.Errorf("nothing: %v, %v", o, err)
+	}
+}
+
+// internal is a Pod as a server has it inside.
+type internal struct{ corev1.Pod }
+
+// TestConversion: a server's internal object is read by way of a version, and what is set is put back into it.
+func TestConversion(t *testing.T) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.ConfigMap{})
+	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Version: runtime.APIVersionInternal, Kind: "Pod"}, &internal{})
+	for _, err := range []error{
+		scheme.AddConversionFunc((*internal)(nil), (*corev1.Pod)(nil), func(a, b any, _ conversion.Scope) error {
+			a.(*internal).DeepCopyInto(b.(*corev1.Pod))
+			return nil
+		}),
+		scheme.AddConversionFunc((*corev1.Pod)(nil), (*internal)(nil), func(a, b any, _ conversion.Scope) error {
+			a.(*corev1.Pod).DeepCopyInto(&b.(*internal).Pod)
+			return nil
+		}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := admission.NewObjectInterfacesFromScheme(scheme)
+	pod, kind := &internal{corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}}}, corev1.SchemeGroupVersion.WithKind("Pod")
+	got, err := kinds().Read(pod, kind, o)
+	if err != nil || len(got.Templates) != 1 || got.Templates[0].Spec.NodeName != "n" {
+		t.Fatal(got, err)
+	}
+	got.Templates[0].Spec.SchedulerName = "set"
+	if pod.Spec.SchedulerName != "" {
+		t.Error("set before it is written")
+	}
+	if err := got.Write(); err != nil || pod.Spec.SchedulerName != "set" {
+		t.Errorf("%v, %+v", err, pod.Spec)
+	}
+	for name, obj := range map[string]runtime.Object{
+		"one that cannot be converted": &corev1.ConfigMap{},
+		"one that describes no pods":   &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
+	} {
+		if got, err := kinds().Read(obj, kind, o); err == nil || got != nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestClaims: a StatefulSet's templates of claims and those of ephemeral volumes, told by their names wherever they stand.
+func TestClaims(t *testing.T) {
+	set := &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, {ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v"}}}
+	set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "none"}, {Name: "bare", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		{Name: "e", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "w"}}}}}}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"spec.template.spec.volumes[2].ephemeral.volumeClaimTemplate spec.template.volume e w", "spec.volumeClaimTemplates[0] template one ", "spec.volumeClaimTemplates[1] template two v"}
+	for _, obj := range []runtime.Object{set, &unstructured.Unstructured{Object: content}} {
+		o, err := kinds().Read(obj, appsv1.SchemeGroupVersion.WithKind("StatefulSet"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := o.Claims()
+		var got []string
+		for _, c := range claims {
+			got = append(got, c.Path+" "+c.Key+" "+c.Spec.VolumeName)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%T: %q, %v", obj, got, err)
+		}
+	}
+	for kind, refused := range map[string]bool{"StatefulSet": true, "Deployment": false} { // of which alone they are templates
+		u := object(t, `{"apiVersion":"apps/v1","kind":"`+kind+`","spec":{"volumeClaimTemplates":"x","template":{"spec":{}}}}`)
+		o, err := kinds().Read(u, appsv1.SchemeGroupVersion.WithKind(kind), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if claims, err := o.Claims(); (err != nil) != refused || len(claims) > 0 {
+			t.Errorf("%s: %v, %v", kind, claims, err)
+		}
+	}
+}
+
+// TestIsLeaving: only an update of what was being deleted before it.
+func TestIsLeaving(t *testing.T) {
+	stays, leaves := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+	for _, c := range []struct {
+		is, was runtime.Object
+		op      admission.Operation
+		want    bool
+	}{{leaves, leaves, admission.Update, true}, {stays, leaves, admission.Update, true}, {leaves, stays, admission.Update, false}, {leaves, leaves, admission.Delete, false}, {leaves, nil, admission.Create, false}, {leaves, nil, admission.Update, false}} {
+		a := admission.NewAttributesRecord(c.is, c.was, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p", schema.GroupVersionResource{}, "", c.op, nil, false, nil)
+		if got := workload.IsLeaving(a); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
