@@ -31,7 +31,7 @@ import (
 )
 
 // patience bounds each thing that is waited for.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // plane is a control plane on which scenarios that it would be started alike for run one after the other. It
 // follows the configuration of the one that runs. What the cluster holds is made by a second server on the

@@ -283,7 +283,7 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.RawMessage(definition), nil); err != nil {
 			return err
 		}
-		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 			return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/"+strings.TrimSuffix(name, ".yaml"), nil, nil) == nil, nil
 		}); err != nil {
 			return err
@@ -303,7 +303,7 @@ func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) e
 	}
 	var before []v1alpha1.TenantQuota
 	var since time.Time
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		var grants struct{ Items []v1alpha1.AccessGrant }
 		var quotas struct{ Items []v1alpha1.TenantQuota }
 		err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
@@ -409,6 +409,9 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
 		if r.LabelSelector != "" {
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
+		}
+		if r.FieldSelector != "" {
+			review.Spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: r.FieldSelector}
 		}
 	}
 	// A server that starts labels what it finds; what stays so is the answer.

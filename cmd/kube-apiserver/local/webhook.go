@@ -44,7 +44,7 @@ const (
 	// clientName is who kube-apiserver is to the service: a name for nothing else.
 	clientName = "kubetenant-webhook-client"
 	// startWithin bounds the start of each process, stopWithin the end of all.
-	startWithin = 90 * time.Second
+	startWithin = 3 * time.Minute
 	stopWithin  = 20 * time.Second
 	// settled is how often, 50 ms apart, the controller must say the same: it tells once a second.
 	settled = 30
