@@ -71,8 +71,8 @@ func serve(ctx context.Context, path string, port int) error {
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))
 	serving := options.NewSecureServingOptions().WithLoopback()
-	serving.BindPort, serving.BindAddress = port, net.IPv4(127, 0, 0, 1)
-	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer() // RBAC, in a server of rights
+	serving.BindPort, serving.BindAddress, serving.ServerCert.CertDirectory = port, net.IPv4(127, 0, 0, 1), "" // its certificate in memory
+	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()                             // RBAC, in a server of rights
 	stack, err := stackOf(ctx, path, config.Authorization)
 	if err = errors.Join(err, serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil), serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig)); err != nil {
 		return err
