@@ -17,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -87,7 +88,8 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		o.Revoked = func(id tenant.ID, u user.Info) bool { return !isLoopback(u) && p.revoked().Covers(id, u) }
 	}
 	if p.cluster.Grants != nil && *config.Grants.Enabled {
-		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows})
+		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows},
+			authz.Exception{Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced})
 	}
 	chain := &delegates{}
 	if config.ABAC != nil {
@@ -101,7 +103,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 	switch r := p.RBAC; {
 	case r == nil:
 	case config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil:
-		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation " + tenant.ScopeAnnotation)
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
 		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: chain.space,

@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
@@ -202,7 +203,8 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	for open := range w.openObjects {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: open[0], Namespace: open[1], Name: open[2], Resource: schema.GroupResource{Group: open[3], Resource: open[4]}})
 	}
-	o.Exceptions = []authz.Exception{{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows}, {Reason: authz.ReasonABAC, Allows: w.policy(tb)}}
+	o.Exceptions = []authz.Exception{{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows}, {Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced},
+		{Reason: authz.ReasonABAC, Allows: w.policy(tb)}}
 	delegate := &recorder{decision: authorizer.DecisionNoOpinion}
 	return authz.New(o, delegate, nil), delegate
 }
@@ -277,7 +279,7 @@ func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirement
 	tb.Helper()
 	values := url.Values{"limit": {"3"}}
 	if q.fields {
-		values.Set("fieldSelector", "metadata.name=y")
+		values.Set("fieldSelector", q.fieldSelector())
 	}
 	if q.badSelector {
 		values.Set("labelSelector", "a in (")
@@ -295,12 +297,24 @@ func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirement
 	return requirements, values.Encode(), nil
 }
 
+func (q *modelRequest) fieldSelector() string {
+	if q.announced == "" {
+		return "metadata.name=y"
+	}
+	return grant.FieldTenant + "=" + q.announced + "," + grant.FieldAnnounce + "=true"
+}
+
 func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements, err error) authorizer.Attributes {
 	if !q.isResource {
 		return authorizer.AttributesRecord{User: u, Verb: q.verb, Path: q.url}
 	}
+	var selected fields.Requirements
+	if q.fields {
+		selected = fields.ParseSelectorOrDie(q.fieldSelector()).Requirements()
+	}
 	return &authorizer.AttributesRecord{User: u, Verb: q.verb, Namespace: q.namespace, APIGroup: q.group, APIVersion: q.version, Resource: q.resource, Subresource: q.subresource, Name: q.name,
-		ResourceRequest: true, LabelSelectorRequirements: requirements, LabelSelectorParsingErr: err}
+		ResourceRequest: true, LabelSelectorRequirements: requirements, LabelSelectorParsingErr: err,
+		FieldSelectorRequirements: selected}
 }
 
 // outcome of the real boundary.
@@ -366,7 +380,7 @@ func (w *modelWorld) compare(tb testing.TB, b *authz.Boundary, delegate *recorde
 		problem = "an error: " + got.err.Error()
 	case got.decision == authorizer.DecisionAllow && got.reached == nil:
 		kind = 2
-		if by := map[string]authz.Reason{"grant": authz.ReasonGrant, "abac": authz.ReasonABAC}[want.by]; !want.allowed || got.reason != string(by) {
+		if by := map[string]authz.Reason{"grant": authz.ReasonGrant, "announced": authz.ReasonAnnounced, "abac": authz.ReasonABAC}[want.by]; !want.allowed || got.reason != string(by) {
 			problem = fmt.Sprintf("allowed: %s; want %+v", got.reason, want)
 		}
 	case got.decision == authorizer.DecisionDeny && got.reached == nil:
@@ -438,6 +452,9 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 				return fmt.Sprintf("query %v is served; want what it asked for too", query)
 			}
 		}
+	}
+	if want.by == "announced" && (query.Has("limit") || query.Get("fieldSelector") != q.fieldSelector()) {
+		return fmt.Sprintf("query %v is served; want it whole", query)
 	}
 	if want.object != "" && (query.Get("fieldSelector") != "metadata.name="+want.object || query.Has("limit")) {
 		return fmt.Sprintf("query %v is served; want it limited to %s", query, want.object)

@@ -66,9 +66,10 @@ type modelRequest struct {
 	verb, group, version, resource, subresource, namespace, name, url string
 
 	selector    []modelRequirement
-	badSelector bool // it does not parse
-	twice       bool // or is given again, which tells nobody which one counts
-	fields      bool // there is a field selector
+	badSelector bool   // it does not parse
+	twice       bool   // or is given again, which tells nobody which one counts
+	fields      bool   // there is a field selector
+	announced   string // whose announced grants that one selects, "" for another one
 }
 
 type modelRequirement struct {
@@ -657,6 +658,10 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 				return "grant", &limit
 			}
 		}
+	}
+	if q.isResource && q.namespace == "" && q.kind() == "kubetenant.dev/accessgrants" && (q.verb == "list" || q.verb == "watch") && q.subresource == "" && q.name == "" &&
+		q.announced == id && (!q.onTheWay || !q.badSelector && !q.twice) {
+		return "announced", &limit
 	}
 	for _, l := range w.lines {
 		if strings.HasPrefix(q.verb, "impersonate") {

@@ -337,6 +337,12 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 		}
 	case len(w.grants) > 0 && oneIn(d, 8):
 		useGrant(d, &q, oneOf(d, w.grants...))
+	case oneIn(d, 24): // what may be announced
+		id := aTenant(d)
+		q.user, q.real, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(aUser(d), id), nil, true, "", "kubetenant.dev", "accessgrants", id
+		if !oneIn(d, 4) {
+			q.path, q.namespace, q.name, q.subresource, q.verb = "", "", "", "", oneOf(d, "list", "watch", "deletecollection")
+		}
 	case len(w.lines) > 0 && oneIn(d, 8):
 		useLine(d, &q, oneOf(d, w.lines...))
 	}
@@ -412,5 +418,8 @@ func makeSelectors(d draws, q *modelRequest) {
 	case q.onTheWay && oneIn(d, 12):
 		q.twice = true
 	}
-	q.fields = q.onTheWay && oneIn(d, 6)
+	if q.kind() == "kubetenant.dev/accessgrants" && q.announced == "" && oneIn(d, 2) {
+		q.announced = aTenant(d)
+	}
+	q.fields = q.announced != "" || q.onTheWay && oneIn(d, 6)
 }

@@ -27,6 +27,7 @@ const (
 	ReasonOwnerUnknown   Reason = "tenant owner: the namespace could not be looked up"
 	ReasonStale          Reason = "tenant state: what belongs to whom is not known yet, or not any more"
 	ReasonGrant          Reason = "tenant grant: an access grant of the namespace allows it"
+	ReasonAnnounced      Reason = "tenant grant: the access grants that are announced to the caller's tenant"
 	ReasonABAC           Reason = "tenant abac: a line of the policy file allows it"
 )
 
@@ -36,6 +37,6 @@ func Reasons() []Reason {
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonRules, ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonABAC,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonAnnounced, ReasonABAC,
 	}
 }

@@ -28,6 +28,8 @@ const (
 	// ScopeAnnotation limits the rules of a ClusterRoleBinding: "Tenanted" to the caller's own tenant's
 	// space, a comma-separated list to those tenants' spaces.
 	ScopeAnnotation = Domain + "/scope"
+	// ExpiresAnnotation of a RoleBinding or ClusterRoleBinding is when it ceases to count (RFC 3339).
+	ExpiresAnnotation = Domain + "/expires"
 
 	// WorkloadUserAnnotation names the user of a pod to schedulers that account by user (Apache
 	// YuniKorn, admission controller, 1.7).

@@ -4,7 +4,7 @@
 // have. A differential test holds the two against each other.
 //
 // [Index] holds the roles and bindings and follows their informers. [Evaluator] asks it, and knows the
-// one addition: the annotation [tenant.ScopeAnnotation] of a ClusterRoleBinding limits its rules to the
-// spaces of some tenants. Without it nothing differs: a rule says what somebody may do, the boundary
-// before it says where.
+// two additions: the annotation [tenant.ScopeAnnotation] of a ClusterRoleBinding limits its rules to the
+// spaces of some tenants, and [tenant.ExpiresAnnotation] ends a binding. Without them nothing differs: a rule says what
+// somebody may do, the boundary before it says where.
 package rbac

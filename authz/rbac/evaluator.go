@@ -3,7 +3,9 @@ package rbac
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,7 @@ import (
 // The reasons of a denial, see [Options].
 const (
 	ReasonLimited   = "tenant scope: the annotation of the binding limits it to the spaces of other tenants"
+	ReasonEnded     = "tenant scope: the annotation of the binding has ended it"
 	ReasonNotSynced = "tenant scope: the bindings are not known yet"
 )
 
@@ -34,6 +37,15 @@ type Options struct {
 	// Synced reports whether the index holds all bindings. Before it does, DenyLimited denies everything.
 	// Nil: it does.
 	Synced func() bool
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+}
+
+func (o *Options) now() time.Time {
+	if o.Now == nil {
+		return time.Now()
+	}
+	return o.Now()
 }
 
 // Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows or
@@ -92,7 +104,7 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 		return authorizer.DecisionAllow, allowing.reason(&r), nil
 	}
 	if len(limited) > 0 && e.DenyLimited {
-		return authorizer.DecisionDeny, ReasonLimited, nil
+		return authorizer.DecisionDeny, limitedReason(limited, e.now()), nil
 	}
 	reason := ""
 	if dangling {
@@ -109,6 +121,14 @@ func (e *Evaluator) ConditionsAwareAuthorize(ctx context.Context, a authorizer.A
 // EvaluateConditions implements [authorizer.Authorizer]: there are none.
 func (e *Evaluator) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
+}
+
+// limitedReason says why none of some bindings holds.
+func limitedReason(limited []*binding, now time.Time) string {
+	if slices.ContainsFunc(limited, func(b *binding) bool { return !b.limits.ended(now) }) {
+		return ReasonLimited
+	}
+	return ReasonEnded
 }
 
 // find returns a binding without limits that allows the request, or else those with limits that
@@ -189,8 +209,8 @@ func (b *binding) unresolved() error {
 	}
 }
 
-// RulesFor implements [authorizer.RuleResolver]. The rules of limited bindings are left out, since a
-// rule cannot say where it holds: the list is incomplete then.
+// RulesFor implements [authorizer.RuleResolver]. The rules of bindings that are limited to spaces are left out, since a
+// rule cannot say where it holds: the list is incomplete then. Those of ended ones are as if they were not there.
 func (e *Evaluator) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if u == nil {
 		return nil, nil, true, nil
@@ -199,15 +219,17 @@ func (e *Evaluator) RulesFor(_ context.Context, u user.Info, namespace string) (
 	var paths []authorizer.NonResourceRuleInfo
 	var errs []error
 	incomplete := false
-	x := e.index
+	x, now := e.index, e.now()
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, b := range x.applying(&request{user: u, namespace: namespace}) {
 		switch {
+		case b.limits != nil && b.limits.ended(now):
+			continue
 		case b.role == nil || b.role.content == nil:
 			errs = append(errs, b.unresolved())
 			continue
-		case b.limits != nil:
+		case b.limits != nil && !b.limits.anywhere:
 			incomplete = true
 			continue
 		}

@@ -43,7 +43,7 @@ func (x *Index) Set(obj any) {
 	case *rbacv1.ClusterRoleBinding:
 		x.setBinding(keyOfObject(o), &binding{cluster: o, limits: limitsOf(o)})
 	case *rbacv1.RoleBinding:
-		x.setBinding(keyOfObject(o), &binding{namespaced: o})
+		x.setBinding(keyOfObject(o), &binding{namespaced: o, limits: limitsOf(o)})
 	}
 }
 

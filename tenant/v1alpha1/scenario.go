@@ -204,6 +204,7 @@ type Request struct {
 	Namespace     string `json:"namespace,omitempty"`
 	Name          string `json:"name,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
 	Path          string `json:"path,omitempty"`
 }
 

@@ -34,6 +34,10 @@ type AccessGrantSpec struct {
 	// expires is when the grant ends. Left out: never.
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
+	// announce lets all callers of the tenant in from list and watch this grant among those that are announced to
+	// it, whole: who wrote it included. Left out: it is not told of.
+	// +optional
+	Announce bool `json:"announce,omitempty"`
 	// grantor is who wrote this spec. The server sets it; what a client says is overwritten.
 	// +optional
 	Grantor *AccessGrantor `json:"grantor,omitempty"`

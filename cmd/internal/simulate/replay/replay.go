@@ -373,6 +373,7 @@ func (e *event) attributes(u *url.URL) *authorizer.AttributesRecord {
 		if selector := u.Query().Get("labelSelector"); selector != "" {
 			a.LabelSelectorRequirements, a.LabelSelectorParsingErr = labels.ParseToRequirements(selector)
 		}
+		a.FieldSelectorRequirements, a.FieldSelectorParsingErr = simulator.Fields(u.Query().Get("fieldSelector"))
 	}
 	return a
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -235,6 +236,7 @@ func Attributes(u user.Info, r *v1alpha1.Request) authorizer.AttributesRecord {
 	if r.LabelSelector != "" {
 		a.LabelSelectorRequirements, a.LabelSelectorParsingErr = labels.ParseToRequirements(r.LabelSelector)
 	}
+	a.FieldSelectorRequirements, a.FieldSelectorParsingErr = simulator.Fields(r.FieldSelector)
 	return a
 }
 

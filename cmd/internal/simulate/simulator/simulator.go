@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -58,10 +59,7 @@ func (s *Snapshot) Index() *rbac.Index {
 		}
 	}
 	for _, b := range s.Bindings {
-		meta := metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name}
-		if b.Limited {
-			meta.Annotations = map[string]string{tenant.ScopeAnnotation: b.Scope}
-		}
+		meta := *b.meta()
 		if b.Namespace == "" {
 			index.Set(&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
 		} else {
@@ -100,7 +98,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate a
 	}
 	return kubetenant.New(ctx, config, kubetenant.Server{
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Index()}},
+		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Under(config).Index()}},
 		Cluster: kubetenant.Cluster{
 			Owners:      authz.NewOwners(namespaces.Get, nil),
 			CustomScope: s.CustomScope, SelectedLabels: s.SelectedLabels,
@@ -132,4 +130,13 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 func Asked(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "create",
 		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews"})
+}
+
+// Fields returns what a selector of fields requires, as the server tells authorizers.
+func Fields(selector string) (fields.Requirements, error) {
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return nil, err
+	}
+	return parsed.Requirements(), nil
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -60,10 +62,51 @@ type Binding struct {
 	Labels          map[string]string
 	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants, where it is
 	// Limited; with an empty one to no space.
-	Scope    string
-	Limited  bool
+	Scope   string
+	Limited bool
+	// Expires is the annotation by which a binding ends, where it Ends; what cannot be read is over.
+	Expires  string
+	Ends     bool
 	RoleRef  rbacv1.RoleRef
 	Subjects []rbacv1.Subject
+}
+
+// Under returns the snapshot as a configuration's evaluator of RBAC sees it: the server's own knows no annotation that limits or
+// ends a binding.
+func (s *Snapshot) Under(config *v1alpha1.Settings) *Snapshot {
+	if config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
+		return s
+	}
+	plain := *s
+	plain.Bindings = nil
+	for _, b := range s.Bindings {
+		free := *b
+		free.Limited, free.Ends = false, false
+		plain.Bindings = append(plain.Bindings, &free)
+	}
+	return &plain
+}
+
+// Ended reports whether the binding counts no more at a time.
+func (b *Binding) Ended(now time.Time) bool {
+	return rbac.Ended(b.meta(), now)
+}
+
+// Holds reports whether its annotations let the binding's rules hold for a caller of a tenant in a tenant's space, as
+// [rbac.Holds] does.
+func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
+	return rbac.Holds(b.meta(), caller, space, now)
+}
+
+func (b *Binding) meta() *metav1.ObjectMeta {
+	m := &metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, Annotations: map[string]string{}}
+	if b.Limited {
+		m.Annotations[tenant.ScopeAnnotation] = b.Scope
+	}
+	if b.Ends {
+		m.Annotations[tenant.ExpiresAnnotation] = b.Expires
+	}
+	return m
 }
 
 // Kind returns the binding's kind.
@@ -87,9 +130,11 @@ func BindingOf(obj runtime.Object) *Binding {
 	switch b := obj.(type) {
 	case *rbacv1.ClusterRoleBinding:
 		scope, limited := b.Annotations[tenant.ScopeAnnotation]
-		return &Binding{Name: b.Name, Labels: b.Labels, Scope: scope, Limited: limited, RoleRef: b.RoleRef, Subjects: b.Subjects}
+		expires, ends := b.Annotations[tenant.ExpiresAnnotation]
+		return &Binding{Name: b.Name, Labels: b.Labels, Scope: scope, Limited: limited, Expires: expires, Ends: ends, RoleRef: b.RoleRef, Subjects: b.Subjects}
 	case *rbacv1.RoleBinding:
-		return &Binding{Namespace: b.Namespace, Name: b.Name, Labels: b.Labels, RoleRef: b.RoleRef, Subjects: b.Subjects}
+		expires, ends := b.Annotations[tenant.ExpiresAnnotation]
+		return &Binding{Namespace: b.Namespace, Name: b.Name, Labels: b.Labels, Expires: expires, Ends: ends, RoleRef: b.RoleRef, Subjects: b.Subjects}
 	}
 	return nil
 }

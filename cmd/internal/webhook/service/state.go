@@ -183,7 +183,10 @@ func slim(obj any) (any, error) {
 	case *corev1.Namespace:
 		o.Annotations, o.Spec = nil, corev1.NamespaceSpec{}
 	case *rbacv1.RoleBinding:
-		o.Annotations, o.Labels = nil, nil
+		until, ends := o.Annotations[tenant.ExpiresAnnotation]
+		if o.Annotations, o.Labels = nil, nil; ends {
+			o.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
+		}
 	case *rbacv1.Role:
 		o.Annotations, o.Labels = nil, nil
 	case *rbacv1.ClusterRole:

@@ -1,0 +1,51 @@
+package grant_test
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestAnnounced: a list or watch over all namespaces is open where both fields select what is announced to the caller's own
+// tenant; one field less, another value, operator, verb or resource is not, nor is a selector that cannot be read.
+func TestAnnounced(t *testing.T) {
+	both := grant.AnnouncedTo(tenanttest.ID(t, "a")).String()
+	for name, c := range map[string]struct {
+		fields string
+		change func(*authorizer.AttributesRecord)
+		want   bool
+	}{
+		"both": {both, nil, true}, "watched": {both, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
+		"and more": {both + ",metadata.namespace=b", nil, true}, "none": {"", nil, false},
+		"not the tenant": {grant.FieldAnnounce + "=true", nil, false}, "not announced": {grant.FieldTenant + "=a", nil, false},
+		"another tenant": {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false}, "all but": {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
+		"announced: false": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=false", nil, false},
+		"deleted":          {both, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
+		"a namespace's":    {both, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
+		"one":              {both, func(a *authorizer.AttributesRecord) { a.Name = "x" }, false},
+		"their status":     {both, func(a *authorizer.AttributesRecord) { a.Subresource = "status" }, false},
+		"another kind":     {both, func(a *authorizer.AttributesRecord) { a.Resource = "tenantquotas" }, false},
+		"another group":    {both, func(a *authorizer.AttributesRecord) { a.APIGroup = "" }, false},
+		"a path":           {both, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
+		"not read":         {both, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false},
+	} {
+		a := &authorizer.AttributesRecord{Verb: "list", APIGroup: tenant.Domain, Resource: "accessgrants", ResourceRequest: true,
+			FieldSelectorRequirements: fields.ParseSelectorOrDie(c.fields).Requirements()}
+		if c.change != nil {
+			c.change(a)
+		}
+		if got, until := grant.Announced(t.Context(), &authz.Crossing{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
+			t.Errorf("%s: %t until %v", name, got, until)
+		}
+		if got, _ := grant.Announced(t.Context(), &authz.Crossing{Attributes: a}); got {
+			t.Errorf("%s: open to nobody's caller", name)
+		}
+	}
+}

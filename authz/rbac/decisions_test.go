@@ -1,0 +1,261 @@
+package rbac_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/internal/waittest"
+)
+
+// attributes hides that a request is upstream's own record, as a wrapper does.
+type attributes struct{ authorizer.Attributes }
+
+// TestRules: which requests a rule allows. A request is "verb resource[/subresource][.group] [name]", or "verb /path".
+func TestRules(t *testing.T) {
+	type rule = rbacv1.PolicyRule
+	for _, c := range []struct {
+		rule    rule
+		yes, no string // requests with commas between
+	}{
+		{rule{Verbs: []string{"get", "list"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments"}},
+			"get pods,list pods,get deployments.apps,get pods x", "watch pods,get pods.batch,get secrets,get pods/log,get /pods,get po"},
+		{rule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}, "get pods,anything pods", "get secrets,get pods.apps"},
+		{rule{Verbs: []string{"get"}, APIGroups: []string{"*"}, Resources: []string{"pods"}}, "get pods,get pods.example.com", "get secrets,list pods"},
+		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*"}}, "get pods,get secrets,get pods/log", "get pods.apps,list pods,get /x"},
+		{rule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}, "get pods,x y/z.w", "get /x"},
+		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods/log"}}, "get pods/log", "get pods,get pods/exec,get pods/lo,get pods/logs,get podsx/log"},
+		{rule{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"*/scale"}}, "get deployments/scale.apps", "get deployments.apps,get deployments/status.apps,get scale.apps,get rcs/scale"},
+		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*/"}}, "", "get pods"},
+		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: []string{"x", "y"}}, "get pods x,get pods y", "get pods,get pods z"},
+		{rule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/logs/*"}}, "get /healthz,get /logs/,get /logs/x/y", "get /logs,get /healthz/x,post /healthz,get pods,get /"},
+		{rule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}, "get /,post /x", "get pods"},
+		{rule{}, "", "get pods,get /"},
+	} {
+		x := rbac.NewIndex()
+		for i := range 8 { // among others, whose bits it must not take
+			x.Set(role(fmt.Sprintf("other-%d", i), fmt.Sprintf("verb-%d", i)))
+		}
+		x.Set(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rule{{Verbs: []string{"never"}, APIGroups: []string{"never"}, Resources: []string{"never"}}, c.rule}})
+		x.Set(binding("b", "r", "alice"))
+		e := rbac.New(x, rbac.Options{})
+		for list, want := range map[string]bool{c.yes: true, c.no: false} {
+			for text := range strings.SplitSeq(list, ",") {
+				if text == "" {
+					continue
+				}
+				a := asking(text)
+				if allows(t, e, a) != want || allows(t, e, attributes{a}) != want || rbac.Allows([]rule{{}, c.rule}, a) != want {
+					t.Errorf("%+v: %s", c.rule, text)
+				}
+			}
+		}
+	}
+}
+
+func asking(text string) *authorizer.AttributesRecord {
+	words := append(strings.Fields(text), "")
+	a := &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice"}, Verb: words[0], Namespace: "n", Name: words[2]}
+	if strings.HasPrefix(words[1], "/") {
+		a.Path = words[1]
+		return a
+	}
+	a.ResourceRequest = true
+	resource, group, _ := strings.Cut(words[1], ".")
+	a.Resource, a.Subresource, _ = strings.Cut(resource, "/")
+	a.APIGroup = group
+	return a
+}
+
+// bound is a binding in a namespace, or of the whole cluster, of a role of a kind to one subject.
+func bound(namespace, kind, role string, s rbacv1.Subject) any {
+	ref, subjects := rbacv1.RoleRef{Kind: kind, Name: role}, []rbacv1.Subject{{Kind: "User", Name: "somebody"}, s}
+	if namespace == "" {
+		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: ref, Subjects: subjects}
+	}
+	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: namespace}, RoleRef: ref, Subjects: subjects}
+}
+
+func roleInN(verbs ...string) *rbacv1.Role {
+	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "n"}, Rules: role("r", verbs...).Rules}
+}
+
+// TestBindings: whom a binding is about, where, and what it says of that; a role that is not there allows nothing, and the reason says so.
+func TestBindings(t *testing.T) {
+	named := func(kind, namespace, name string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: kind, Namespace: namespace, Name: name}
+	}
+	robot := &user.DefaultInfo{Name: "system:serviceaccount:n:robot"}
+	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"ops", "dev"}}
+	for name, c := range map[string]struct {
+		binding any
+		by      user.Info
+		in      string // where it allows: "n", "n m -" with "-" for no namespace
+		reason  string // in the first of these, or in n
+	}{
+		"a user of the cluster":           {bound("", "ClusterRole", "r", named("User", "", "alice")), alice, "n m -", `RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`},
+		"a group of the cluster":          {bound("", "ClusterRole", "r", named("Group", "", "dev")), alice, "n m -", `RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "dev"`},
+		"a group by the name of a user":   {bound("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
+		"a user by the name of a group":   {bound("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
+		"a user of a namespace":           {bound("n", "ClusterRole", "r", named("User", "", "alice")), alice, "n", `RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to User "alice"`},
+		"a namespace's own role":          {bound("n", "Role", "r", named("Group", "", "ops")), alice, "n", `RBAC: allowed by RoleBinding "b/n" of Role "r" to Group "ops"`},
+		"a role of another namespace":     {bound("m", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`},
+		"a service account":               {bound("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")), robot, "m", `RBAC: allowed by RoleBinding "b/m" of ClusterRole "r" to ServiceAccount "robot/n"`},
+		"one of the binding's namespace":  {bound("n", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "n", `RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to ServiceAccount "robot/n"`},
+		"one of another namespace":        {bound("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "", ""},
+		"one of no namespace":             {bound("", "ClusterRole", "r", named("ServiceAccount", "", "robot")), &user.DefaultInfo{Name: "system:serviceaccount::robot"}, "", ""},
+		"a subject of no kind":            {bound("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
+		"a role that is not there":        {bound("", "ClusterRole", "gone", named("User", "", "alice")), alice, "", `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`},
+		"a namespace's that is not there": {bound("n", "Role", "gone", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "gone" not found`},
+		"a namespace's for the cluster":   {bound("", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`},
+		"a role of no kind":               {bound("", "Robot", "r", named("User", "", "alice")), alice, "", `RBAC: unsupported role reference kind: "Robot"`},
+	} {
+		x := rbac.NewIndex()
+		x.Set(role("r", "get"))
+		x.Set(roleInN("get"))
+		x.Set(c.binding)
+		if in, reason := allowed(t, name, rbac.New(x, rbac.Options{}), c.by); in != c.in || reason != c.reason {
+			t.Errorf("%s: allowed in %q, reason %s", name, in, reason)
+		}
+	}
+}
+
+// allowed returns in which of the namespaces n and m, and in none, somebody gets pods, and the first reason.
+func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, reason string) {
+	t.Helper()
+	var all []string
+	for _, namespace := range []string{"n", "m", "-"} {
+		a := asking("get pods")
+		a.User, a.Namespace = by, strings.TrimPrefix(namespace, "-")
+		d, said, err := e.Authorize(t.Context(), a)
+		if err != nil {
+			t.Errorf("%s in %s: %v", name, namespace, err)
+		}
+		if d == authorizer.DecisionAllow {
+			all = append(all, namespace)
+		}
+		if reason == "" {
+			reason = said
+		}
+		rules, _, incomplete, err := e.RulesFor(t.Context(), by, a.Namespace)
+		if (len(rules) > 0) != (d == authorizer.DecisionAllow) || incomplete || (err != nil) != (said != "" && d != authorizer.DecisionAllow) {
+			t.Errorf("%s in %s: rules %v, incomplete %t, %v", name, namespace, rules, incomplete, err)
+		}
+	}
+	return strings.Join(all, " "), reason
+}
+
+// following returns an index that is as a client's informers are.
+func following(t *testing.T, client kubernetes.Interface) *rbac.Index {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(client, 0)
+	x := rbac.NewIndex()
+	if _, err := x.Follow(factory.Rbac().V1()); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	factory.WaitForCacheSync(t.Context().Done())
+	return x
+}
+
+// TestWhatComesAndGoes: the index follows changes of each kind; a role counts again for its bindings when it comes back.
+func TestWhatComesAndGoes(t *testing.T) {
+	ctx, client := t.Context(), fake.NewClientset(role("c", "get"), roleInN("list"), binding("b", "c", "alice"))
+	x := following(t, client)
+	e, c := rbac.New(x, rbac.Options{}), client.RbacV1()
+	own := bound("n", "Role", "r", rbacv1.Subject{Kind: "User", Name: "alice"}).(*rbacv1.RoleBinding)
+	for _, step := range []struct {
+		name  string
+		do    func() error
+		verbs string // that alice has in n
+	}{
+		{"at the start", func() error { return nil }, "get"},
+		{"a RoleBinding", func() error { _, err := c.RoleBindings("n").Create(ctx, own, metav1.CreateOptions{}); return err }, "get list"},
+		{"its Role changes", func() error {
+			_, err := c.Roles("n").Update(ctx, roleInN("watch"), metav1.UpdateOptions{})
+			return err
+		}, "get watch"},
+		{"its Role goes", func() error { return c.Roles("n").Delete(ctx, "r", metav1.DeleteOptions{}) }, "get"},
+		{"its Role comes back", func() error {
+			_, err := c.Roles("n").Create(ctx, roleInN("list"), metav1.CreateOptions{})
+			return err
+		}, "get list"},
+		{"the ClusterRole changes", func() error {
+			_, err := c.ClusterRoles().Update(ctx, role("c", "watch"), metav1.UpdateOptions{})
+			return err
+		}, "list watch"},
+		{"the RoleBinding goes", func() error { return c.RoleBindings("n").Delete(ctx, "b", metav1.DeleteOptions{}) }, "watch"},
+		{"the other is bob's", func() error {
+			_, err := c.ClusterRoleBindings().Update(ctx, binding("b", "c", "bob"), metav1.UpdateOptions{})
+			return err
+		}, ""},
+		{"and alice's again", func() error {
+			_, err := c.ClusterRoleBindings().Update(ctx, binding("b", "c", "bob", "alice"), metav1.UpdateOptions{})
+			return err
+		}, "watch"},
+		{"the ClusterRole goes", func() error { return c.ClusterRoles().Delete(ctx, "c", metav1.DeleteOptions{}) }, ""},
+		{"the ClusterRole comes back", func() error {
+			_, err := c.ClusterRoles().Create(ctx, role("c", "get"), metav1.CreateOptions{})
+			return err
+		}, "get"},
+		{"the ClusterRoleBinding goes", func() error { return c.ClusterRoleBindings().Delete(ctx, "b", metav1.DeleteOptions{}) }, ""},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(step.name, err)
+		}
+		waittest.Until(t, func() error {
+			var has []string
+			for _, verb := range []string{"get", "list", "watch"} {
+				if allows(t, e, ask("alice", verb, "n")) {
+					has = append(has, verb)
+				}
+			}
+			if got := strings.Join(has, " "); got != step.verbs {
+				return fmt.Errorf("%s: %q, want %q", step.name, got, step.verbs)
+			}
+			return nil
+		})
+	}
+}
+
+// TestBeforeTheStart: where limited bindings are denied, everything is until all bindings are known.
+func TestBeforeTheStart(t *testing.T) {
+	x := rbac.NewIndex()
+	x.Set(role("r", "get"))
+	x.Set(binding("b", "r", "alice"))
+	for _, c := range []struct {
+		deny, synced bool
+		want         authorizer.Decision
+	}{{true, false, authorizer.DecisionDeny}, {true, true, authorizer.DecisionAllow}, {false, false, authorizer.DecisionAllow}} {
+		d, reason, err := rbac.New(x, rbac.Options{DenyLimited: c.deny, Synced: func() bool { return c.synced }}).Authorize(t.Context(), ask("alice", "get", "n"))
+		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonNotSynced) {
+			t.Errorf("%+v: %v %q %v", c, d, reason, err)
+		}
+	}
+}
+
+// TestRulesAreListedOnce: however many subjects of a binding somebody is.
+func TestRulesAreListedOnce(t *testing.T) {
+	x := rbac.NewIndex()
+	x.Set(role("r", "get"))
+	b := binding("b", "r", "alice", "alice")
+	b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "Group", Name: "dev"})
+	x.Set(b)
+	rules, _, _, err := rbac.New(x, rbac.Options{}).RulesFor(t.Context(), &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "n")
+	if len(rules) != 1 || err != nil {
+		t.Errorf("%v, %v", rules, err)
+	}
+	x.Delete(b)
+	if allows(t, rbac.New(x, rbac.Options{}), ask("alice", "get", "n")) {
+		t.Error("a subject that stands there twice is left")
+	}
+}

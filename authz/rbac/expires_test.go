@@ -1,0 +1,81 @@
+package rbac_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var ends = time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
+
+// temporary binds the role reader until ends: to alice in a--web, to root everywhere.
+func temporary(t *testing.T, until string) *rbac.Index {
+	t.Helper()
+	x := rbac.NewIndex()
+	x.Set(role("reader", "get"))
+	everywhere := binding("everywhere", "reader", "root")
+	everywhere.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
+	x.Set(everywhere)
+	x.Set(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Name: "here", Annotations: everywhere.Annotations},
+		RoleRef: everywhere.RoleRef, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}})
+	return x
+}
+
+// TestBindingsEnd: a binding counts until its time and not from then on, also where it is listed, and one whose time is not
+// understood never does.
+func TestBindingsEnd(t *testing.T) {
+	for until, counts := range map[string]map[time.Duration]bool{
+		ends.Format(time.RFC3339):     {-time.Hour: true, -time.Nanosecond: true, 0: false, time.Nanosecond: false, time.Hour: false},
+		"2030-01-31T20:00:00+02:00":   {-time.Nanosecond: true, 0: false},
+		"2030-01-31T18:00:00.000001Z": {time.Microsecond - 1: true, time.Microsecond: false},
+		"":                            {-time.Hour: false}, "never": {-time.Hour: false}, "2030-02-31T18:00:00Z": {-time.Hour: false}, "0001-01-01T00:00:00Z": {-time.Hour: false},
+	} {
+		x := temporary(t, until)
+		for after, want := range counts {
+			e := rbac.New(x, rbac.Options{Now: func() time.Time { return ends.Add(after) }})
+			for _, who := range []string{"alice", "root"} {
+				if got := allows(t, e, ask(who, "get", "a--web")); got != want {
+					t.Errorf("until %q, %v after %v: %s: %t", until, after, ends, who, got)
+				}
+				rules, _, _, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: who}, "a--web")
+				if (len(rules) > 0) != want || err != nil {
+					t.Errorf("until %q, %v after %v: %s has the rules %v, %v", until, after, ends, who, rules, err)
+				}
+			}
+		}
+	}
+}
+
+// TestEndedIsDenied: where another evaluator is asked next, which does not know when bindings end, what only an ended one would
+// allow is denied, with the reason; one that is limited to another space is why before one that ended.
+func TestEndedIsDenied(t *testing.T) {
+	x := temporary(t, ends.Format(time.RFC3339))
+	now := ends
+	e := rbac.New(x, rbac.Options{DenyLimited: true, Now: func() time.Time { return now },
+		Space: func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") }})
+	expect := func(what string, want authorizer.Decision, why string) {
+		t.Helper()
+		d, reason, err := e.Authorize(t.Context(), ask("alice", "get", "a--web"))
+		if d != want || err != nil || want == authorizer.DecisionDeny && reason != why {
+			t.Errorf("%s: %v %q %v; want %v", what, d, reason, err, want)
+		}
+	}
+	expect("ended", authorizer.DecisionDeny, rbac.ReasonEnded)
+	elsewhere := binding("elsewhere", "reader", "alice")
+	elsewhere.Annotations = map[string]string{tenant.ScopeAnnotation: "b"}
+	x.Set(elsewhere)
+	expect("ended, and limited to another space", authorizer.DecisionDeny, rbac.ReasonLimited)
+	now = ends.Add(-time.Second)
+	expect("not ended", authorizer.DecisionAllow, "")
+	now = ends
+	x.Set(binding("for-good", "reader", "alice"))
+	expect("beside one for good", authorizer.DecisionAllow, "")
+}

@@ -1,0 +1,31 @@
+package service
+
+import (
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or ends.
+func TestSlimKeepsLimits(t *testing.T) {
+	of := metav1.ObjectMeta{Name: "b", Annotations: map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z", tenant.ScopeAnnotation: "acme", "example.com/long": "x"}}
+	for key, obj := range map[string]metav1.Object{
+		tenant.ExpiresAnnotation: &rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()},
+		tenant.ScopeAnnotation:   &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()},
+	} {
+		kept, err := slim(obj)
+		if err != nil || kept.(metav1.Object).GetAnnotations()[key] != of.Annotations[key] {
+			t.Errorf("%T: %v, %v; want %s kept", obj, kept, err, key)
+		}
+	}
+	ends := &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()}
+	if kept, err := slim(ends); err != nil || kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
+		t.Errorf("ClusterRoleBinding: %v, %v; want its end kept", kept, err)
+	}
+	if kept, err := slim(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 {
+		t.Errorf("RoleBinding: %v, %v; want nothing else", kept, err)
+	}
+}
