@@ -26,7 +26,7 @@ and with the server's own code, and prints one page (nothing else is needed to
 open it, and nothing is fetched) or JSON. With --objects it reads a dump as of
 replay, and no cluster.`,
 		Example: `  kubectl tenant access-map -o html > map.html`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(); err != nil {
 				return err

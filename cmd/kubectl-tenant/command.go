@@ -32,12 +32,20 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 	flags.AddFlags(cmd)
 	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(flags), newWhoAmICommand(flags), newGenKubeconfigCommand(flags),
 		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags), newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
-		newTenantsCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newAdoptCommand(flags), newExplainCommand(flags),
+		newSharedWithMeCommand(flags), newTenantsCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newAdoptCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newVersionCommand(), newOptionsCommand())
 	cmd.SetUsageTemplate(usage)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return fmt.Errorf("%w (see %s --help)", err, c.CommandPath()) })
 	return cmd
+}
+
+// noArgs refuses arguments: cobra's own takes them for commands.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, and was given %q: name things with flags (see %[1]s --help)", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // usage is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and with the flags of all
@@ -65,7 +73,7 @@ func newOptionsCommand() *cobra.Command {
 		Use:   "options",
 		Short: "List the flags of all commands",
 		Long:  "Lists the flags that every command takes: how a cluster is reached, and as whom.",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), cmd.InheritedFlags().FlagUsagesWrapped(pageWidth))
 			return err
@@ -83,7 +91,7 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version",
 		Long: `Prints the version of this program, and with -o json or yaml also the Go that
 built it and the commit.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(); err != nil {
 				return err

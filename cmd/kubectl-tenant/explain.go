@@ -93,8 +93,13 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	case o.of == "" && len(args) < 2 && (o.object == nil || len(args) == 0):
 		problems = append(problems, errors.New("say what to explain: VERB and RESOURCE, or --case of a scenario"))
 	}
-	if o.as != "" {
+	switch {
+	case o.as != "":
 		problems = append(problems, client.CheckUser("--as", o.as))
+	case cmd.Flags().Changed("as"):
+		problems = append(problems, errors.New("--as is empty: name a user, or leave it out"))
+	case o.of == "" && (o.tenant != "" || len(o.groups) > 0):
+		problems = append(problems, errors.New("--tenant and --as-group are of the user that --as names: name one"))
 	}
 	if o.tenant != "" {
 		_, err := client.ParseTenant("--tenant", o.tenant)

@@ -31,6 +31,7 @@ type genOptions struct {
 	issuer, clientID, issuerCA   string
 	storage                      string
 	scopes                       []string
+	until                        string
 	expires, wait                time.Duration
 	out, merge, mode             string
 }
@@ -54,7 +55,7 @@ Without --out or --merge it goes to standard output.`,
 		Example: `  kubectl tenant gen-kubeconfig --user alice --group dev --tenant acme --out alice.kubeconfig
   kubectl tenant gen-kubeconfig --serviceaccount robot -n acme--web --expires 1h --merge ~/.kube/config
   kubectl tenant gen-kubeconfig --oidc --tenant acme --issuer-url https://login.example.com --client-id kubectl`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
@@ -69,7 +70,7 @@ Without --out or --merge it goes to standard output.`,
 	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the provider's authority; the system's by default")
 	addStorage(cmd, &o.storage)
 	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
-	f.DurationVar(&o.expires, "expires", 24*time.Hour, "how long the credential counts; the server may make it shorter")
+	f.StringVar(&o.until, "expires", "24h", "how long the credential counts, as 8h, or until when, as 2030-01-31T18:00:00Z; the server may make it shorter")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
 	f.BoolVar(&o.tenantPath, "tenant-path", false, "end the server's address in the tenant's path where the server has one: grants of other tenants and lines of the policy file do not count there")
 	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
@@ -127,7 +128,12 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 	if o.user != "" && err == nil && !id.IsSystem() && strings.HasPrefix(o.user, "system:") {
 		problems = append(problems, fmt.Errorf("--user %q: names that begin system: are the system tenant's", o.user))
 	}
-	problems = append(problems, checkDryRun(o.mode))
+	now := time.Now()
+	until, notUntil := endOf(o.until, now)
+	problems = append(problems, checkDryRun(o.mode), notUntil)
+	if o.expires, err = time.ParseDuration(o.until); err != nil {
+		o.expires = until.Sub(now)
+	}
 	return id, errors.Join(problems...)
 }
 

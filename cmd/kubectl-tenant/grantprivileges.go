@@ -4,15 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // roles that are given where none is named.
@@ -32,6 +36,8 @@ type grantFlags struct {
 	tenant          string
 	mode            string
 	format          *output.Format
+	expires         string
+	until           time.Time
 }
 
 func (f *grantFlags) add(cmd *cobra.Command) {
@@ -47,6 +53,14 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 
 func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 	problems := []error{f.who.check(cmd), client.CheckNamespace("--for-namespace", f.namespace), checkDryRun(f.mode)}
+	if cmd.Flags().Changed("expires") {
+		var err error
+		f.until, err = endOf(f.expires, time.Now())
+		problems = append(problems, err)
+	}
+	if f.role == "" && cmd.Flags().Changed("role") {
+		problems = append(problems, errors.New("--role is empty: name a role, or leave the flag out"))
+	}
 	if f.role != "" && strings.ContainsAny(f.role, "/%") {
 		problems = append(problems, fmt.Errorf("--role %q is no role's name", f.role))
 	}
@@ -62,9 +76,45 @@ func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 	return id, errors.Join(problems...)
 }
 
+// endOf reads when something ends: a time, or how long it is until then. It is whole seconds.
+func endOf(text string, now time.Time) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if after, notLong := time.ParseDuration(text); notLong == nil {
+		at, err = now.Add(after), nil
+	}
+	at = at.UTC().Truncate(time.Second)
+	switch {
+	case err != nil || at.Year() > 9999: // which RFC 3339 cannot write
+		return at, fmt.Errorf("--expires %q: want how long it holds, as 8h, or until when, as 2030-01-31T18:00:00Z", text)
+	case !at.After(now):
+		return at, fmt.Errorf("--expires %s has passed", text)
+	}
+	return at, nil
+}
+
+// checkEnds refuses an end that the server does not know of.
+func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
+	if f.until.IsZero() {
+		return nil
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	p, err := cluster.PublishedConfiguration(cmd.Context(), k, metav1.NamespaceSystem, webhookNamespace)
+	if err != nil {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: you may not read the server's configuration: where it leaves RBAC to its own evaluator, --expires ends nothing\n", c.Name)
+		return nil
+	}
+	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != v1alpha1.EvaluatorIndexed {
+		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator (authorization.rbac.evaluator: %s), which would never end it", c.Name, rbac.Evaluator)
+	}
+	return nil
+}
+
 // grant returns what is asked for.
 func (f *grantFlags) grant() *tenancy.Grant {
-	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, ClusterRole: f.wellKnown, DryRun: dryRunOption(f.mode)}
+	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, ClusterRole: f.wellKnown, Expires: f.until, DryRun: dryRunOption(f.mode)}
 	switch {
 	case tenant.IsServiceAccountName(f.who.user): // one identity has one name in bindings
 		namespace, name, _ := serviceaccount.SplitUsername(f.who.user) // checked
@@ -106,14 +156,18 @@ A name is nobody's: the boundary lets into a tenant's namespace only the
 tenant's callers of that name, and the system tenant's. --serviceaccount without
 a namespace is the one in NS.
 
+With --expires the binding counts until then (kubetenant.dev/expires), and stays
+to be seen in list-privileges; without, it does not end, and one that did counts
+again.
+
 Over several clusters each says how it went; after a failure, run the same
 again.`,
-		Example: `  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly
+		Example: `  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly --expires 8h
   kubectl tenant grant-privileges --serviceaccount acme--ci/robot --for-namespace acme--web --role deployer
   kubectl tenant grant-privileges --group dev --for-namespace acme--web --create-namespace --context prod,staging`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.role == "" {
+			if f.role == "" && !cmd.Flags().Changed("role") {
 				f.role, f.wellKnown = defaultRole, true
 				if f.readonly {
 					f.role = readonlyRole
@@ -133,6 +187,7 @@ again.`,
 	f.add(cmd)
 	f.format.AddFlags(cmd)
 	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only to read: the role view")
+	cmd.Flags().StringVar(&f.expires, "expires", "", "how long it holds, as 8h, or until when, as 2030-01-31T18:00:00Z; without, for good")
 	cmd.Flags().StringVar(&f.role, "role", "", "role to bind")
 	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
@@ -145,12 +200,17 @@ again.`,
 func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.ID) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	g := f.grant()
+	if f.mode != dryRunClient {
+		if err := f.checkEnds(cmd, c); err != nil {
+			return err
+		}
+	}
 	if f.mode == dryRunClient {
 		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role})
 		if done, err := f.format.Objects(out, b); done {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "%s: %s would have ClusterRole %s in namespace %s (RoleBinding %s)%s\n", c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.note())
+		_, err := fmt.Fprintf(out, "%s: %s would have ClusterRole %s in namespace %s (RoleBinding %s)%s%s\n", c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.end(), f.note())
 		return err
 	}
 	k, err := c.Kube()
@@ -182,9 +242,16 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 	if made {
 		verb = "now has"
 	}
-	_, err = fmt.Fprintf(out, "%s: %s %s %s %s in namespace %s (RoleBinding %s)%s\n",
-		c.Name, named(g.Subject), verb, b.RoleRef.Kind, b.RoleRef.Name, g.Namespace, b.Name, f.note())
+	_, err = fmt.Fprintf(out, "%s: %s %s %s %s in namespace %s (RoleBinding %s)%s%s\n",
+		c.Name, named(g.Subject), verb, b.RoleRef.Kind, b.RoleRef.Name, g.Namespace, b.Name, f.end(), f.note())
 	return err
+}
+
+func (f *grantFlags) end() string {
+	if f.until.IsZero() {
+		return ""
+	}
+	return " until " + f.until.Format(time.RFC3339)
 }
 
 func (f *grantFlags) note() string {
@@ -203,7 +270,7 @@ func newRevokePrivilegesCommand(flags *client.Flags) *cobra.Command {
 with --readonly or --role only that one. What others bound stays, and is named.
 Doing it twice is doing it once.`,
 		Example: `  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.readonly {
 				f.role = readonlyRole

@@ -37,8 +37,9 @@ func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
 func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 	cmd.Flags().StringVar(&f.tenant, "tenant", "", "the tenant of the user or group; alone: anybody of the tenant")
 	cmd.Flags().StringVar(&f.kubeconfig, "of-kubeconfig", "", "whoever this kubeconfig's current context is")
-	cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", "user", "group", "serviceaccount")
-	cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", "tenant")
+	for _, other := range []string{"user", "group", "serviceaccount", "tenant"} {
+		cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", other)
+	}
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
 	_ = cmd.MarkFlagFilename("of-kubeconfig")
 }

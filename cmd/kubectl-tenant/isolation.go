@@ -30,7 +30,7 @@ and takes about a minute. Exit status: 0 nothing leaked and nothing of one's own
 was refused, 1 something did, 2 it could not be tried.`,
 		Example: `  kubectl tenant verify-isolation --kubeconfig admin.kubeconfig
   kubectl tenant verify-isolation --api-group apps --api-group batch`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.Cluster()
 			if err != nil {

@@ -48,7 +48,7 @@ is asked then.`,
 		Example: `  kubectl tenant list-privileges
   kubectl tenant list-privileges --user alice --tenant acme --context prod,staging
   kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(format.Check(), who.check(cmd)); err != nil {
 				return err
@@ -111,21 +111,27 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 	return nil
 }
 
-// policyLines returns the policy file of a configuration, or of what the cluster publishes; nil where there is none to
-// be read.
-func policyLines(ctx context.Context, c *client.Cluster, known *v1alpha1.Settings) (*abac.Policy, error) {
+// policyLines returns the settings of a configuration and its policy file, or of what the cluster publishes; the default ones
+// where that may not be read, and nil where there is no file.
+func policyLines(ctx context.Context, c *client.Cluster, known *v1alpha1.Settings) (*v1alpha1.Settings, *abac.Policy, error) {
 	if known != nil {
-		return readPolicy(known)
+		policy, err := readPolicy(known)
+		return known, policy, err
 	}
 	k, err := c.Kube()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p, err := cluster.PublishedConfiguration(ctx, k, metav1.NamespaceSystem, webhookNamespace)
-	if err != nil || p.Policy == "" {
-		return nil, nil
+	if err != nil {
+		known, err = settings("")
+		return known, nil, err
 	}
-	return abac.Parse([]byte(p.Policy))
+	if p.Policy == "" {
+		return &p.Settings, nil, nil
+	}
+	policy, err := abac.Parse([]byte(p.Policy))
+	return &p.Settings, policy, err
 }
 
 func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, known *v1alpha1.Settings) (*privileges.Listing, error) {
@@ -141,12 +147,12 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, k
 		return nil, err
 	}
 	progress.Done()
-	l := privileges.List(p, i, time.Now())
-	l.Cluster, l.Server = c.Name, c.Config.Host
-	policy, err := policyLines(ctx, c, known)
+	config, policy, err := policyLines(ctx, c, known)
 	if err != nil {
 		return nil, err
 	}
+	l := privileges.List(p.Under(config), i, time.Now())
+	l.Cluster, l.Server = c.Name, c.Config.Host
 	if policy != nil && !i.ID().IsZero() {
 		l.Lines = policy.Of(i.ID(), i.Info())
 	}

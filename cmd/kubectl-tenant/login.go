@@ -38,7 +38,7 @@ lock: many kubectls at once log in once. A client secret is read from a file, or
 from $KUBECTL_TENANT_CLIENT_SECRET.`,
 		Example: `  kubectl tenant login --issuer-url https://login.example.com --client-id kubectl
   kubectl tenant login --issuer-url https://login.example.com --client-id kubectl --device --scope offline_access`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if u, err := url.Parse(o.Issuer); err != nil || u.Scheme != "https" || u.Host == "" {
 				return fmt.Errorf("--issuer-url %q: it must begin with https://", o.Issuer)
@@ -93,7 +93,7 @@ the variables of an openrc file (OS_AUTH_URL, OS_USERNAME, OS_PASSWORD,
 OS_APPLICATION_CREDENTIAL_ID, ...). The token must be scoped to a project: the
 server refuses others.`,
 		Example: `  kubectl tenant keystone-login --cloud kube`,
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := login.Interactive(os.Getenv(login.ExecInfo)); err != nil {
 				return err

@@ -157,7 +157,11 @@ func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster) ([]*tenancy
 	if err != nil {
 		return nil, err
 	}
-	all, unread, err := tenancy.List(cmd.Context(), p, d)
+	config, _, err := policyLines(cmd.Context(), c, nil)
+	if err != nil {
+		return nil, err
+	}
+	all, unread, err := tenancy.List(cmd.Context(), p.Under(config), d)
 	progress.Done()
 	if err != nil {
 		return nil, err

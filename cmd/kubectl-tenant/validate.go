@@ -25,7 +25,7 @@ func newValidateCommand() *cobra.Command {
 the code that the server reads them with, and prints every problem at its field.`,
 		Example: `  kubectl tenant validate -f tenancy.yaml
   kubectl tenant validate -f tenancy.yaml -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(); err != nil {
 				return err

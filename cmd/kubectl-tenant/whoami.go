@@ -25,7 +25,7 @@ service it is told from the same things that the service looks at: the group
 tenant:<id> of a certificate, or the owner of a service account's namespace.`,
 		Example: `  kubectl tenant whoami
   kubectl tenant whoami --as alice --as-group tenant:acme -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(); err != nil {
 				return err

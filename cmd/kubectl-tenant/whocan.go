@@ -36,7 +36,12 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 		Example: `  kubectl tenant who-can delete pods -n acme--web
   kubectl tenant who-can create pods/exec
   kubectl tenant who-can get /metrics`,
-		Args: cobra.RangeArgs(2, 3),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 || len(args) > 3 {
+				return fmt.Errorf("say what: VERB and RESOURCE, with a NAME or without, or VERB and PATH (see %s --help)", cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.Check(); err != nil {
 				return err

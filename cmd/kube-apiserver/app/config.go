@@ -199,7 +199,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	if lent.RBAC == nil {
-		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotation "+tenant.ScopeAnnotation, "modes", opts.Authorization.Modes)
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations "+tenant.ScopeAnnotation+" and "+tenant.ExpiresAnnotation, "modes", opts.Authorization.Modes)
 	}
 	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return nil, err

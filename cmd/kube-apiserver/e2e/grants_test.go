@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +16,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
+	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 var accessGrants = schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "accessgrants"}
@@ -120,6 +128,7 @@ func TestGrants(t *testing.T) {
 		})
 		return made, err
 	}
+	t.Run("announced", func(t *testing.T) { testAnnounced(t, w, create) })
 	t.Run("removal", func(t *testing.T) {
 		for range 5 {
 			if _, err := create(t, grantOf("read", []any{"get", "list"}, "configmaps")); err != nil {
@@ -140,12 +149,15 @@ func TestGrants(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.awaitReads(t, true)
-		fresh, err := w.grants().Get(t.Context(), made.GetName(), metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fresh.Object["spec"] = grantOf("", []any{"get"}, "configmaps").Object["spec"]
-		if _, err := w.grants().Update(t.Context(), fresh, metav1.UpdateOptions{}); err != nil {
+		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // with who writes its status
+			fresh, err := w.grants().Get(t.Context(), made.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			fresh.Object["spec"] = grantOf("", []any{"get"}, "configmaps").Object["spec"]
+			_, err = w.grants().Update(t.Context(), fresh, metav1.UpdateOptions{})
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if w.reads(t) {
@@ -268,5 +280,72 @@ func grantsEndWithTheOwner(t *testing.T, w *grantsWorld, create func(*testing.T,
 	}
 	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger", "--as-group=tenant:initech"); err == nil {
 		t.Errorf("a binding of the former owner counts: %s", out)
+	}
+}
+
+// testAnnounced: what is announced to a tenant its callers list and watch, whole, and nothing else by any of the forms of that.
+func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+	c, err := dynamic.NewForConfig(config(t, w.s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	toAcme := grant.AnnouncedTo(tenanttest.ID(t, "acme")).String()
+	for name, change := range map[string]func(spec map[string]any){
+		"told": func(spec map[string]any) { spec["announce"] = true }, "told-too": func(spec map[string]any) { spec["announce"] = true },
+		"not-told": func(spec map[string]any) { spec["announce"] = false }, "says-nothing": func(map[string]any) {},
+		"to-another": func(spec map[string]any) {
+			spec["announce"], spec["from"] = true, map[string]any{"tenant": "initech", "users": []any{"peter"}}
+		},
+	} {
+		g := grantOf(name, []any{"get"}, "configmaps")
+		change(g.Object["spec"].(map[string]any))
+		if _, err := create(t, g); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	list, err := c.Resource(accessGrants).List(t.Context(), metav1.ListOptions{FieldSelector: toAcme, Limit: 1})
+	if err != nil || list.GetContinue() != "" || list.GetRemainingItemCount() != nil {
+		t.Fatalf("%v, continue %q", err, list.GetContinue())
+	}
+	var names []string
+	for _, g := range list.Items {
+		names = append(names, g.GetNamespace()+"/"+g.GetName())
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"globex--shop/told", "globex--shop/told-too"}) {
+		t.Errorf("announced to acme: %v", names)
+	}
+	watched, err := c.Resource(accessGrants).Watch(t.Context(), metav1.ListOptions{FieldSelector: toAcme, ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	for _, step := range []struct {
+		name, announce string
+		want           watch.EventType
+	}{{"says-nothing", "true", watch.Added}, {"told", "false", watch.Deleted}, {"not-told", "true", watch.Added}} {
+		if _, err := w.grants().Patch(t.Context(), step.name, types.MergePatchType, []byte(`{"spec":{"announce":`+step.announce+`}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e := <-watched.ResultChan()
+		for e.Type == watch.Modified { // its status
+			e = <-watched.ResultChan()
+		}
+		if u, is := e.Object.(*unstructured.Unstructured); !is || e.Type != step.want || u.GetName() != step.name {
+			t.Errorf("announce: %s of %s: %v %v", step.announce, step.name, e.Type, e.Object)
+		}
+	}
+	base := "/apis/kubetenant.dev/v1alpha1/"
+	for _, path := range []string{
+		"accessgrants?fieldSelector=spec.announce%3Dtrue", "accessgrants?fieldSelector=spec.from.tenant%3Dacme", "accessgrants?fieldSelector=spec.from.tenant%3Dinitech,spec.announce%3Dtrue",
+		"accessgrants?fieldselector=" + url.QueryEscape(toAcme), "accessgrants?fieldSelector=spec.announce%3Dtrue&fieldSelector=" + url.QueryEscape(toAcme),
+		"watch/accessgrants?timeoutSeconds=1&fieldSelector=" + url.QueryEscape(toAcme), "namespaces/globex--shop/accessgrants?fieldSelector=" + url.QueryEscape(toAcme),
+		"accessgrants?fieldSelector=" + url.QueryEscape(toAcme) + "&labelSelector=a&labelSelector=b",
+	} {
+		if body, err := w.acme.RESTClient().Get().RequestURI(base + path).DoRaw(t.Context()); err == nil && bytes.Contains(body, []byte("globex--shop")) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	if err := w.grants().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }

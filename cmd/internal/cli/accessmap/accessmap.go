@@ -96,6 +96,7 @@ type Map struct {
 
 // New decides the cells of a cluster under a configuration. decided is told how many identities are done.
 func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, decided func(done, all int)) (*Map, error) {
+	p = p.Under(config)
 	stack, err := simulator.New(ctx, config, p, nil, nil)
 	if err != nil {
 		return nil, err
@@ -200,6 +201,9 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot)
 		return all[i]
 	}
 	for _, b := range p.Bindings {
+		if b.Ended(time.Now()) {
+			continue
+		}
 		for _, bound := range b.Subjects {
 			s := privileges.SubjectOf(bound, b.Namespace)
 			for _, of := range tenantsOf(ctx, stack, p, b.Namespace, s) {

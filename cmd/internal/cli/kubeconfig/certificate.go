@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -29,6 +30,7 @@ const (
 	lookEvery = 200 * time.Millisecond
 	// minimalExpiry is the shortest that a CertificateSigningRequest may ask for (its validation).
 	minimalExpiry = 10 * time.Minute
+	maximalExpiry = math.MaxInt32 * time.Second
 	// cleanWithin bounds the removal of a request after the command was interrupted.
 	cleanWithin = 10 * time.Second
 )
@@ -52,6 +54,8 @@ type Request struct {
 // The errors of [Request.Sign].
 var (
 	ErrTooShort = errors.New("--expires is shorter than 10m, which no certificate may be")
+	// ErrTooLong says that a request cannot ask for it: it counts seconds in 32 bits.
+	ErrTooLong  = errors.New("--expires is longer than a request may ask for (68 years)")
 	ErrDenied   = errors.New("the certificate was denied")
 	ErrNoSigner = errors.New("nothing signed the certificate in time: is the controller csrsigning of kube-controller-manager running, with --cluster-signing-cert-file?")
 	ErrWaiting  = errors.New("nobody approved the certificate in time")
@@ -67,8 +71,11 @@ func (r *Request) Subject() pkix.Name {
 
 // Object returns the CertificateSigningRequest for a key.
 func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
-	if r.Expiry < minimalExpiry {
+	switch {
+	case r.Expiry < minimalExpiry:
 		return nil, ErrTooShort
+	case r.Expiry > maximalExpiry:
+		return nil, ErrTooLong
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: r.Subject(), SignatureAlgorithm: x509.ECDSAWithSHA256}, key)
 	if err != nil {
@@ -107,7 +114,12 @@ func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate
 	if r.DryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	object, err = requests.Create(ctx, object, options)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	made, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin) // whose name must be known to remove it
+	object, err = requests.Create(made, object, options)
+	cancel()
 	if err != nil || r.DryRun {
 		return nil, nil, err
 	}

@@ -109,6 +109,9 @@ func revocation(path string, data []byte) []Problem {
 	return nil
 }
 
+// keyTwice is what the YAML parser says of a key at the top.
+var keyTwice = regexp.MustCompile(`line (\d+): key ("[^"]*") already set in map`)
+
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
 // syntax returns what a YAML parser says.
@@ -124,6 +127,10 @@ func syntax(err error) Problem {
 func problemsOf(root *yaml.Node, path string, err error) []Problem {
 	var all utilerrors.Aggregate
 	if !errors.As(err, &all) {
+		if twice := keyTwice.FindStringSubmatch(err.Error()); twice != nil {
+			line, _ := strconv.Atoi(twice[1])
+			return []Problem{{Line: line, Text: "the key " + twice[2] + " stands there twice", Fix: "write it once"}}
+		}
 		return []Problem{at(root, strings.TrimPrefix(err.Error(), path+": "))}
 	}
 	var found []Problem

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/kubetenant/kubetenant/authn/basicauth"
 	"github.com/kubetenant/kubetenant/authn/tokenfile"
@@ -34,7 +35,11 @@ func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.I
 	found := oldFormat(data, byDefault)
 	for range most {
 		// #nosec G703 -- in a directory of our own
-		if err := os.WriteFile(path, bytes.Join(lines, nil), 0o600); err != nil {
+		err := os.WriteFile(path, bytes.Join(lines, nil), 0o600)
+		if err == nil { // old: the readers wait whether more is written to a new one
+			err = os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour))
+		}
+		if err != nil {
 			return nil, err
 		}
 		if kind == Tokens {
@@ -58,6 +63,9 @@ func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.I
 			reason = at
 		}
 		first, last, column := record(lines, line, field)
+		if field < 0 { // of a record that was left open the reader names the last line
+			line = first + 1
+		}
 		found = append(found, Problem{Line: line, Column: column, Text: reason.Error(), Fix: credentialFix(reason.Error())})
 		for i := first; i <= last && i < len(lines); i++ {
 			lines[i] = []byte("\n")
@@ -66,26 +74,36 @@ func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.I
 	return found, nil
 }
 
-// record returns the lines, from 0, that the record at a line is made of, and the column of one of its fields.
+// record returns the lines, from 0, that the record at a line is made of, and the column of one of its fields. A record
+// that cannot be read may have begun lines before, with a quote.
 func record(lines [][]byte, line, field int) (first, last, column int) {
-	first, last, column = line-1, line-1, 1
-	r := csv.NewReader(bytes.NewReader(bytes.Join(lines[min(first, len(lines)):], nil)))
+	r := csv.NewReader(bytes.NewReader(bytes.Join(lines, nil)))
 	r.FieldsPerRecord = -1
-	fields, err := r.Read()
-	var malformed *csv.ParseError
-	if errors.As(err, &malformed) {
-		return first, first + max(malformed.Line-1, 0), malformed.Column
+	for {
+		fields, err := r.Read()
+		var malformed *csv.ParseError
+		if errors.As(err, &malformed) {
+			if malformed.Line > malformed.StartLine {
+				return malformed.StartLine - 1, max(malformed.Line, line) - 1, 1
+			}
+			return malformed.StartLine - 1, line - 1, malformed.Column
+		}
+		if err != nil {
+			return line - 1, line - 1, 1
+		}
+		first, column = r.FieldPos(0)
+		last = first
+		for _, f := range fields {
+			last += strings.Count(f, "\n")
+		}
+		if last < line {
+			continue
+		}
+		if field >= 0 && field < len(fields) {
+			_, column = r.FieldPos(field)
+		}
+		return first - 1, last - 1, column
 	}
-	if err != nil {
-		return first, last, column
-	}
-	if field >= 0 && field < len(fields) {
-		_, column = r.FieldPos(field)
-	}
-	for _, f := range fields {
-		last += strings.Count(f, "\n")
-	}
-	return first, last, column
 }
 
 // oldFormat warns of records that name no tenant: by default they are the system tenant's.

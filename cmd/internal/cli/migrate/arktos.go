@@ -100,6 +100,9 @@ func arktosRecord(fields []string) ([]string, string) {
 	if _, err := tenant.Parse(id); err != nil {
 		return nil, fmt.Sprintf("the tenant: %v", err)
 	}
+	if i := slices.IndexFunc(fields[1:3], func(name string) bool { return !tenant.IsWellFormed(name) }); i >= 0 {
+		return nil, fmt.Sprintf("field %d: %v", i+2, tenant.ErrForm)
+	}
 	out := slices.Clone(fields[:3])
 	groups := ""
 	if n > 3 {

@@ -77,32 +77,7 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 	if len(subjects) == 0 {
 		return nil
 	}
-	rules := map[string][]rbacv1.PolicyRule{} // by namespace, "" for the cluster
-	if p.Resource != nil && p.NonResource != nil {
-		k.result.left(k.where, "resource and nonresource in one policy, which never matched there")
-		return nil
-	}
-	switch r := p.Resource; {
-	case r == nil:
-	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
-		k.result.left(k.where, "a resource without version or namespace, which never matched there")
-	default:
-		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
-	}
-	if n := p.NonResource; n != nil && n.Path != nil {
-		rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: lower(n.Verbs), NonResourceURLs: []string{*n.Path}})
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
-		namespace, resources, found := strings.Cut(key, "/")
-		if !found || namespace == "" {
-			k.result.left(k.where, "%q is no namespace/resource; RBAC binds what is in no namespace only for all of them", key)
-			continue
-		}
-		k.rule(rules, namespace, list(resources), p.ResourcePermissions[key], "*")
-	}
-	for _, path := range slices.Sorted(maps.Keys(p.NonResourcePermissions)) {
-		rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: lower(p.NonResourcePermissions[path]), NonResourceURLs: []string{path}})
-	}
+	rules := k.rules(p)
 	var out []any
 	for _, namespace := range slices.Sorted(maps.Keys(rules)) {
 		role, binding := "ClusterRole", "ClusterRoleBinding"
@@ -116,6 +91,51 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name}})
 	}
 	return out
+}
+
+// rules returns what the policy allows, by namespace, "" for the cluster. Of the two versions' fields in one policy only some
+// counted there.
+func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
+	rules := map[string][]rbacv1.PolicyRule{}
+	switch {
+	case p.Resource != nil && p.NonResource != nil:
+		k.result.left(k.where, "resource and nonresource in one policy, which never matched there")
+		return nil
+	case (p.Resource != nil || p.NonResource != nil) && len(p.ResourcePermissions)+len(p.NonResourcePermissions) > 0:
+		k.result.left(k.where, "permissions of both versions in one policy: write one policy for each")
+		return nil
+	}
+	switch r := p.Resource; {
+	case r == nil:
+	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
+		k.result.left(k.where, "a resource without version or namespace, which never matched there")
+	default:
+		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
+	}
+	if n := p.NonResource; n != nil && n.Path != nil {
+		k.path(rules, *n.Path, n.Verbs)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
+		namespace, resources, found := strings.Cut(key, "/")
+		if !found || namespace == "" || strings.Contains(resources, "/") {
+			k.result.left(k.where, "%q is no namespace/resource; RBAC binds what is in no namespace only for all of them", key)
+			continue
+		}
+		k.rule(rules, namespace, lower(list(resources)), lower(p.ResourcePermissions[key]), "*")
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.NonResourcePermissions)) {
+		k.path(rules, path, p.NonResourcePermissions[path])
+	}
+	return rules
+}
+
+// path adds a rule about a path, which was compared as it stands there: RBAC reads a star at its end.
+func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
+	if strings.HasSuffix(path, "*") {
+		k.result.left(k.where, "the path %q: it would be a wildcard here, and may have been none there; name the paths", path)
+		return
+	}
+	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
 }
 
 // rule adds a rule, unless it is about everything but something: RBAC cannot say that.
@@ -139,7 +159,7 @@ func (k *keystone) rule(rules map[string][]rbacv1.PolicyRule, namespace string, 
 		if ns == "*" {
 			ns = ""
 		}
-		rules[ns] = append(rules[ns], rbacv1.PolicyRule{APIGroups: []string{group}, Resources: lower(resources), Verbs: lower(verbs)})
+		rules[ns] = append(rules[ns], rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs})
 	}
 }
 
@@ -209,7 +229,15 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 // wanted returns whom a policy is about, by what they are named as; nil where that cannot be said.
 func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	wanted := map[string][]string{}
+	if len(p.Match) > 0 && len(p.Users) > 0 {
+		k.result.left(k.where, "users and match in one policy: RBAC has no \"both\"")
+		return nil
+	}
 	for _, m := range p.Match {
+		if len(m.Values) == 0 {
+			k.result.left(k.where, "a match of type %s without values, which never matched there", m.Type)
+			return nil
+		}
 		if _, twice := wanted[m.Type]; twice {
 			k.result.left(k.where, "two matches of type %s: RBAC has no \"both\"", m.Type)
 			return nil
@@ -217,8 +245,15 @@ func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 		wanted[m.Type] = m.Values
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
-		kind := strings.TrimSuffix(key, "s")
-		wanted[kind] = append(wanted[kind], p.Users[key]...)
+		switch {
+		case key != "roles" && key != "projects":
+			k.result.left(k.where, "users.%s, which was not read there: it reads users.roles and users.projects", key)
+			return nil
+		case key == "roles" && len(p.Users[key]) > 1:
+			k.result.left(k.where, "the roles %s: one had to have all of them, and RBAC has no \"both\"", strings.Join(p.Users[key], ", "))
+			return nil
+		}
+		wanted[strings.TrimSuffix(key, "s")] = p.Users[key]
 	}
 	for kind := range wanted {
 		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {

@@ -60,6 +60,8 @@ type HeldBinding struct {
 	Scope string `json:"scope"`
 	// HeldBack says why the tenant boundary lets nothing of it through.
 	HeldBack string `json:"heldBack,omitempty"`
+	// Expires is when it ends, as its annotation says it.
+	Expires string `json:"expires,omitempty"`
 	// MadeHere says that grant-privileges made it, and revoke-privileges takes it away.
 	MadeHere bool `json:"madeByKubectlTenant,omitempty"`
 }
@@ -104,7 +106,7 @@ func List(of *simulator.Snapshot, i *Identity, now time.Time) *Listing {
 			h = p.held(b.RoleRef.Kind, key)
 			held[id] = h
 		}
-		h.Bindings = append(h.Bindings, p.heldBinding(b, subject, i.ID()))
+		h.Bindings = append(h.Bindings, p.heldBinding(b, subject, i.ID(), now))
 	}
 	for _, h := range held {
 		slices.SortFunc(h.Bindings, func(a, b HeldBinding) int {
@@ -162,7 +164,7 @@ func (p lister) aggregatedFrom(name string, role *simulator.Role) []string {
 	return slices.Compact(from)
 }
 
-func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID) HeldBinding {
+func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, now time.Time) HeldBinding {
 	h := HeldBinding{Kind: b.Kind(), Namespace: b.Namespace, Name: b.Name, Subject: subject, MadeHere: b.Labels[MadeBy] != ""}
 	switch {
 	case b.Namespace != "":
@@ -172,12 +174,18 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID) 
 		}
 	case b.Limited && (id.IsZero() || id.IsSystem()):
 		h.Scope = "limited to " + b.Scope
-	case b.Limited && !slices.Contains(strings.FieldsFunc(b.Scope, func(r rune) bool { return r == ',' || r == ' ' }), id.String()):
+	case b.Limited && !b.Ended(now) && !b.Holds(id, id, now):
 		h.Scope, h.HeldBack = "limited to "+b.Scope, "that is not tenant "+id.String()
 	case !id.IsZero() && !id.IsSystem():
 		h.Scope = "all namespaces of tenant " + id.String()
 	default:
 		h.Scope = wholeCluster
+	}
+	if b.Ends {
+		h.Expires = b.Expires
+	}
+	if b.Ended(now) {
+		h.HeldBack = "it has ended"
 	}
 	return h
 }

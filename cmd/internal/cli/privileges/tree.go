@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // node is one entry of the tree that a listing is shown as.
@@ -88,6 +89,9 @@ func (h *Held) node() node {
 	}
 	for _, b := range h.Bindings {
 		text, colour := b.Scope, output.Green
+		if b.Expires != "" {
+			text += " until " + b.Expires
+		}
 		if b.HeldBack != "" {
 			text, colour = text+" (held back: "+b.HeldBack+")", output.Red
 		}
@@ -122,20 +126,25 @@ func (g *HeldGrant) node() node {
 	case g.Expires != nil:
 		n.text += " until " + g.Expires.UTC().Format(time.RFC3339)
 	}
-	for _, r := range g.To {
-		var resources []string
-		for _, resource := range r.Resources {
-			for _, group := range r.APIGroups {
-				resources = append(resources, strings.TrimSuffix(resource+"."+group, "."))
-			}
-		}
-		text := strings.Join(r.Verbs, ", ") + ": " + strings.Join(resources, ", ")
-		if len(r.ResourceNames) > 0 {
-			text += fmt.Sprintf(" (only %s)", strings.Join(r.ResourceNames, ", "))
-		}
-		n.add("", "%s", text)
+	for i := range g.To {
+		n.add("", "%s", GrantRuleText(&g.To[i]))
 	}
 	return n
+}
+
+// GrantRuleText returns a rule of an AccessGrant in one line.
+func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
+	var resources []string
+	for _, resource := range r.Resources {
+		for _, group := range r.APIGroups {
+			resources = append(resources, strings.TrimSuffix(resource+"."+group, "."))
+		}
+	}
+	text := strings.Join(r.Verbs, ", ") + ": " + strings.Join(resources, ", ")
+	if len(r.ResourceNames) > 0 {
+		text += fmt.Sprintf(" (only %s)", strings.Join(r.ResourceNames, ", "))
+	}
+	return text
 }
 
 // leastText is how much room text gets however deep it stands and however narrow the terminal is.

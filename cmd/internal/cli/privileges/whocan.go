@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -75,6 +76,7 @@ func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *v1alpha1.S
 	bare := *of
 	bare.Roles, bare.Bindings = nil, nil // all is allowed behind it
 	stack, err := simulator.New(ctx, &without, &bare, all, nil)
+	of = of.Under(config)
 	b := &Boundary{stack: stack, of: of, lines: lines, homes: map[string]string{}}
 	for name := range of.Namespaces {
 		owner := of.Owner(name)
@@ -117,7 +119,7 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Question) []Answer {
 	var answers []Answer
 	for _, binding := range b.of.Bindings {
 		role := b.of.Roles[binding.RoleKey()]
-		if role == nil {
+		if role == nil || binding.Ended(time.Now()) {
 			continue
 		}
 		only, allows := q.allowedBy(role.Rules)
@@ -181,20 +183,48 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	}
 	candidates, anybodys := s.Candidates(ctx, b.stack, b.of, asked.Namespace)
 	for _, id := range candidates {
-		if b.letsTenant(ctx, s, id, asked, q) {
+		if b.letsTenant(ctx, s, id, asked, q) && b.holds(binding, id, asked.Namespace) {
 			a.Tenants = append(a.Tenants, id.String())
 		}
 	}
-	if binding.Limited {
+	if q.Everywhere && binding.Namespace == "" && anybodys && !b.some.IsZero() && b.letsTenant(ctx, s, b.some, asked, q) {
+		a.Tenants = append(a.Tenants, b.heldIn(binding)...)
+	}
+	switch system := slices.Contains(a.Tenants, tenant.System().String()); {
+	case a.Scope == wholeCluster && !system:
+		a.Scope = "all namespaces of the tenant"
+	case binding.Limited && system:
 		a.Scope += ", limited to " + binding.Scope
 	}
-	if q.Everywhere && binding.Namespace == "" && anybodys && !b.some.IsZero() && b.letsTenant(ctx, s, b.some, asked, q) {
-		a.Tenants = append(a.Tenants, AnyTenant)
-	}
-	if a.Scope == wholeCluster && !slices.Contains(a.Tenants, tenant.System().String()) {
-		a.Scope = "all namespaces of the tenant"
-	}
 	return a, len(a.Tenants) > 0
+}
+
+// holds reports whether a binding's annotations let it count for a caller of a tenant in a namespace; over all, somewhere:
+// a tenant's in its own.
+func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace string) bool {
+	space := id
+	switch {
+	case namespace != "":
+		space = b.of.Owner(namespace)
+	case id.IsSystem():
+		return !binding.Ended(time.Now())
+	}
+	return binding.Holds(id, space, time.Now())
+}
+
+// heldIn returns in whose own spaces a ClusterRoleBinding counts: any tenant's, or some tenants'.
+func (b *Boundary) heldIn(binding *simulator.Binding) []string {
+	if !binding.Limited || binding.Scope == rbac.Tenanted {
+		return []string{AnyTenant}
+	}
+	var some []string
+	for name := range b.homes {
+		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && b.holds(binding, id, "") {
+			some = append(some, name)
+		}
+	}
+	slices.Sort(some)
+	return some
 }
 
 // letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own. Whom a grant lets in, a

@@ -116,3 +116,53 @@ func TestNobodysAccounts(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoCanByLimits: a binding that is limited to the spaces of some tenants lets their callers in there, and one that has
+// ended nobody; where the server leaves RBAC to its own evaluator, neither is known.
+func TestWhoCanByLimits(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	everybody := privileges.AnyTenant
+	for name, c := range map[string]struct {
+		annotations    map[string]string
+		web, all, free string // who may read secrets in acme--web, over all, and by the server's own evaluator in acme--web
+	}{
+		"no limit":                     {nil, "erin of acme,system in namespace acme--web", "erin of system," + everybody + " in the whole cluster", "erin of acme,system in namespace acme--web"},
+		"its tenants":                  {map[string]string{tenant.ScopeAnnotation: "acme"}, "erin of acme,system in namespace acme--web, limited to acme", "erin of system,acme in the whole cluster, limited to acme", "erin of acme,system in namespace acme--web"},
+		"others":                       {map[string]string{tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
+		"each its own":                 {map[string]string{tenant.ScopeAnnotation: "Tenanted"}, "erin of acme in namespace acme--web", "erin of system," + everybody + " in the whole cluster, limited to Tenanted", "erin of acme,system in namespace acme--web"},
+		"what is not understood":       {map[string]string{tenant.ScopeAnnotation: "acme globex"}, "", "erin of system in the whole cluster, limited to acme globex", "erin of acme,system in namespace acme--web"},
+		"ended":                        {map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}, "", "", "erin of acme,system in namespace acme--web"},
+		"an end that is not one":       {map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web"},
+		"its tenants, and has not yet": {map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
+	} {
+		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
+			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for evaluator, want := range map[v1alpha1.Evaluator][2]string{v1alpha1.EvaluatorIndexed: {c.web, c.all}, v1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"}} {
+			config, err := (&v1alpha1.Settings{}).Complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Authorization.RBAC.Evaluator = evaluator
+			b, err := privileges.NewBoundary(ctx, s, config, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, namespace := range []string{"acme--web", ""} {
+				q := &privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Resource: "secrets", Namespace: namespace, ResourceRequest: true}, Everywhere: namespace == ""}
+				got := ""
+				for _, a := range b.WhoCan(ctx, q) {
+					if a.Name == "erin" {
+						got += a.Name + " of " + strings.Join(a.Tenants, ",") + " in " + a.Scope
+					}
+				}
+				if got != want[i] {
+					t.Errorf("%s, %s, in %q: %q; want %q", name, evaluator, namespace, got, want[i])
+				}
+			}
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -41,6 +42,8 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrNoNamespace says that a namespace does not exist.
 	ErrNoNamespace = errors.New("no such namespace: make it with --create-namespace")
+	// ErrMissing says the same where none is to be made.
+	ErrMissing = errors.New("no such namespace")
 	// ErrNoRole says that a role does not exist.
 	ErrNoRole = errors.New("no such role in the namespace or the cluster: kubectl get clusterroles lists those there are")
 )
@@ -53,6 +56,8 @@ type Grant struct {
 	// makes roles in the namespace must not choose what a well-known name means.
 	Role        string
 	ClusterRole bool
+	// Expires is when it ends; zero for never.
+	Expires time.Time
 	// DryRun is what requests carry.
 	DryRun []string
 }
@@ -60,13 +65,17 @@ type Grant struct {
 // Binding returns the binding of a grant: one for each subject and role, so that taking it away touches
 // nobody else.
 func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{
+	b := &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: bindingName(g.Subject, ref), Namespace: g.Namespace,
 			Labels: map[string]string{privileges.MadeBy: maker, subjectLabel: hash(subjectText(g.Subject))}},
 		RoleRef:  ref,
 		Subjects: []rbacv1.Subject{g.Subject},
 	}
+	if !g.Expires.IsZero() {
+		b.Annotations = map[string]string{tenant.ExpiresAnnotation: g.Expires.UTC().Format(time.RFC3339)}
+	}
+	return b
 }
 
 // shortHash is how much of a hash a binding's name holds: two of one name are told apart by the label.
@@ -112,7 +121,7 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	case err == nil:
 		got.TypeMeta = want.TypeMeta
 		return got, true, nil
-	case apierrors.IsNotFound(err) && isAboutRole(err):
+	case apierrors.IsNotFound(err) && g.isAboutRole(err):
 		return nil, false, fmt.Errorf("role %s: %w", g.Role, ErrNoRole)
 	case apierrors.IsNotFound(err):
 		return nil, false, fmt.Errorf("namespace %s: %w", g.Namespace, ErrNoNamespace)
@@ -124,7 +133,9 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 		return nil, false, err
 	}
 	got.TypeMeta = want.TypeMeta
-	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] && got.Labels[subjectLabel] == want.Labels[subjectLabel] {
+	until, ends := want.Annotations[tenant.ExpiresAnnotation]
+	has, hasEnd := got.Annotations[tenant.ExpiresAnnotation]
+	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] && got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == has {
 		return got, false, nil
 	}
 	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
@@ -133,20 +144,28 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	if has := got.Labels[subjectLabel]; has != "" && has != want.Labels[subjectLabel] {
 		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and is somebody else's: remove it", ErrRefused, g.Namespace, want.Name)
 	}
-	// Somebody changed it: it is this command's, and says what it is for again.
+	// Somebody changed it, or it is to end at another time: it is this command's, and says what it is for again.
 	got.Subjects = want.Subjects
 	if got.Labels == nil {
 		got.Labels = map[string]string{}
 	}
 	maps.Copy(got.Labels, want.Labels)
+	if delete(got.Annotations, tenant.ExpiresAnnotation); ends {
+		metav1.SetMetaDataAnnotation(&got.ObjectMeta, tenant.ExpiresAnnotation, until)
+	}
 	got, err = bindings.Update(ctx, got, metav1.UpdateOptions{DryRun: g.DryRun})
 	return got, err == nil, refusal(err)
 }
 
-// isAboutRole reports whether it is a role that was not found: a lister, which the server asks, says clusterrole.
-func isAboutRole(err error) bool {
+// isAboutRole reports whether it is the role that was not found: a lister, which the server asks, says clusterrole, and its check
+// of what may be given rolebindings by the role's name.
+func (g *Grant) isAboutRole(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Details != nil && strings.HasSuffix(strings.TrimSuffix(status.Status().Details.Kind, "s"), "role")
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	missing := status.Status().Details
+	return strings.HasSuffix(strings.TrimSuffix(missing.Kind, "s"), "role") || strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
 }
 
 // role returns the role that is meant: the namespace's before the cluster's. One that may not be read is
@@ -199,6 +218,11 @@ func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, le
 			removed = append(removed, b.Name)
 		case slices.Contains(b.Subjects, g.Subject):
 			left = append(left, b.Name)
+		}
+	}
+	if len(list.Items) == 0 { // which is also the answer about a namespace that does not exist
+		if _, err := k.CoreV1().Namespaces().Get(ctx, g.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return nil, nil, fmt.Errorf("namespace %s: %w", g.Namespace, ErrMissing)
 		}
 	}
 	return removed, left, nil

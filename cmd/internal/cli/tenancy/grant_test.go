@@ -3,6 +3,7 @@ package tenancy_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -54,6 +55,31 @@ func TestApplyAndRevoke(t *testing.T) {
 	}
 	if _, err := bindings.Get(t.Context(), "others", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestApplyUntil: the binding says when it ends as it was asked the last time, for good without.
+func TestApplyUntil(t *testing.T) {
+	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
+	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		until time.Time
+		want  string
+		made  bool
+	}{
+		{day, "2030-01-31T18:00:00Z", true}, {day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", false},
+		{day.Add(time.Hour), "2030-01-31T19:00:00Z", true}, {time.Time{}, "", true}, {time.Time{}, "", false}, {day, "2030-01-31T18:00:00Z", true},
+	} {
+		g := aliceMayEdit()
+		g.Expires = step.until
+		b, made, err := g.Apply(t.Context(), k)
+		if err != nil || made != step.made {
+			t.Fatalf("until %v: %t, %v", step.until, made, err)
+		}
+		stored, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), b.Name, metav1.GetOptions{})
+		if err != nil || stored.Annotations[tenant.ExpiresAnnotation] != step.want {
+			t.Errorf("until %v: stored %v, %v; want %q", step.until, stored.Annotations, err, step.want)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -69,7 +70,7 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 		if owner := b.Labels[ofTenant]; b.Namespace == "" && owner != "" {
 			of(owner)
 		}
-		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" {
+		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.Ended(time.Now()) {
 			continue
 		}
 		for _, s := range b.Subjects {
@@ -273,7 +274,7 @@ func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id
 	switch {
 	case apierrors.IsNotFound(err):
 		if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
-			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own are named %s-- and more", ErrRefused, name, prefix, id)
+			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own begin with %s--", ErrRefused, name, prefix, id)
 		}
 		return nil
 	case err != nil:

@@ -1,0 +1,249 @@
+package tenancy_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// contains is a cluster that serves what may be in a namespace.
+type contains struct{ kubernetes.Interface }
+
+func (c contains) Discovery() discovery.DiscoveryInterfaces {
+	return everything{c.Interface.Discovery()}
+}
+
+type everything struct{ discovery.DiscoveryInterfaces }
+
+func (everything) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	list := metav1.Verbs{"list"}
+	return []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Namespaced: true, Verbs: list}, {Name: "serviceaccounts", Namespaced: true, Verbs: list},
+			{Name: "events", Namespaced: true, Verbs: list}, {Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}}}},
+		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Namespaced: true, Verbs: list}}},
+		{GroupVersion: "rbac.authorization.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "rolebindings", Namespaced: true, Verbs: list}}},
+		{GroupVersion: "networking.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "networkpolicies", Namespaced: true, Verbs: list}}},
+	}, nil
+}
+
+func object(apiVersion, kind, namespace, name, by string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	if by != "" {
+		u.SetLabels(map[string]string{tenant.Domain + "/made-by": by})
+	}
+	return u
+}
+
+func quota(name, of string) *unstructured.Unstructured {
+	u := object(tenant.Domain+"/v1alpha1", "TenantQuota", "", name, "")
+	u.Object["spec"] = map[string]any{"tenant": of, "hard": map[string]any{"pods": "10", "services": "5"}}
+	u.Object["status"] = map[string]any{"used": map[string]any{"pods": "3"}}
+	return u
+}
+
+// objects is a client of what is in namespaces.
+func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
+	kinds := map[schema.GroupVersionResource]string{}
+	for _, r := range []struct{ group, version, resource, kind string }{
+		{"", "v1", "configmaps", "ConfigMapList"}, {"", "v1", "serviceaccounts", "ServiceAccountList"}, {"", "v1", "events", "EventList"},
+		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"}, {"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
+		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"},
+	} {
+		kinds[schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}] = r.kind
+	}
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, all...)
+}
+
+// everywhere is what is in each namespace, and what these commands make.
+func everywhere() []runtime.Object {
+	return []runtime.Object{object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
+		object("v1", "Event", "acme--web", "x", ""), object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "admin", "kubectl-tenant"),
+		quota("acme", "acme"), quota("globex", "globex")}
+}
+
+func ofAcme() *fake.Clientset {
+	of := map[string]string{tenant.Domain + "/of-tenant": "acme"}
+	return fake.NewClientset(namespace("acme--web", "acme"), namespace("globex--shop", "globex"),
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "members", Labels: of}}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
+}
+
+// deleted returns what was asked to be deleted, with the dry run and the UID of each request.
+func deleted(actions ...clienttesting.Action) (all []string) {
+	for _, a := range actions {
+		if d, is := a.(clienttesting.DeleteActionImpl); is {
+			text := strings.Join(append(d.DeleteOptions.DryRun, d.Resource.Resource, d.Name), " ")
+			if p := d.DeleteOptions.Preconditions; p != nil && p.UID != nil {
+				text += " " + string(*p.UID)
+			}
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a dry run by requests that
+// say so, or by none.
+func TestDelete(t *testing.T) {
+	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
+	for name, c := range map[string]struct {
+		how  tenancy.Deletion
+		want []string
+	}{
+		"for good":     {tenancy.Deletion{}, want},
+		"by no server": {tenancy.Deletion{Nothing: true}, nil},
+		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, []string{"All " + want[0], "All " + want[1], "All " + want[2]}},
+	} {
+		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
+		k, d := ofAcme(), objects(append(everywhere(), own)...)
+		var said []string
+		c.how.Say = say(&said)
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
+		same(t, name+": said", []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}, said)
+	}
+}
+
+// TestDeleteNotEmpty: what somebody put into a namespace is said and nothing is deleted, unless everything shall be; what
+// every namespace has does not count, but under another name it does.
+func TestDeleteNotEmpty(t *testing.T) {
+	for want, obj := range map[string]runtime.Object{
+		"1 configmaps in acme--web":                             object("v1", "ConfigMap", "acme--web", "settings", ""),
+		"1 serviceaccounts in acme--web":                        object("v1", "ServiceAccount", "acme--web", "robot", ""),
+		"1 rolebindings.rbac.authorization.k8s.io in acme--web": object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "theirs", ""),
+		"1 networkpolicies.networking.k8s.io in acme--web":      object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", ""),
+	} {
+		k, d := ofAcme(), objects(append(everywhere(), obj)...)
+		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it has "+want) || len(deleted(k.Actions()...)) > 0 {
+			t.Errorf("%s: %v, deleted %v", want, err, deleted(k.Actions()...))
+		}
+		how.Everything = true
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil || len(deleted(k.Actions()...)) != 2 {
+			t.Errorf("%s, everything: %v, deleted %v", want, err, deleted(k.Actions()...))
+		}
+	}
+}
+
+// TestDeleteFails: a tenant of nothing is none; what may not be read or deleted ends it, and what is gone already does not.
+func TestDeleteFails(t *testing.T) {
+	gone := func(resource string) error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no"))
+	how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
+	if err := tenancy.Delete(t.Context(), contains{ofAcme()}, objects(), tenanttest.ID(t, "initech"), how); !errors.Is(err, tenancy.ErrNoTenant) {
+		t.Errorf("a tenant of nothing: %v", err)
+	}
+	for name, c := range map[string]struct {
+		verb, resource string
+		err, want      error
+	}{
+		"namespaces unread":     {"list", "namespaces", forbidden, tenancy.ErrRefused},
+		"bindings unread":       {"list", "clusterrolebindings", forbidden, tenancy.ErrRefused},
+		"quotas unread":         {"list", "tenantquotas", forbidden, tenancy.ErrRefused},
+		"no quotas":             {"list", "tenantquotas", gone("tenantquotas"), nil},
+		"contents unread":       {"list", "configmaps", forbidden, tenancy.ErrRefused},
+		"a kind that went away": {"list", "configmaps", gone("configmaps"), nil},
+		"a namespace kept":      {"delete", "namespaces", forbidden, tenancy.ErrRefused},
+		"a namespace gone":      {"delete", "namespaces", gone("namespaces"), nil},
+		"a binding kept":        {"delete", "clusterrolebindings", forbidden, tenancy.ErrRefused},
+		"a quota kept":          {"delete", "tenantquotas", forbidden, tenancy.ErrRefused},
+	} {
+		k, d := ofAcme(), objects(everywhere()...)
+		refuse(&k.Fake, c.verb, c.resource, c.err)
+		refuse(&d.Fake, c.verb, c.resource, c.err)
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestList: a tenant is whoever owns a namespace, was made, has a quota or is bound as such; its admins are those of its own
+// namespaces and its own group.
+func TestList(t *testing.T) {
+	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
+	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }
+	p, err := simulator.NewSnapshot().With(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("kube-system", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Unread = []string{"Roles"}
+	p.Bindings = []*simulator.Binding{
+		{Name: "made", Labels: map[string]string{tenant.Domain + "/of-tenant": "empty"}, RoleRef: role("kubetenant:tenant-member")},
+		{Name: "all", RoleRef: role("cluster-admin"), Subjects: []rbacv1.Subject{group("tenant:initech"), group("ops"), {Kind: rbacv1.UserKind, Name: "tenant:x"}}},
+		{Namespace: "acme--web", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob, alice, {Kind: rbacv1.ServiceAccountKind, Name: "robot"}}},
+		{Namespace: "acme--db", RoleRef: role("admin"), Subjects: []rbacv1.Subject{alice, {Kind: rbacv1.ServiceAccountKind, Namespace: "ci", Name: "robot"}}},
+		{Namespace: "acme--db", RoleRef: role("edit"), Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "editor"}}},
+		{Namespace: "kube-system", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob}},
+	}
+	list := func(d *dynamicfake.FakeDynamicClient) (got []string, unread []string, err error) {
+		all, unread, err := tenancy.List(t.Context(), p, d)
+		for _, a := range all {
+			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage()}, "|"))
+		}
+		return got, unread, err
+	}
+	got, unread, err := list(objects(quota("acme", "acme"), quota("other", "umbrella")))
+	same(t, "tenants", []string{"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: 3/10, services: 0/5",
+		"empty|||", "initech||group tenant:initech|", "umbrella|||pods: 3/10, services: 0/5"}, got)
+	same(t, "unread", []string{"Roles"}, unread)
+	if err != nil {
+		t.Error(err)
+	}
+	for name, c := range map[string]struct {
+		err    error
+		unread []string
+		fails  bool
+	}{
+		"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", "TenantQuotas"}, false},
+		"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
+		"broken":    {errors.New("broken"), nil, true},
+	} {
+		d := objects()
+		refuse(&d.Fake, "list", "tenantquotas", c.err)
+		_, unread, err := list(d)
+		same(t, name+": unread", c.unread, unread)
+		if (err != nil) != c.fails {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestUsage: the first of some quantities that is limited is told, and of one without a limit nothing.
+func TestUsage(t *testing.T) {
+	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, names := range map[string][]corev1.ResourceName{"3/10": {"limits.cpu", "pods", "services"}, "0/5": {"services", "pods"}, "": {"limits.cpu"}} {
+		if got := all[0].Usage(names...); got != want {
+			t.Errorf("Usage(%v) = %q, want %q", names, got, want)
+		}
+	}
+	if none := (&tenancy.Tenant{}); none.Usage("pods") != "" || none.AllUsage() != "" {
+		t.Error("a tenant without a quota")
+	}
+}

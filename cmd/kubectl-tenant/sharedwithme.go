@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var errWhoseGrants = errors.New("--tenant: you belong to no tenant to which grants are announced: name one")
+
+func newSharedWithMeCommand(flags *client.Flags) *cobra.Command {
+	format, whose := output.NewListFormat(), ""
+	cmd := &cobra.Command{
+		Use:   "shared-with-me",
+		Short: "List what other tenants have opened to yours",
+		Long: `Lists the AccessGrants for callers of your tenant that their owners announce
+(spec.announce: true), with whom they are for, what they allow, and whether they
+count now. A grant that is not announced may be used all the same: ask whoever
+gave it.
+
+Grants count at the server's own address, and so does this list: a kubeconfig
+whose server ends in /tenants/<id> stays in the tenant's own space.`,
+		Example: `  kubectl tenant shared-with-me
+  kubectl tenant shared-with-me --tenant acme -o wide    # as the cluster's admin`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := format.Check(); err != nil {
+				return err
+			}
+			var id tenant.ID
+			var err error
+			if cmd.Flags().Changed("tenant") {
+				if id, err = client.ParseTenant("--tenant", whose); err != nil {
+					return err
+				}
+				if id.IsSystem() {
+					return errWhoseGrants
+				}
+			}
+			c, err := flags.Cluster()
+			if err != nil {
+				return err
+			}
+			list, err := announced(cmd, c, id)
+			if err != nil {
+				return c.Explain(err)
+			}
+			if len(list.Rows) == 0 {
+				note := ""
+				if path, _ := url.Parse(c.Config.Host + c.Config.APIPath); path != nil && strings.Contains(path.Path, "/tenants/") {
+					note = ", at an address that stays in one tenant's space: grants count at the server's own"
+				}
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "nothing is announced that you may see%s\n", note)
+			}
+			return format.List(cmd.OutOrStdout(), list)
+		},
+	}
+	cmd.Flags().StringVar(&whose, "tenant", "", "whose callers are meant; without, your own tenant's")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
+	format.AddFlags(cmd)
+	return cmd
+}
+
+// announced lists what is announced to a tenant; to the caller's own with the zero ID.
+func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.List, error) {
+	if id.IsZero() {
+		me, err := c.WhoAmI(cmd.Context())
+		if err != nil {
+			return nil, err
+		}
+		if id, err = tenant.Parse(me.Tenant); err != nil || id.IsSystem() {
+			return nil, errWhoseGrants
+		}
+	}
+	d, err := dynamic.NewForConfig(c.Config)
+	if err != nil {
+		return nil, err
+	}
+	grants, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(), metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
+	if apierrors.IsBadRequest(err) { // of fields that its definition does not select by
+		return nil, fmt.Errorf("the server's AccessGrants cannot be announced: it runs an older release, or has its definition: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := &output.List{Columns: append(output.Columns("Namespace", "Name", "For", "Allows", "Counts"), output.Column{Name: "Given by", Wide: true})}
+	for i := range grants.Items {
+		list.Rows = append(list.Rows, announcedRow(&grants.Items[i], time.Now()))
+	}
+	return list, nil
+}
+
+// announcedRow shows one grant. One that is not understood is shown by its name: who made it may be of a later release.
+func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
+	row := output.Row{Kind: schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant}, Name: u.GetName(), Item: u,
+		Cells: []string{u.GetNamespace(), u.GetName(), "", "", "no: it is not understood", ""}}
+	g, err := v1alpha1.AccessGrantOf(u)
+	if err != nil {
+		return row
+	}
+	var who, what []string
+	for _, s := range privileges.SubjectsOf(g) {
+		who = append(who, strings.ToLower(s.Kind)+" "+s.Title())
+	}
+	for i := range g.Spec.To {
+		what = append(what, privileges.GrantRuleText(&g.Spec.To[i]))
+	}
+	counts := "yes"
+	switch expires := g.Spec.Expires; {
+	case !g.Accepted():
+		counts = "no: who gave it may not do so"
+	case expires != nil && !now.Before(expires.Time):
+		counts = "no: it has ended"
+	case expires != nil:
+		counts = "until " + expires.UTC().Format(time.RFC3339)
+	}
+	by := ""
+	if g.Spec.Grantor != nil {
+		by = g.Spec.Grantor.User
+	}
+	row.Cells = []string{g.Namespace, g.Name, strings.Join(who, ", "), strings.Join(what, "; "), counts, by}
+	return row
+}
