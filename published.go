@@ -16,6 +16,9 @@ func (s *Stack) Published() (*v1alpha1.Published, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.shared.Authorization.RBAC == nil { // as where the server keeps RBAC to itself
+		settings.Authorization.RBAC.Evaluator = v1alpha1.EvaluatorUpstream
+	}
 	p := &v1alpha1.Published{Hash: g.hash, Settings: *settings}
 	read := func(into *string, path string) {
 		data, failed := os.ReadFile(path) // #nosec G304 -- the configuration names it
