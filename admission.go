@@ -21,7 +21,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
-	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
@@ -312,7 +311,7 @@ type mandatory struct {
 func (m mandatory) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	states, err := m.QuotaStore.Of(ctx, id)
 	if err == nil && len(states) == 0 {
-		states = []*quota.State{{Name: tenantquota.DefaultName(id), Hard: m.hard}} // it is being made; nothing is known of what is used
+		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // it is being made; nothing is known of what is used
 	}
 	return states, err
 }
@@ -338,20 +337,4 @@ func (c *Cluster) quotaStore(config *v1alpha1.Quota) quota.Store {
 		return mandatory{c.Quotas, config.Default}
 	}
 	return c.Quotas
-}
-
-// quotaOf returns the name of a tenant's sole quota; of anything else there is none.
-func (c *Cluster) quotaOf(resource schema.GroupResource, id tenant.ID) (string, bool) {
-	if c.Quotas == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource() {
-		return "", false
-	}
-	return c.Quotas.NameOf(id)
-}
-
-// quotaTenant returns the tenant of a quota; of anything else the zero ID.
-func (c *Cluster) quotaTenant(resource schema.GroupResource, name string) tenant.ID {
-	if c.Quotas == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource() {
-		return tenant.ID{}
-	}
-	return c.Quotas.TenantOf(name)
 }

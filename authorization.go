@@ -77,8 +77,9 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 
 		AccountsInGroup: p.accountsInGroup,
 		RulesElsewhere:  p.RulesElsewhere,
-		ObjectTenant:    p.cluster.quotaTenant,
-		ObjectOf:        p.cluster.quotaOf,
+		ObjectTenant:    p.cluster.tenantOf,
+		ObjectOf:        p.cluster.objectOf,
+		Access:          p.cluster.access(ctx, config.RequireTenant),
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,

@@ -114,6 +114,9 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
+	if err = of.Cluster.checkRequired(config.Authorization.RequireTenant); err != nil {
+		return nil, err
+	}
 	names, report := systemNames(config), of.report(ctx)
 	if r := config.Authentication.Revocation; r != nil {
 		if g.revoked, err = followRevocations(ctx, r.Path, report, of.endRevoked); err != nil {

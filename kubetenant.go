@@ -130,6 +130,10 @@ type Cluster struct {
 	Grants *grant.Grants
 	// Quotas are the tenants'. Nil: none count.
 	Quotas QuotaStore
+	// Tenants are the objects of kind Tenant. Nil: there are none.
+	Tenants Tenants
+	// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet. Nil never knows.
+	WithoutTenant func() (ids []string, known bool)
 
 	// ControllerMetadata and ControllerObjects return the objects from which controllers make others, as
 	// [cluster.ControllerLookup] does: the first at least their metadata, and without the network where it
@@ -300,6 +304,10 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
+
+// TenantChanged must be called when the Tenant of a tenant has come, gone or got another access, so that what its callers have
+// open ends. Clients that may still ask for it open it again.
+func (s *Stack) TenantChanged(id tenant.ID) { s.shared.sessions.EndTenant(id) }
 
 // swap puts g in place of the generation before it, which then stops following its files.
 func (s *Stack) swap(g *generation) {

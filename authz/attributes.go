@@ -58,8 +58,10 @@ func (attrs *requestAttributes) isPlainRead() bool {
 }
 
 // connects reports whether attrs is about a subresource by which something behind the server is talked to.
-func (attrs *requestAttributes) connects() bool {
-	switch attrs.subresource {
+func (attrs *requestAttributes) connects() bool { return connects(attrs.subresource) }
+
+func connects(subresource string) bool {
+	switch subresource {
 	case "proxy", "exec", "attach", "portforward":
 		return true
 	}

@@ -46,12 +46,15 @@ type Options struct {
 	// Selectable are namespaced resources of aggregated servers that honour label selectors and
 	// whose objects carry the tenant's label.
 	Selectable []schema.GroupResource
+	// Access returns how far the callers of a tenant may go. It MUST be quick and safe for concurrent use. What a tenant's
+	// callers have open MUST be ended ([Sessions.EndTenant]) when it becomes less. Nil: all the way.
+	Access func(tenant.ID) Access
 	// Exceptions are asked, in this order, before the boundary decides.
 	Exceptions []Exception
 	// Stale reports that the caches behind Owners and Scopes are not to be relied on; tenants' callers
 	// are denied meanwhile. Nil: they always are.
 	Stale func() bool
-	// Shadow denies nothing but who is Revoked: what else would be denied goes to the delegate, and is only recorded. Lists over
+	// Shadow denies nothing but who is Revoked, and what Access closes: what else would be denied goes to the delegate, and is only recorded. Lists over
 	// all namespaces are not limited then.
 	Shadow bool
 	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and all where the
@@ -180,6 +183,9 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
 		v.reason = ReasonStale
 	default:
+		if v.reason = b.exceedsAccess(&c, &attrs); v.reason != "" {
+			break
+		}
 		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
 			v = b.decide(ctx, state, &c, &attrs)
 		}
@@ -242,7 +248,12 @@ func (b *Boundary) name(v *verdict) Verdict {
 		return Excepted
 	case v.delegate:
 		return Delegated
-	case b.Shadow && v.reason != ReasonRevoked: // elsewhere authentication refuses them, in the shadow too
+	}
+	switch v.reason {
+	case ReasonRevoked, ReasonClosed, ReasonReadOnly: // somebody says so of this tenant, or its callers
+		return Denied
+	}
+	if b.Shadow {
 		return ShadowDenied
 	}
 	return Denied

@@ -27,7 +27,7 @@ func (c *Crossing) GetUser() user.Info { return c.User }
 // never asked about impersonation, nor for a request on a tenant's path, nor for callers of the system
 // tenant, whom nothing keeps in: so the server's own look at a namespace asks for no other.
 //
-// What stays open ends when the exception does, but for streams that were taken over from HTTP: at the time that Allows returns, zero for none, and
+// What stays open ends when the exception does: at the time that Allows returns, zero for none, and
 // whenever somebody says that exceptions have changed ([Sessions.EndExcepted]).
 type Exception struct {
 	Reason Reason

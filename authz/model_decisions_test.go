@@ -198,6 +198,19 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		AccountsInGroup: w.accountsInGroup, QualifiedNames: w.qualified, OwnPrefixes: w.ownPrefixes, RulesElsewhere: w.rulesElsewhere, Shadow: w.shadow,
 		Labelled: func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabelled[r.Group+"/"+r.Resource] },
 		Stale:    func() bool { return w.stale },
+		Access: func(id tenant.ID) authz.Access {
+			switch w.access[id.String()] {
+			case "unknown":
+				return authz.AccessUnknown
+			case "none":
+				return authz.AccessNone
+			case "closed":
+				return authz.AccessClosed
+			case "reads":
+				return authz.AccessReadOnly
+			}
+			return authz.AccessOpen
+		},
 		Revoked:  func(_ tenant.ID, u user.Info) bool { return w.revoked[u.GetName()] },
 	}
 	for open := range w.openObjects {

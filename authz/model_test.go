@@ -19,6 +19,7 @@ type modelWorld struct {
 	revoked                                                  map[string]bool    // user names
 	objects                                                  map[string]string  // whom an own object is about, by group/resource/name
 	several                                                  map[string]bool    // group/resource of which a tenant may have several
+	access                                                   map[string]string  // of a tenant: "unknown", "none", "closed", "reads", or open
 
 	fromGroups, accountsInGroup, qualified, ownPrefixes, rulesElsewhere, shadow, stale bool
 
@@ -86,6 +87,7 @@ type modelAnswer struct {
 	group              string // that the user is in afterwards, and was not
 	limitedTo, object  string // a list that is limited
 	namespace          string // that the delegate is asked about
+	closed             bool   // denied in the shadow too
 }
 
 func (q *modelRequest) kind() string { return q.group + "/" + q.resource }
@@ -338,7 +340,7 @@ func (w *modelWorld) decide(q modelRequest) modelAnswer {
 		in.groups = append(slices.Clone(asker.groups), group)
 	}
 	out := w.judge(q, id, &in)
-	if !out.delegated && !out.allowed && w.shadow {
+	if !out.delegated && !out.allowed && !out.closed && w.shadow {
 		out.delegated = true
 	}
 	out.namespace, out.group, out.impersonated = q.namespace, group, impersonated
@@ -362,6 +364,14 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 	if w.stale && id != nobody && (id != "system" || isAccount && !w.systemNamespaces[namespaceOf]) {
 		return modelAnswer{}
 	}
+	if id != nobody && id != "system" {
+		switch how := w.access[id]; {
+		case how == "unknown", how == "none" && !w.isOpenToAll(&q):
+			return modelAnswer{}
+		case how == "closed" && !isAboutOneself(&q), how == "reads" && !isAboutOneself(&q) && !isReading(&q):
+			return modelAnswer{closed: true}
+		}
+	}
 	if by, opened := w.opened(q, id, asker); opened != nil {
 		return modelAnswer{allowed: true, by: by, limitedTo: *opened}
 	}
@@ -370,7 +380,7 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 	case isImpersonation(&q) && (malformed[q.name] && q.resource != "userextras" || malformedValue[q.name] || q.resource == "userextras" && malformed[q.subresource]):
 		return modelAnswer{}
 	case id == nobody:
-		if !q.isResource && w.paths[q.url] || q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}] {
+		if w.isOpenToAll(&q) {
 			return pass
 		}
 		return modelAnswer{}
@@ -392,6 +402,33 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 		return pass
 	}
 	return w.tenants(q, id)
+}
+
+// isOpenToAll: what nobody's callers may ask for.
+func (w *modelWorld) isOpenToAll(q *modelRequest) bool {
+	return !q.isResource && w.paths[q.url] || q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
+}
+
+// isAboutOneself: a self review, which a closed tenant's callers keep.
+func isAboutOneself(q *modelRequest) bool {
+	self := map[string]bool{"authentication.k8s.io/selfsubjectreviews": true, "authorization.k8s.io/selfsubjectaccessreviews": true, "authorization.k8s.io/selfsubjectrulesreviews": true}
+	return q.isResource && q.verb == "create" && q.subresource == "" && self[q.kind()]
+}
+
+// isReading: what is left to callers of a tenant that may only read.
+func isReading(q *modelRequest) bool {
+	verb := q.verb
+	if strings.HasPrefix(verb, "impersonate-on:") {
+		parts := strings.SplitN(verb, ":", 3)
+		if len(parts) < 3 || parts[1] != "user-info" && parts[1] != "serviceaccount" {
+			return false
+		}
+		verb = parts[2]
+	} else if isImpersonation(q) {
+		return true
+	}
+	left := map[string]bool{"get": true, "list": true, "watch": true, "delete": true, "head": true}
+	return left[verb] && !isConnecting(q.subresource)
 }
 
 func isConnecting(subresource string) bool {

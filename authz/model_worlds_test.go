@@ -144,9 +144,12 @@ func makeWorld(d draws) *modelWorld {
 		openObjects: map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
 		objects: map[string]string{"kubetenant.dev/tenantquotas/quota-a": "a", "kubetenant.dev/tenantquotas/quota-b": "b",
 			"kubetenant.dev/reports/own-a": "a", "kubetenant.dev/reports/own-acme": "acme", "kubetenant.dev/reports/x": "a"},
-		several: setOf("kubetenant.dev/reports"), unlabelled: setOf(someOf(d, 1, modelKinds)...),
+		several: setOf("kubetenant.dev/reports"), access: map[string]string{}, unlabelled: setOf(someOf(d, 1, modelKinds)...),
 		fromGroups: oneIn(d, 3), accountsInGroup: oneIn(d, 2), qualified: oneIn(d, 4), ownPrefixes: !oneIn(d, 3), rulesElsewhere: oneIn(d, 4),
 		shadow: oneIn(d, 48), stale: oneIn(d, 48),
+	}
+	for range d.of(3) {
+		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
 	}
 	if oneIn(d, 4) {
 		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true // neither of which is cluster-scoped for sure

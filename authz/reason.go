@@ -28,6 +28,9 @@ const (
 	ReasonStale          Reason = "tenant state: what belongs to whom is not known yet, or not any more"
 	ReasonGrant          Reason = "tenant grant: an access grant of the namespace allows it"
 	ReasonAnnounced      Reason = "tenant grant: the access grants that are announced to the caller's tenant"
+	ReasonNoTenantObject Reason = "tenant subject: the caller's tenant does not exist"
+	ReasonClosed         Reason = "tenant access: the caller's tenant is closed"
+	ReasonReadOnly       Reason = "tenant access: the caller's tenant may only read and delete"
 	ReasonABAC           Reason = "tenant abac: a line of the policy file allows it"
 )
 
@@ -37,6 +40,6 @@ func Reasons() []Reason {
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonRules, ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonAnnounced, ReasonABAC,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonAnnounced, ReasonNoTenantObject, ReasonClosed, ReasonReadOnly, ReasonABAC,
 	}
 }

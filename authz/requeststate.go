@@ -128,6 +128,7 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 			}
 			ctx, done = sessions.begin(ctx, info.Namespace, state.session, state.began)
 			defer done()
+			w = endWith(ctx, w)
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -135,7 +136,7 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 
 // isOpenEnded reports whether a request is answered for as long as the caller likes.
 func isOpenEnded(info *request.RequestInfo) bool {
-	return info.Verb == "watch" || info.Subresource == "log"
+	return info.Verb == "watch" || info.Subresource == "log" || connects(info.Subresource)
 }
 
 // isReal reports whether u is who was authenticated. A request without a note of who that is, the

@@ -36,11 +36,21 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	case b.Stale != nil && b.Stale():
 		return nil, nil, true, errors.New(string(ReasonStale))
 	}
+	access := b.accessOf(id)
+	switch access {
+	case AccessOpen, AccessReadOnly:
+	case AccessClosed:
+		return nil, nil, true, errors.New(string(ReasonClosed))
+	case AccessNone:
+		return nil, nil, true, errors.New(string(ReasonNoTenantObject))
+	default:
+		return nil, nil, true, errors.New(string(ReasonStale))
+	}
 	if owned := b.ownedBy(ctx, id, &requestAttributes{}, namespace); !owned.delegate {
 		return nil, nil, true, errors.New(string(owned.reason))
 	}
 	resources, paths, incomplete, err := b.rules.RulesFor(ctx, u, namespace)
-	cut := cutRules{boundary: b}
+	cut := cutRules{boundary: b, readOnly: access == AccessReadOnly}
 	var outResources []authorizer.ResourceRuleInfo
 	for _, r := range resources {
 		outResources = append(outResources, cut.resource(r)...)
@@ -63,6 +73,7 @@ var (
 // cutRules cuts rules down to what is true for a tenant's caller in a namespace of its own.
 type cutRules struct {
 	boundary *Boundary
+	readOnly bool // of a tenant that may only read
 	any      bool // something was cut
 }
 
@@ -97,7 +108,7 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 		shared := isRead(verb) && subresource == "" && c.boundary.isShared(resource)
 		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
 			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !isReview(resource)
-		if self || shared || namespaced {
+		if self || (shared || namespaced) && (!c.readOnly || survivesReadOnly(verb) && !connects(subresource)) {
 			left = append(left, verb)
 		} else {
 			c.any = true

@@ -23,8 +23,7 @@ const remembered = 2 * time.Minute
 // one's. One that an exception allowed ends with the exception, and a revoked caller's with the revocation. The zero value is ready to use. Safe for
 // concurrent use.
 //
-// A session ends by its context: what was taken over from HTTP (exec, attach, portforward) goes on until
-// its pod ends.
+// A session ends by its context, and by its connection where that was taken over from HTTP (exec, attach, portforward).
 type Sessions struct {
 	mu      sync.Mutex
 	open    map[string]map[*session]struct{} // by namespace, empty for those over all
@@ -132,6 +131,11 @@ func (s *Sessions) endOthers(namespace string, owner tenant.ID) {
 // EndRevoked ends what callers that are revoked have open.
 func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
+}
+
+// EndTenant ends what a tenant's callers have open. Who may still ask for it opens it again.
+func (s *Sessions) EndTenant(id tenant.ID) {
+	s.end(everywhere, func(open *session) bool { return open.Tenant == id })
 }
 
 // EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere. Clients that

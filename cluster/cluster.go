@@ -24,7 +24,10 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Clients reach an API server, all on one connection. Each has a rate limit of its own, so that none waits for what
@@ -79,6 +82,8 @@ type Cluster struct {
 	// Quotas are the TenantQuotas, and Grants the AccessGrants.
 	Quotas *tenantquota.Store
 	Grants *accessgrant.Controller
+	// Tenants are the objects of kind Tenant.
+	Tenants *tenants.Store
 	// Sweep labels objects that were stored without admission.
 	Sweep *label.Sweep
 
@@ -107,6 +112,9 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Quotas, err = tenantquota.New(clients.Quotas); err != nil {
 		return nil, err
 	}
+	if c.Tenants, err = tenants.New(clients.Dynamic, c.tenantsDefined); err != nil {
+		return nil, err
+	}
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
@@ -121,6 +129,24 @@ var errNamespaces = errors.New("the namespaces could not be read")
 func (c *Cluster) Run(ctx context.Context) {
 	go c.Controllers.Run(ctx)
 	c.CRDs.Run(ctx)
+}
+
+// tenantsDefined reports whether the kind Tenant is.
+func (c *Cluster) tenantsDefined() (is, known bool) {
+	return c.CRDs.Of(v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource()) != authz.ScopeUnknown, c.CRDs.HasSynced()
+}
+
+// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet.
+func (c *Cluster) WithoutTenant() (ids []string, known bool) {
+	if !c.NamespacesSynced() || !c.Tenants.HasSynced() {
+		return nil, false
+	}
+	for _, name := range c.byTenant.Tenants() {
+		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && c.Tenants.Of(id) == authz.AccessNone {
+			ids = append(ids, name)
+		}
+	}
+	return ids, true
 }
 
 // NamespacesSynced reports whether all namespaces are known.

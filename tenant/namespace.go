@@ -1,6 +1,8 @@
 package tenant
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -28,4 +30,22 @@ func PrefixOwner(namespace string) ID {
 		return ID{}
 	}
 	return id
+}
+
+// ObjectName returns the name of a cluster-scoped object that there is one of for a tenant: the ID where that can be an
+// object's name, and else one that no other tenant's can be. The zero ID has none.
+func (id ID) ObjectName() string {
+	if len(validation.IsDNS1123Label(id.name)) == 0 {
+		return id.name
+	}
+	return id.DistinctObjectName()
+}
+
+// DistinctObjectName is [ID.ObjectName] with a hash of the ID, for where that name may be taken.
+func (id ID) DistinctObjectName() string {
+	if id.IsZero() {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(id.name))
+	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(id.name)) + "." + hex.EncodeToString(sum[:4])
 }

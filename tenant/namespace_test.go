@@ -1,9 +1,11 @@
 package tenant_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 // TestPrefixes: a name begins with the prefix of one tenant at the most, and only of one that may create namespaces.
@@ -31,5 +33,20 @@ func TestPrefixes(t *testing.T) {
 	}
 	if (tenant.ID{}).NamespacePrefix() != "" {
 		t.Error("nobody has a prefix")
+	}
+}
+
+// TestObjectName: no two tenants have one, however alike they are to an object's name.
+func TestObjectName(t *testing.T) {
+	seen := map[string]string{}
+	for _, id := range []string{"acme", "Acme", "a.b", "a-b", "a_b", "A-b", "1"} {
+		name := tenanttest.ID(t, id).ObjectName()
+		if other, taken := seen[name]; taken {
+			t.Errorf("%s and %s are %s", id, other, name)
+		}
+		seen[name] = id
+		if plain := id == "acme" || id == "a-b" || id == "1"; (name == id) != plain || name != strings.ToLower(name) || strings.Contains(name, "_") {
+			t.Errorf("%s is %s", id, name)
+		}
 	}
 }

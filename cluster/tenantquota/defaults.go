@@ -2,11 +2,8 @@ package tenantquota
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/klog/v2"
@@ -73,7 +69,7 @@ func (q *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 	}
 	var err error
 	done := true
-	for _, name := range namespaces.tenants() {
+	for _, name := range namespaces.Tenants() {
 		id, parseErr := tenant.Parse(name)
 		if parseErr != nil || id.IsSystem() {
 			continue
@@ -106,9 +102,9 @@ func (q *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 		}
 	}
 	if len(objects) == 0 {
-		name := DefaultName(id)
+		name := id.ObjectName()
 		if _, taken, err := q.informer.GetStore().GetByKey(name); err != nil || taken {
-			name = distinctName(id) // by a quota of another tenant
+			name = id.DistinctObjectName() // by a quota of another tenant
 		}
 		return q.create(ctx, name, id, hard)
 	}
@@ -176,19 +172,4 @@ func (q *Store) update(ctx context.Context, known *unstructured.Unstructured, ha
 		return nil
 	}
 	return err
-}
-
-// DefaultName is the name of the default quota of a tenant: the tenant's name where that can be an object's, and else one that no other
-// tenant's can be.
-func DefaultName(id tenant.ID) string {
-	name := strings.ToLower(id.String())
-	if name == id.String() && len(validation.IsDNS1123Label(name)) == 0 {
-		return name
-	}
-	return distinctName(id)
-}
-
-func distinctName(id tenant.ID) string {
-	sum := sha256.Sum256([]byte(id.String()))
-	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(id.String())) + "." + hex.EncodeToString(sum[:4])
 }

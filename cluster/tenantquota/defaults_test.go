@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,7 +18,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
-	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -134,21 +132,6 @@ func TestDefaultsGiveWay(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestDefaultName: no two tenants have one, however alike they are to an object's name.
-func TestDefaultName(t *testing.T) {
-	seen := map[string]string{}
-	for _, id := range []string{"acme", "Acme", "a.b", "a-b", "a_b", "A-b", "1"} {
-		name := tenantquota.DefaultName(tenanttest.ID(t, id))
-		if other, taken := seen[name]; taken {
-			t.Errorf("%s and %s are %s", id, other, name)
-		}
-		seen[name] = id
-		if plain := id == "acme" || id == "a-b" || id == "1"; (name == id) != plain || name != strings.ToLower(name) || strings.Contains(name, "_") {
-			t.Errorf("%s is %s", id, name)
-		}
-	}
 }
 
 // TestDefaultsConflict: one that was charged in the same moment is brought up to date a second later, although its spec is as it was.

@@ -51,8 +51,8 @@ func labelOf(obj any) string {
 	return ns.Labels[tenant.Label]
 }
 
-// tenants returns the values of the label that there are.
-func (n *Namespaces) tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
+// Tenants returns the values of the label that there are.
+func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
 
 // of returns the names of a tenant's namespaces.
 func (n *Namespaces) of(id string) ([]string, error) {

@@ -42,6 +42,7 @@ func Default(s *Settings) {
 		GroupResource{"resource.k8s.io", "deviceclasses"},
 	)
 	defaultText(&z.Mode, ModeEnforce)
+	defaultText(&z.RequireTenant, RequireTenantNever)
 	defaultText(&z.RBAC.Evaluator, EvaluatorIndexed)
 	defaultValue(&z.Grants.Enabled, true)
 	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})

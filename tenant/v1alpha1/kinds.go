@@ -15,6 +15,7 @@ const FieldManager = "kubetenant"
 const (
 	ResourceAccessGrants = "accessgrants"
 	ResourceTenantQuotas = "tenantquotas"
+	ResourceTenants      = "tenants"
 )
 
 // Resource returns one of them with its group and version.
@@ -25,7 +26,10 @@ func Resource(name string) schema.GroupVersionResource {
 //go:embed tenantquotas.yaml
 var tenantQuotaDefinition string
 
+//go:embed tenants.yaml
+var tenantDefinition string
+
 // Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
 func Definitions() map[string]string {
-	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition}
+	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition, "tenants.yaml": tenantDefinition}
 }

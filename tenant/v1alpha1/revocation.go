@@ -18,8 +18,7 @@ import (
 const KindRevocation = "Revocation"
 
 // Revocation lists what no longer counts, whatever the source of identities. Without entries it revokes
-// nothing. Watches and followed logs of whom it names end; what was taken over from HTTP (exec, attach, port-forward)
-// goes on.
+// nothing. What whom it names has open ends: watches, followed logs, exec, attach and port-forward.
 type Revocation struct {
 	metav1.TypeMeta `json:",inline"`
 	// certificates, whichever request comes over their connection.

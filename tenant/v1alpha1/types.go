@@ -170,6 +170,10 @@ type Authorization struct {
 	// the namespace has no label. Default: [kube-system, kube-public, kube-node-lease, default].
 	// +optional
 	SystemNamespaces []string `json:"systemNamespaces"`
+	// requireTenant is Never (default), Warn or Always: whether callers of a tenant without an object of kind Tenant are a tenant's
+	// at all. Warn logs of which tenants they come. Always is refused while a namespace has a label of a tenant without one.
+	// +optional
+	RequireTenant RequireTenant `json:"requireTenant,omitempty"`
 	// unboundAllow is all that callers without a tenant may ask for, anonymous ones too; the
 	// server's own authorizers still decide.
 	// +optional

@@ -57,7 +57,7 @@ var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APISer
 
 var (
 	errNotSynced      = errors.New("not all CustomResourceDefinitions are known yet")
-	errKindsNotSynced = errors.New("quotas and grants are not known yet: if that lasts, the log says why our definitions are not in place")
+	errKindsNotSynced = errors.New("Tenants, quotas and grants are not known yet: if that lasts, the log says why our definitions are not in place")
 )
 
 // GenericConfig is the generic configuration of a server, and what is made with it.
@@ -174,7 +174,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range quotas {
+	for _, m := range append(quotas, known.Tenants.Metrics()...) {
 		if err := register(m); err != nil {
 			return nil, err
 		}
@@ -189,6 +189,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
 		Cluster: kubetenant.Cluster{
 			Owners: known.Owners, CustomScope: known.CRDs.Of, KindScope: known.CRDs.OfKind, CustomKind: known.CRDs.KindOf, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
+			Tenants: known.Tenants, WithoutTenant: known.WithoutTenant,
 			ControllerMetadata: known.Controllers.Metadata, ControllerObjects: known.Controllers.Object,
 			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
@@ -204,6 +205,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return nil, err
 	}
+	known.Tenants.OnChange(stack.TenantChanged)
 	generic.Authentication.Authenticator = stack.Authenticator
 	generic.Authorization.Authorizer = stack.Authorizer
 	generic.RuleResolver = stack.RuleResolver
@@ -246,6 +248,7 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 		if !kinds.install(ctx, known.Dynamic) {
 			return
 		}
+		go known.Tenants.Run(ctx)
 		go known.RunQuotas(ctx, stack.DefaultQuota)
 		go countQuotas(ctx, generic.LoopbackClientConfig, known)
 		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, stack.Published)
@@ -267,7 +270,7 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 	// Until they are known once, tenants' writes are refused, which nobody tries again. A cluster that does not
 	// take the definitions is ready all the same: what stands in their way may wait for that.
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
-		if kinds.refused.Load() || known.Quotas.HasSynced() && known.Grants.HasSynced() {
+		if kinds.refused.Load() || known.Quotas.HasSynced() && known.Grants.HasSynced() && known.Tenants.HasSynced() {
 			return nil
 		}
 		return errKindsNotSynced

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,12 +18,14 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -105,6 +108,10 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Sess
 	}
 	return asSession(s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
 		if !first { // before the next world is there: it is none of the last configuration's
+			// What this one would be refused for is gone.
+			if err := errors.Join(s.plane.seed(ctx, nil, session.caller), awaitTenants(ctx, session.caller, nil)); err != nil {
+				return err
+			}
 			if err := s.plane.reload(ctx, func() error { return enter(s.dir, w) }); err != nil {
 				return err
 			}
@@ -272,7 +279,7 @@ func holds(held []runtime.RawExtension, kind string) int {
 
 // defineKinds makes our own kinds, if some object is of one: a server without tenancy does not.
 func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
-	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 {
+	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 && len(tenantsIn(held)) == 0 {
 		return nil
 	}
 	for name, text := range v1alpha1.Definitions() {
@@ -297,6 +304,9 @@ const counted = 600 * time.Millisecond
 
 // awaitKinds waits until the server has looked at each grant and quota that was seeded, and has counted what else was.
 func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
+	if err := awaitTenants(ctx, s.caller, held); err != nil {
+		return err
+	}
 	wantGrants, wantQuotas := holds(held, v1alpha1.KindAccessGrant), holds(held, v1alpha1.KindTenantQuota)
 	if wantGrants == 0 && wantQuotas == 0 {
 		return nil
@@ -314,6 +324,45 @@ func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) e
 		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas && (wantQuotas == 0 || time.Since(since) > counted) &&
 			!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
 			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool { return len(q.Status.Used) < len(q.Spec.Hard) }), nil
+	})
+}
+
+// tenantsIn counts the Tenants by their access.
+func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
+	count := map[authz.Access]int{}
+	for _, o := range held {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(o.Raw, &u.Object); err != nil || u.GetKind() != v1alpha1.KindTenant {
+			continue
+		}
+		if id, access := tenants.AccessOf(u); !id.IsZero() {
+			count[access]++
+		}
+	}
+	return count
+}
+
+// awaitTenants waits until a server knows those Tenants and no others, by its metrics. Behind the webhook service, which
+// starts anew for each scenario, a server says nothing of them.
+func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtension) error {
+	want := tenantsIn(held)
+	return poll(ctx, "the Tenants", func(ctx context.Context) error {
+		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
+		if err != nil || a.code != http.StatusOK {
+			return errors.Join(err, fmt.Errorf("metrics: %d", a.code))
+		}
+		for access, name := range map[authz.Access]v1alpha1.TenantAccess{authz.AccessOpen: v1alpha1.TenantAccessOpen,
+			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed} {
+			_, rest, said := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
+			value, _, _ := strings.Cut(rest, "\n")
+			if !said && strings.Contains(string(a.body), "\nkubetenant_") {
+				return errors.New("they are not counted yet")
+			}
+			if said && value != strconv.Itoa(want[access]) {
+				return fmt.Errorf("%s are %s, not %d", value, name, want[access])
+			}
+		}
+		return nil
 	})
 }
 

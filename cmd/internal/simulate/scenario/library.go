@@ -90,6 +90,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 			SelectedLabels:     snapshot.SelectedLabels,
 			Labelled:           func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:             grants.Grants(),
+			Tenants:            snapshot.TenantObjects(),
 			ControllerMetadata: bindings.find, ControllerObjects: bindings.find, DefaultPriority: bindings.isDefaultPriority,
 		},
 		Now: w.Now(),

@@ -105,6 +105,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate a
 			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:   grants.Grants(),
 			Quotas:   quotaTenants(s.Quotas),
+			Tenants:  s.TenantObjects(),
 		},
 		Observe: observe,
 	})

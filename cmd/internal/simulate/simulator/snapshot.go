@@ -22,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -38,6 +39,8 @@ type Snapshot struct {
 	Grants   []*unstructured.Unstructured
 	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
 	Quotas map[string]tenant.ID
+	// Tenants are how far callers of tenants may go, by their Tenants.
+	Tenants map[tenant.ID]authz.Access
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// selected are the labels by which webhooks and policies choose namespaces.
@@ -141,7 +144,7 @@ func BindingOf(obj runtime.Object) *Binding {
 
 // NewSnapshot returns a snapshot of nothing.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
+	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]authz.Access{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
 }
 
 // Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
@@ -219,6 +222,11 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		}
 		s.Quotas[u.GetName()] = id
 		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}:
+		if id, access := tenants.AccessOf(u); !id.IsZero() {
+			s.Tenants[id] = access
+		}
+		return nil
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
 		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 		plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
@@ -262,7 +270,7 @@ func (s *Snapshot) Owner(namespace string) tenant.ID {
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
 	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
-	changed.selected = maps.Clone(s.selected)
+	changed.Tenants, changed.selected = maps.Clone(s.Tenants), maps.Clone(s.selected)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
 		if err := changed.Add(obj); err != nil {

@@ -93,7 +93,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	classes := s.factory.Scheduling().V1().PriorityClasses()
 	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
 		"swept": s.swept.informer.HasSynced, "controllers": s.known.Controllers.HasSynced, "priority-classes": classes.Informer().HasSynced,
-		"namespace-selectors": selectors.HasSynced}
+		"namespace-selectors": selectors.HasSynced, "tenants": s.known.Tenants.HasSynced}
 	s.Server = kubetenant.Server{
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences},
 		Authorization:  kubetenant.Authorization{RulesElsewhere: true},
@@ -101,10 +101,16 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
 			Stale:              func() bool { return !s.current.Load() },
 			ControllerMetadata: s.known.Controllers.Metadata, ControllerObjects: s.known.Controllers.Object,
+			Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant,
 			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(classes.Lister()),
 		},
 		Register: register,
+	}
+	for _, m := range s.known.Tenants.Metrics() {
+		if err := register(m); err != nil {
+			return nil, err
+		}
 	}
 	if *settings.Admission.Quota.Enabled {
 		s.Server.Cluster.Quotas = s.known.Quotas
@@ -207,6 +213,7 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	if s.Server.Cluster.Quotas != nil {
 		go s.known.RunQuotas(ctx, stack.DefaultQuota)
 	}
+	go s.known.Tenants.Run(ctx)
 	go s.swept.informer.RunWithContext(ctx)
 	if s.Server.Cluster.Grants != nil {
 		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)

@@ -1,0 +1,66 @@
+package authz
+
+import "github.com/kubetenant/kubetenant/tenant"
+
+// Access is how far the callers of a tenant may go, whatever the namespaces and the delegate say. The zero value is not
+// known, and lets nobody do anything.
+type Access int
+
+// The accesses, from the strictest to the one that takes nothing away.
+const (
+	// AccessUnknown: it is not known yet. Callers are denied.
+	AccessUnknown Access = iota
+	// AccessNone: the tenant does not exist. Its callers have no tenant.
+	AccessNone
+	// AccessClosed leaves nothing but reviews of oneself.
+	AccessClosed
+	// AccessReadOnly leaves get, list, watch and delete, of nothing that connects to something behind the server.
+	AccessReadOnly
+	// AccessOpen takes nothing away.
+	AccessOpen
+)
+
+// accessOf returns how far callers of a tenant may go.
+func (b *Boundary) accessOf(id tenant.ID) Access {
+	if b.Access == nil || id.IsSystem() || id.IsZero() {
+		return AccessOpen
+	}
+	return b.Access(id)
+}
+
+// exceedsAccess returns why a caller may not ask for attrs, empty where the access of its tenant does not say so. Whom it may
+// impersonate is decided apart from what that one may do: who is of the tenant is held by the same access.
+func (b *Boundary) exceedsAccess(c *caller, attrs *requestAttributes) Reason {
+	access := b.accessOf(c.tenant)
+	if access == AccessOpen {
+		return ""
+	}
+	verb, known := underlyingVerb(attrs.verb)
+	switch {
+	case access == AccessUnknown:
+		return ReasonStale
+	case access == AccessNone:
+		if b.decideUnbound(attrs).delegate {
+			return ""
+		}
+		return ReasonNoTenantObject
+	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb && isSelfReview(attrs.resource):
+		return ""
+	case access == AccessReadOnly:
+		if attrs.isImpersonation() && verb == attrs.verb || known && survivesReadOnly(verb) && !attrs.connects() {
+			return ""
+		}
+		return ReasonReadOnly
+	}
+	return ReasonClosed
+}
+
+// survivesReadOnly reports whether a verb is left to the callers of a tenant that may only read: they may give back what
+// they have, too.
+func survivesReadOnly(verb string) bool {
+	switch verb {
+	case "get", "list", "watch", "delete", "head":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,44 @@
+package authz
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// endWith returns a writer whose connection, once it is taken over from HTTP (exec, attach, portforward, and what is proxied), is
+// closed when ctx ends. Handlers of the server return when what they took over is done, and ctx ends with them.
+func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
+	hijacker, can := w.(http.Hijacker)
+	if !can { // HTTP/2, which has nothing to take over
+		return w
+	}
+	notifier, complete := w.(responsewriter.CloseNotifierFlusher)
+	if !complete {
+		return struct{ http.ResponseWriter }{w} // not what a server has, and nobody would end it
+	}
+	return &endedStream{w, notifier, hijacker, ctx}
+}
+
+// endedStream has what the writers of HTTP/1.1 have (k8s.io/apiserver pkg/endpoints/responsewriter, v0.37.1).
+type endedStream struct {
+	http.ResponseWriter
+	responsewriter.CloseNotifierFlusher
+	hijacker http.Hijacker
+	ctx      context.Context //nolint:containedctx // of the one request
+}
+
+// Unwrap implements [responsewriter.UserProvidedDecorator].
+func (s *endedStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// Hijack implements [http.Hijacker].
+func (s *endedStream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := s.hijacker.Hijack()
+	if err == nil {
+		context.AfterFunc(s.ctx, func() { _ = conn.Close() })
+	}
+	return conn, buffered, err
+}

@@ -1,0 +1,29 @@
+package tenants
+
+import (
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// accesses are those that a Tenant can say.
+func accesses() map[authz.Access]v1alpha1.TenantAccess {
+	return map[authz.Access]v1alpha1.TenantAccess{authz.AccessOpen: v1alpha1.TenantAccessOpen,
+		authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed}
+}
+
+// Metrics returns how many Tenants there are of each access.
+func (s *Store) Metrics() []metrics.Registerable { return []metrics.Registerable{s.count} }
+
+func newCount() *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Name: "tenants", StabilityLevel: metrics.ALPHA,
+		Help: "The Tenants that count, by how far the callers of their tenants may go."}, []string{"access"})
+}
+
+// counts says that one Tenant more or less is of an access.
+func (s *Store) counts(access authz.Access, by float64) {
+	if name, of := accesses()[access]; of {
+		s.count.WithLabelValues(string(name)).Add(by)
+	}
+}

@@ -1,0 +1,121 @@
+package kubetenant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Tenants are the objects of kind Tenant of a cluster, as [tenants.Store] holds them. Safe for concurrent use.
+//
+// [tenants.Store]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/tenants#Store
+type Tenants interface {
+	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant, and the zero value where that is
+	// not known.
+	Of(id tenant.ID) authz.Access
+	// TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
+	TenantOf(name string) tenant.ID
+}
+
+// warnEvery is after how long it is logged again that a tenant has no Tenant.
+const warnEvery = 10 * time.Minute
+
+// access returns how far the callers of tenants may go where a Tenant is required so; nil where nothing holds them.
+func (c *Cluster) access(ctx context.Context, required v1alpha1.RequireTenant) func(tenant.ID) authz.Access {
+	of := func(tenant.ID) authz.Access { return authz.AccessNone }
+	if c.Tenants != nil {
+		of = c.Tenants.Of
+	}
+	switch {
+	case required == v1alpha1.RequireTenantAlways:
+		return of
+	case c.Tenants == nil:
+		return nil
+	case required == v1alpha1.RequireTenantWarn:
+		w := &tenantWarnings{at: map[tenant.ID]time.Time{}}
+		return func(id tenant.ID) authz.Access {
+			access := of(id)
+			if access == authz.AccessNone {
+				w.warn(ctx, id)
+			}
+			return optional(access)
+		}
+	}
+	return func(id tenant.ID) authz.Access { return optional(of(id)) }
+}
+
+// optional is an access where a tenant needs no Tenant.
+func optional(access authz.Access) authz.Access {
+	if access == authz.AccessNone {
+		return authz.AccessOpen
+	}
+	return access
+}
+
+// tenantWarnings are of whom it was logged that they have no Tenant.
+type tenantWarnings struct {
+	mu sync.Mutex
+	at map[tenant.ID]time.Time
+}
+
+func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at, known := w.at[id]; known && time.Since(at) < warnEvery {
+		return
+	}
+	w.at[id] = time.Now()
+	klog.FromContext(ctx).Info("Callers of a tenant without a Tenant would be nobody's with requireTenant: Always", "tenant", id)
+}
+
+// checkRequired refuses to require Tenants while an owner of a namespace has none, as far as that is known.
+func (c *Cluster) checkRequired(required v1alpha1.RequireTenant) error {
+	if required != v1alpha1.RequireTenantAlways || c.WithoutTenant == nil {
+		return nil
+	}
+	ids, known := c.WithoutTenant()
+	if !known || len(ids) == 0 {
+		return nil
+	}
+	const named = 5
+	slices.Sort(ids)
+	return fmt.Errorf("authorization.requireTenant: Always: %d tenants that own namespaces have no Tenant (%v): kubectl tenant adopt-tenants makes them", len(ids), ids[:min(named, len(ids))])
+}
+
+// objectOf returns the name of the sole object about a tenant of a resource that has such, empty where there is none; false for
+// several, and for other resources.
+func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string, bool) {
+	switch {
+	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
+		return c.Quotas.NameOf(id)
+	case c.Tenants == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource():
+		return "", false
+	}
+	switch c.Tenants.Of(id) {
+	case authz.AccessUnknown:
+		return "", false
+	case authz.AccessNone:
+		return "", true
+	}
+	return id.ObjectName(), true
+}
+
+// tenantOf returns the tenant that an object is about, of a resource that has such; of anything else the zero ID.
+func (c *Cluster) tenantOf(resource schema.GroupResource, name string) tenant.ID {
+	switch {
+	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
+		return c.Quotas.TenantOf(name)
+	case c.Tenants != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource():
+		return c.Tenants.TenantOf(name)
+	}
+	return tenant.ID{}
+}
