@@ -47,13 +47,21 @@ type server struct {
 func (s *server) send(t *testing.T, u user.Info, method, target string) (*served, int) {
 	t.Helper()
 	var got *served
-	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	chain := s.chain(u, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector")}
 		got.info, _ = request.RequestInfoFrom(r.Context())
 		if s.handle != nil {
 			s.handle(r)
 		}
-	}), &s.sessions)
+	}))
+	answer := httptest.NewRecorder()
+	chain.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+	return got, answer.Code
+}
+
+// chain returns the filters before an API handler, for requests of u.
+func (s *server) chain(u user.Info, api http.Handler) http.Handler {
+	handler := authz.WithTenant(api, &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := authz.NoteCaller(r.Context(), u)
@@ -64,9 +72,7 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
 		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
-	answer := httptest.NewRecorder()
-	authz.WithRequestState(chain, s.older).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
-	return got, answer.Code
+	return authz.WithRequestState(chain, s.older)
 }
 
 func allowing(o authz.Options) *server {

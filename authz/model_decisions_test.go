@@ -211,7 +211,7 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 			}
 			return authz.AccessOpen
 		},
-		Revoked:  func(_ tenant.ID, u user.Info) bool { return w.revoked[u.GetName()] },
+		Revoked: func(_ tenant.ID, u user.Info) bool { return w.revoked[u.GetName()] },
 	}
 	for open := range w.openObjects {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: open[0], Namespace: open[1], Name: open[2], Resource: schema.GroupResource{Group: open[3], Resource: open[4]}})

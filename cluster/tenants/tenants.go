@@ -200,7 +200,7 @@ func (s *Store) set(obj any) {
 
 // tell tells of a change, but of what is read at the start.
 func (s *Store) tell(id tenant.ID) {
-	if f := s.changed.Load(); f != nil && s.synced.Load() {
+	if f := s.changed.Load(); f != nil && s.HasSynced() {
 		(*f)(id)
 	}
 }

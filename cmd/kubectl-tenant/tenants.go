@@ -32,11 +32,11 @@ func newTenantsCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tenants [TENANT...]",
 		Short: "List the tenants with their namespaces, admins and quota",
-		Long: `Lists the tenants: whoever owns a namespace, was made by create-tenant or has a
-TenantQuota. There is no object for a tenant: it is the label of its namespaces
-and the bindings of its people. Admins are those to whom the role admin (or
+		Long: `Lists the tenants: whoever owns a namespace, has a Tenant or a TenantQuota, or
+was made by create-tenant. Admins are those to whom the role admin (or
 cluster-admin) is bound in one of its namespaces, or as the tenant's group in
-all of them.
+all of them. With -o wide it shows how far the callers of each may go (access),
+of those that have a Tenant.
 
 -l selects by the labels of namespaces: the tenants that own such, with those
 only.`,
@@ -197,13 +197,13 @@ func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p 
 
 func tenantRows(all []*tenancy.Tenant) *output.List {
 	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
-		output.Column{Name: "Namespace names", Wide: true}, output.Column{Name: "All admins", Wide: true}, output.Column{Name: "Quota", Wide: true})}
+		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true}, output.Column{Name: "All admins", Wide: true}, output.Column{Name: "Quota", Wide: true})}
 	for _, t := range all {
 		list.Rows = append(list.Rows, output.Row{
 			Kind: schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"}, Name: t.Name, Item: t,
 			Cells: []string{t.Name, strconv.Itoa(len(t.Namespaces)), shortened(t.Admins),
 				t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU), t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory), t.Usage(corev1.ResourcePods, "count/pods"),
-				strings.Join(t.Namespaces, ","), strings.Join(t.Admins, ","), t.AllUsage()},
+				string(t.Access), strings.Join(t.Namespaces, ","), strings.Join(t.Admins, ","), t.AllUsage()},
 		})
 	}
 	return list
@@ -233,9 +233,10 @@ func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
 		Short: "Make a tenant: its namespaces and the bindings of its admins",
-		Long: `Makes the namespaces of a tenant, binds the role admin to each of its admins in
-each of them, and lets every caller of the tenant see its own namespaces.
-Without --namespaces it makes TENANT--default. Run again, it adds what is new.
+		Long: `Makes the Tenant of a tenant and its namespaces, binds the role admin to each of
+its admins in each of them, and lets every caller of the tenant see its own
+namespaces. Without --namespaces it makes TENANT--default. Run again, it adds
+what is new.
 
 Admins are bound namespace by namespace: a ClusterRoleBinding to a user would
 reach the users of that name of all tenants, each in its own namespaces. So an
@@ -279,7 +280,11 @@ repository.`,
 			if err != nil {
 				return err
 			}
-			if err := tenancy.Create(cmd.Context(), k, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
+			d, err := dynamic.NewForConfig(c.Config)
+			if err != nil {
+				return err
+			}
+			if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
 				return c.Explain(err)
 			}
 			return printObjects(cmd, format, t.Objects()...)
@@ -341,7 +346,7 @@ func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
 		Short: "Delete a tenant that is empty",
-		Long: `Deletes the namespaces of a tenant, its quota and the bindings that
+		Long: `Deletes the namespaces of a tenant, its quota, its Tenant and the bindings that
 create-tenant made. While a namespace of it holds anything beside what is in
 every namespace it refuses, and says what; --with-everything deletes that too.
 

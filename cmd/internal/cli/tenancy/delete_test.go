@@ -67,7 +67,7 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	for _, r := range []struct{ group, version, resource, kind string }{
 		{"", "v1", "configmaps", "ConfigMapList"}, {"", "v1", "serviceaccounts", "ServiceAccountList"}, {"", "v1", "events", "EventList"},
 		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"}, {"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
-		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"},
+		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"},
 	} {
 		kinds[schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}] = r.kind
 	}
@@ -104,24 +104,24 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 // TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a dry run by requests that
 // say so, or by none.
 func TestDelete(t *testing.T) {
-	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
+	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme", "tenants acme"}
 	for name, c := range map[string]struct {
 		how  tenancy.Deletion
 		want []string
 	}{
 		"for good":     {tenancy.Deletion{}, want},
 		"by no server": {tenancy.Deletion{Nothing: true}, nil},
-		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, []string{"All " + want[0], "All " + want[1], "All " + want[2]}},
+		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, []string{"All " + want[0], "All " + want[1], "All " + want[2], "All " + want[3]}},
 	} {
 		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
-		k, d := ofAcme(), objects(append(everywhere(), own)...)
+		k, d := ofAcme(), objects(append(everywhere(), own, tenancy.Object(tenanttest.ID(t, "acme")))...)
 		var said []string
 		c.how.Say = say(&said)
 		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
-		same(t, name+": said", []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}, said)
+		same(t, name+": said", []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme", "deleted Tenant acme"}, said)
 	}
 }
 
@@ -171,8 +171,12 @@ func TestDeleteFails(t *testing.T) {
 		"a namespace gone":      {"delete", "namespaces", gone("namespaces"), nil},
 		"a binding kept":        {"delete", "clusterrolebindings", forbidden, tenancy.ErrRefused},
 		"a quota kept":          {"delete", "tenantquotas", forbidden, tenancy.ErrRefused},
+		"a Tenant unread":       {"get", "tenants", forbidden, tenancy.ErrRefused},
+		"no Tenants":            {"get", "tenants", gone("tenants"), nil},
+		"a Tenant kept":         {"delete", "tenants", forbidden, tenancy.ErrRefused},
+		"a Tenant gone":         {"delete", "tenants", gone("tenants"), nil},
 	} {
-		k, d := ofAcme(), objects(everywhere()...)
+		k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
 		refuse(&k.Fake, c.verb, c.resource, c.err)
 		refuse(&d.Fake, c.verb, c.resource, c.err)
 		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.want) {
@@ -202,32 +206,38 @@ func TestList(t *testing.T) {
 	list := func(d *dynamicfake.FakeDynamicClient) (got []string, unread []string, err error) {
 		all, unread, err := tenancy.List(t.Context(), p, d)
 		for _, a := range all {
-			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage()}, "|"))
+			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access)}, "|"))
 		}
 		return got, unread, err
 	}
-	got, unread, err := list(objects(quota("acme", "acme"), quota("other", "umbrella")))
+	closed := tenancy.Object(tenanttest.ID(t, "initech"))
+	closed.Object["spec"].(map[string]any)["access"] = "Closed"
+	unnamed := tenancy.Object(tenanttest.ID(t, "ghost"))
+	unnamed.SetName("other")
+	got, unread, err := list(objects(quota("acme", "acme"), quota("other", "umbrella"), tenancy.Object(tenanttest.ID(t, "solo")), closed, unnamed))
 	same(t, "tenants", []string{"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: 3/10, services: 0/5",
-		"empty|||", "initech||group tenant:initech|", "umbrella|||pods: 3/10, services: 0/5"}, got)
+		"empty|||", "initech||group tenant:initech|Closed", "solo|||Open", "umbrella|||pods: 3/10, services: 0/5"}, got)
 	same(t, "unread", []string{"Roles"}, unread)
 	if err != nil {
 		t.Error(err)
 	}
-	for name, c := range map[string]struct {
-		err    error
-		unread []string
-		fails  bool
-	}{
-		"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", "TenantQuotas"}, false},
-		"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
-		"broken":    {errors.New("broken"), nil, true},
-	} {
-		d := objects()
-		refuse(&d.Fake, "list", "tenantquotas", c.err)
-		_, unread, err := list(d)
-		same(t, name+": unread", c.unread, unread)
-		if (err != nil) != c.fails {
-			t.Errorf("%s: %v", name, err)
+	for resource, kind := range map[string]string{"tenantquotas": "TenantQuotas", "tenants": "Tenants"} {
+		for name, c := range map[string]struct {
+			err    error
+			unread []string
+			fails  bool
+		}{
+			"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", kind}, false},
+			"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
+			"broken":    {errors.New("broken"), nil, true},
+		} {
+			d := objects()
+			refuse(&d.Fake, "list", resource, c.err)
+			_, unread, err := list(d)
+			same(t, resource+" "+name+": unread", c.unread, unread)
+			if (err != nil) != c.fails {
+				t.Errorf("%s %s: %v", resource, name, err)
+			}
 		}
 	}
 }

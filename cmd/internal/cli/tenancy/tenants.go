@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// memberRole is what every caller of a tenant may do: see its own namespaces and quota.
+	// memberRole is what every caller of a tenant may do: see its own namespaces, Tenant and quota.
 	memberRole = "kubetenant:tenant-member"
 	// adminRole is the role of a tenant's admins in its namespaces, makerRole lets members make and delete those.
 	adminRole = "admin"
@@ -44,13 +44,15 @@ type Tenant struct {
 	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is
 	// bound everywhere and that are the tenant's.
 	Admins []string `json:"admins"`
+	// Access is that of its Tenant; empty where it has none.
+	Access v1alpha1.TenantAccess `json:"access,omitempty"`
 	// Quota is nil where there is none.
 	Quota *v1alpha1.TenantQuotaSpec   `json:"quota,omitempty"`
 	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
 }
 
-// List returns the tenants of a cluster: whoever owns a namespace or was made by [Create]. Without the right to
-// read quotas or bindings those are left out; unread names them.
+// List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by [Create]. Without the right to
+// read Tenants, quotas or bindings those are left out; unread names them.
 func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all []*Tenant, unread []string, err error) {
 	tenants := map[string]*Tenant{}
 	of := func(name string) *Tenant {
@@ -98,6 +100,20 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 			}
 		}
 	}
+	objects, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		unread = append(slices.Clone(unread), "Tenants")
+	case apierrors.IsNotFound(err): // the server knows none
+	case err != nil:
+		return nil, nil, err
+	default:
+		for i := range objects.Items {
+			if id := tenantOf(&objects.Items[i]); id != "" {
+				of(id).Access = accessOf(&objects.Items[i])
+			}
+		}
+	}
 	for _, t := range tenants {
 		slices.Sort(t.Namespaces)
 		slices.Sort(t.Admins)
@@ -138,13 +154,14 @@ type Deletion struct {
 	Everything, Nothing bool
 }
 
-// Objects returns what a tenant is made of: the role of its members and its binding, its namespaces, and a binding of
+// Objects returns what a tenant is made of: its Tenant, the role of its members and its binding, its namespaces, and a binding of
 // the role admin in each for each admin.
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{
+		Object(t.ID),
 		newRole(memberRole,
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
-			rbacv1.PolicyRule{APIGroups: []string{tenant.Domain}, Resources: []string{quotas.Resource}, Verbs: []string{"get"}}),
+			rbacv1.PolicyRule{APIGroups: []string{tenant.Domain}, Resources: []string{quotas.Resource, tenantObjects.Resource}, Verbs: []string{"get", "list"}}),
 		t.membersBinding(memberRole, memberRole),
 	}
 	if t.MembersAdmin {
@@ -203,7 +220,7 @@ func (t *New) grant(admin, namespace string, dryRun []string) *Grant {
 }
 
 // Create makes a tenant of [New.Objects]. What is there already stays. w.Say is told of each thing.
-func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err error) {
+func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
 	for _, ns := range t.Namespaces { // before anything is made
 		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
 			return err
@@ -222,6 +239,12 @@ func Create(ctx context.Context, k kubernetes.Interface, t *New, w Writing) (err
 	absent := map[string]bool{} // namespaces of a dry run, in which nothing can be tried
 	for _, obj := range t.Objects() {
 		switch o := obj.(type) {
+		case *unstructured.Unstructured:
+			if made, err := createObject(ctx, d, o, w.DryRun); err != nil {
+				return err
+			} else if made {
+				tell("made Tenant %s", o.GetName())
+			}
 		case *rbacv1.ClusterRole:
 			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
 				tell("made ClusterRole %s", o.Name)
@@ -303,7 +326,11 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 	if err != nil {
 		return err
 	}
-	if len(spaces.Items)+len(bindings.Items)+len(limits) == 0 {
+	_, err = d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return refusal(err)
+	}
+	if len(spaces.Items)+len(bindings.Items)+len(limits) == 0 && err != nil {
 		return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 	}
 	if !how.Everything {
@@ -341,13 +368,19 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 			return err
 		}
 	}
+	object := err == nil
 	for _, name := range limits {
 		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	if !object {
+		return nil
+	}
+	return remove("Tenant", id.ObjectName(), func() error {
+		return d.Resource(tenantObjects).Delete(ctx, id.ObjectName(), metav1.DeleteOptions{DryRun: how.DryRun})
+	})
 }
 
 // ErrNoTenant says that nothing is a tenant's.

@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
@@ -74,17 +75,17 @@ func TestObjects(t *testing.T) {
 		want []string
 	}{
 		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{
-			"ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]"}},
+			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]"}},
 		"members are admins": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} }, []string{
-			"ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
+			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
 			"ClusterRole kubetenant:tenant-admin", "ClusterRoleBinding kubetenant:tenant-admin:acme: kubetenant:tenant-admin to [Group tenant:acme]",
 			"ClusterRoleBinding kubetenant:admin:acme: admin to [Group tenant:acme]"}},
 		"a namespace, its policy, its admins": {func(n *tenancy.New) { n.Namespaces, n.Admins = n.Namespaces[:1], []string{"alice", "bob"} }, []string{
-			"ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
+			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
 			"Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme",
 			"RoleBinding in acme--new: admin to [User alice]", "RoleBinding in acme--new: admin to [User bob]"}},
 		"no policy": {func(n *tenancy.New) { n.Namespaces, n.Admins, n.NetworkPolicy = n.Namespaces[:1], nil, false }, []string{
-			"ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
+			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
 			"Namespace acme--new of acme"}},
 	} {
 		n := newAcme(t)
@@ -113,6 +114,8 @@ func describe(obj runtime.Object) string {
 		return fmt.Sprintf("RoleBinding in %s: %s to %v", o.Namespace, o.RoleRef.Name, whom(o.Subjects))
 	case *corev1.Namespace:
 		return "Namespace " + o.Name + " of " + o.Labels[tenant.Label]
+	case *unstructured.Unstructured:
+		return o.GetKind() + " " + o.GetName()
 	case *networkingv1.NetworkPolicy:
 		return "NetworkPolicy " + o.Namespace + "/" + o.Name + " from " + o.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[tenant.Label]
 	}
@@ -121,12 +124,13 @@ func describe(obj runtime.Object) string {
 
 // TestCreate: each thing that is made is told of, what is there stays and is not, and the second time there is nothing to do.
 func TestCreate(t *testing.T) {
-	k := fake.NewClientset(namespace("acme--old", "acme"))
+	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
 	var said []string
-	if err := tenancy.Create(t.Context(), k, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "said", []string{
+		"made Tenant acme",
 		"made ClusterRole kubetenant:tenant-member",
 		"callers of the tenant see its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
 		"made namespace acme--new",
@@ -136,7 +140,7 @@ func TestCreate(t *testing.T) {
 		"user alice is an admin in namespace acme--old",
 	}, said)
 	said = nil
-	if err := tenancy.Create(t.Context(), k, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "said the second time", []string{"tenant acme is as it is asked for"}, said)
@@ -145,7 +149,7 @@ func TestCreate(t *testing.T) {
 // TestCreateDryRun: every request says that it is one, and nothing is tried in a namespace that will not be there.
 func TestCreateDryRun(t *testing.T) {
 	k := fake.NewClientset(namespace("acme--old", "acme"))
-	if err := tenancy.Create(t.Context(), k, newAcme(t), tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
+	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
 		t.Fatal(err)
 	}
 	got := made(k)
@@ -164,7 +168,7 @@ func TestCreateRefuses(t *testing.T) {
 		k := fake.NewClientset(namespace("globex--shop", "globex"), namespace("nobodys", ""))
 		n := newAcme(t)
 		n.Namespaces = append(n.Namespaces[:1], name)
-		err := tenancy.Create(t.Context(), k, n, tenancy.Writing{Say: func(string, ...any) {}})
+		err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Say: func(string, ...any) {}})
 		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(made(k)) > 0 {
 			t.Errorf("%s: %v, made %v", name, err, made(k))
 		}
@@ -179,7 +183,7 @@ func TestCreateFails(t *testing.T) {
 		k := fake.NewClientset()
 		refuse(&k.Fake, "create", resource, forbidden)
 		var said []string
-		err := tenancy.Create(t.Context(), k, newAcme(t), tenancy.Writing{Say: say(&said)})
+		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{Say: say(&said)})
 		if !errors.Is(err, tenancy.ErrRefused) || !strings.HasSuffix(err.Error(), "refused: you may not give what you do not have yourself; you lack {APIGroups:[*]}") {
 			t.Errorf("%s: %v", resource, err)
 		}

@@ -1,0 +1,104 @@
+package authz_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// reaching are options in which callers of a reach so far.
+func reaching(access authz.Access) authz.Options {
+	o := options(cluster)
+	o.Access = func(id tenant.ID) authz.Access {
+		if id.String() == "a" {
+			return access
+		}
+		return authz.AccessOpen
+	}
+	return o
+}
+
+// TestRulesByAccess: the rules of a tenant are listed as far as its access lets them be used.
+func TestRulesByAccess(t *testing.T) {
+	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"), rule("get", "", "pods/log"), rule("*", "apps", "deployments"),
+		rule("list,create", "storage.k8s.io", "storageclasses"), rule("create", "authorization.k8s.io", "selfsubjectaccessreviews")}}
+	for access, want := range map[authz.Access][]string{
+		authz.AccessOpen: {"get,create,delete,deletecollection /pods", "get,create /pods/exec", "get /pods/log", "get,list,watch,create,update,patch,delete,deletecollection apps/deployments",
+			"list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
+		authz.AccessReadOnly: {"get,delete /pods", "get /pods/log", "get,list,watch,delete apps/deployments", "list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
+		authz.AccessClosed:   nil, authz.AccessNone: nil, authz.AccessUnknown: nil, authz.AccessOpen + 1: nil,
+	} {
+		resources, _, incomplete, err := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
+		var got []string
+		for _, rule := range resources {
+			verbs := ""
+			for i, verb := range rule.GetVerbs() {
+				verbs += map[bool]string{true: ","}[i > 0] + verb
+			}
+			got = append(got, verbs+" "+rule.GetAPIGroups()[0]+"/"+rule.GetResources()[0])
+		}
+		if diff := cmp.Diff(want, got); diff != "" || !incomplete || err == nil {
+			t.Errorf("access %d: %s, incomplete %t, %v", access, diff, incomplete, err)
+		}
+	}
+}
+
+// TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what is not known or not there.
+func TestAccessInTheShadow(t *testing.T) {
+	for access, want := range map[authz.Access]authorizer.Decision{authz.AccessClosed: authorizer.DecisionDeny, authz.AccessReadOnly: authorizer.DecisionDeny,
+		authz.AccessNone: authorizer.DecisionAllow, authz.AccessUnknown: authorizer.DecisionAllow, authz.AccessOpen: authorizer.DecisionAllow} {
+		o := reaching(access)
+		o.Shadow = true
+		write := readOf("a", "a--web")
+		write.Verb = "create"
+		if d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), write); d != want || err != nil {
+			t.Errorf("access %d: %v %q %v", access, d, reason, err)
+		}
+	}
+}
+
+// TestAccessIsOfTenants: nobody asks how far the system tenant's callers may go, or nobody's.
+func TestAccessIsOfTenants(t *testing.T) {
+	o := options(cluster)
+	o.Access = func(id tenant.ID) authz.Access {
+		t.Errorf("asked of %q", id)
+		return authz.AccessUnknown
+	}
+	o.UnboundPaths = []string{"/healthz"}
+	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
+	if d, reason, _ := b.Authorize(t.Context(), readOf("system", "a--web")); d != authorizer.DecisionAllow {
+		t.Errorf("the system's: %v %q", d, reason)
+	}
+	if d, reason, _ := b.Authorize(t.Context(), authorizer.AttributesRecord{User: callerOf(""), Verb: "get", Path: "/healthz"}); d == authorizer.DecisionAllow {
+		t.Errorf("of no valid tenant: %v %q", d, reason)
+	}
+}
+
+// TestTenantSessionsEnd: all that a tenant's callers have open, wherever it is.
+func TestTenantSessionsEnd(t *testing.T) {
+	a := tenanttest.ID(t, "a")
+	for _, target := range []string{"/api/v1/namespaces/a--web/pods?watch=true", "/api/v1/pods?watch=true", "/api/v1/namespaces?watch=true", "/api/v1/namespaces/a--web/pods/p/log?follow=true"} {
+		for id, want := range map[string]bool{"a": true, "b": false, "system": false} {
+			s := allowing(labelled())
+			target := target
+			if id == "b" {
+				target = "/api/v1/pods?watch=true"
+			}
+			s.handle = func(r *http.Request) {
+				s.sessions.EndTenant(a)
+				if ended := r.Context().Err() != nil; ended != want {
+					t.Errorf("%s of %s: ended %t", target, id, ended)
+				}
+			}
+			if got, code := s.send(t, callerOf(id), http.MethodGet, target); got == nil {
+				t.Errorf("%s of %s: %d", target, id, code)
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package authz_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// echo takes a connection over as exec does, and sends back what comes.
+func echo(t *testing.T) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		// As upstream's handlers do: through writers of their own.
+		w = responsewriter.WrapForHTTP1Or2(&decorated{w})
+		hijacker, can := w.(http.Hijacker)
+		if !can {
+			http.Error(w, "nothing to take over", http.StatusNotImplemented)
+			return
+		}
+		conn, buffered, err := hijacker.Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.Copy(conn, buffered)
+	})
+}
+
+type decorated struct{ http.ResponseWriter }
+
+func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+// TestStreamsEnd: what was taken over from HTTP ends with its session, whoever ends that, and goes on until then.
+func TestStreamsEnd(t *testing.T) {
+	a := tenanttest.ID(t, "a")
+	web := func(owner string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: owner}}}
+	}
+	const pod = "/api/v1/namespaces/a--web/pods/p/"
+	for _, target := range []string{pod + "exec?command=sh", pod + "attach", pod + "portforward", pod + "proxy/", "/api/v1/namespaces/a--web/services/s/proxy/x"} {
+		for name, c := range map[string]struct {
+			user user.Info
+			act  func(*authz.Sessions)
+			ends bool
+		}{
+			"the namespace is another's":       {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnUpdate(web("a"), web("b")) }, true},
+			"the namespace is gone":            {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnDelete(web("a")) }, true},
+			"the tenant's access is less":      {callerOf("a"), func(s *authz.Sessions) { s.EndTenant(a) }, true},
+			"the caller is revoked":            {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true},
+			"a system caller is revoked":       {callerOf("system"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant.IsSystem() }) }, true},
+			"another tenant's access":          {callerOf("a"), func(s *authz.Sessions) { s.EndTenant(tenanttest.ID(t, "b")) }, false},
+			"another caller is revoked":        {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false},
+			"the namespace is the same":        {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnUpdate(web("a"), web("a")) }, false},
+			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenant(a) }, false},
+		} {
+			t.Run(target+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s := allowing(labelled())
+				served := httptest.NewServer(s.chain(c.user, echo(t)))
+				defer served.Close()
+				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", served.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
+				if _, err := io.WriteString(conn, "POST "+target+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				from := bufio.NewReader(conn)
+				for line := ""; line != "\r\n"; {
+					if line, err = from.ReadString('\n'); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got := pingPong(t, conn, from); got != nil {
+					t.Fatal("before:", got)
+				}
+				c.act(&s.sessions)
+				switch err := pingPong(t, conn, from); {
+				case c.ends && err == nil, c.ends && errors.Is(err, os.ErrDeadlineExceeded):
+					t.Errorf("it goes on: %v", err)
+				case !c.ends && err != nil:
+					t.Errorf("it ended: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// pingPong sends a byte and waits for it to come back.
+func pingPong(t *testing.T, conn net.Conn, from *bufio.Reader) error {
+	t.Helper()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte{'x'}); err != nil {
+		return err
+	}
+	_, err := from.ReadByte()
+	return err
+}
+
+// TestStreamsOverHTTP2: there is no connection to take over, before and behind the filter.
+func TestStreamsOverHTTP2(t *testing.T) {
+	s := allowing(labelled())
+	served := httptest.NewUnstartedServer(s.chain(callerOf("a"), echo(t)))
+	served.EnableHTTP2 = true
+	served.StartTLS()
+	defer served.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, served.URL+"/api/v1/namespaces/a--web/pods/p/exec", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // #nosec G402 -- of this test
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.ProtoMajor != 2 || answer.StatusCode != http.StatusNotImplemented {
+		t.Errorf("%s: %s", answer.Proto, answer.Status)
+	}
+}
+
+// TestStreamsOfOtherWriters: what could not be ended is not taken over.
+func TestStreamsOfOtherWriters(t *testing.T) {
+	s := allowing(labelled())
+	taken := false
+	w := &hijackOnly{ResponseWriter: httptest.NewRecorder(), taken: &taken}
+	s.chain(callerOf("a"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if h, can := w.(http.Hijacker); can {
+			_, _, _ = h.Hijack()
+		}
+	})).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/api/v1/namespaces/a--web/pods/p/exec", http.NoBody))
+	if taken {
+		t.Error("it was taken over, and nobody would end it")
+	}
+}
+
+type hijackOnly struct {
+	http.ResponseWriter
+	taken *bool
+}
+
+func (h *hijackOnly) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	*h.taken = true
+	return nil, nil, errors.ErrUnsupported
+}

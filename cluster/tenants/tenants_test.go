@@ -1,0 +1,304 @@
+package tenants_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var (
+	resource    = v1alpha1.Resource(v1alpha1.ResourceTenants)
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+func object(name, id string, spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant, "spec": map[string]any{"id": id}}}
+	for key, value := range spec {
+		u.Object["spec"].(map[string]any)[key] = value
+	}
+	u.SetName(name)
+	return u
+}
+
+func definition() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	u.SetName("tenants.kubetenant.dev")
+	return u
+}
+
+// world is a cluster and a store of its Tenants.
+type world struct {
+	t       *testing.T
+	client  *fake.FakeDynamicClient
+	store   *tenants.Store
+	defined atomic.Bool
+
+	mu      sync.Mutex
+	changed []string
+}
+
+// newWorld makes one that is not followed yet.
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	w := &world{t: t, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{resource: "TenantList", definitions: "CustomResourceDefinitionList"}, objects...)}
+	w.defined.Store(true)
+	var err error
+	if w.store, err = tenants.New(w.client, func() (bool, bool) { return w.defined.Load(), true }); err != nil {
+		t.Fatal(err)
+	}
+	w.store.OnChange(func(id tenant.ID) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changed = append(w.changed, id.String())
+	})
+	return w
+}
+
+// run follows it until the test ends.
+func (w *world) run() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.store.Run(w.t.Context())
+	}()
+	w.t.Cleanup(func() { <-done })
+	w.settle()
+}
+
+func (w *world) settle() {
+	time.Sleep(2 * time.Second) // of the bubble
+	synctest.Wait()
+}
+
+// told returns of whom it was told since.
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := w.changed
+	w.changed = nil
+	return changed
+}
+
+func (w *world) expect(what, id string, want authz.Access) {
+	w.t.Helper()
+	if got := w.store.Of(tenanttest.ID(w.t, id)); got != want {
+		w.t.Errorf("%s: %s is %d, want %d", what, id, got, want)
+	}
+}
+
+// TestAccessOf: the stricter of both fields counts, and what is not understood closes.
+func TestAccessOf(t *testing.T) {
+	for _, c := range []struct {
+		name, id string
+		spec     map[string]any
+		want     authz.Access
+	}{
+		{"a", "a", nil, authz.AccessOpen},
+		{"a", "a", map[string]any{"access": "", "suspension": ""}, authz.AccessOpen},
+		{"a", "a", map[string]any{"access": "Open", "suspension": "Open"}, authz.AccessOpen},
+		{"a", "a", map[string]any{"access": "ReadOnly"}, authz.AccessReadOnly},
+		{"a", "a", map[string]any{"suspension": "ReadOnly"}, authz.AccessReadOnly},
+		{"a", "a", map[string]any{"access": "ReadOnly", "suspension": "Closed"}, authz.AccessClosed},
+		{"a", "a", map[string]any{"access": "Closed", "suspension": "ReadOnly"}, authz.AccessClosed},
+		{"a", "a", map[string]any{"access": "Closed", "suspension": ""}, authz.AccessClosed},
+		{"a", "a", map[string]any{"access": "open"}, authz.AccessClosed},
+		{"a", "a", map[string]any{"access": int64(1)}, authz.AccessClosed},
+		{"a", "a", map[string]any{"suspension": "Later"}, authz.AccessClosed},
+		{"a-b.c93a0af7", "a.b", nil, authz.AccessUnknown},
+		{tenanttest.ID(t, "A.b").ObjectName(), "A.b", nil, authz.AccessOpen},
+		{"b", "a", nil, authz.AccessUnknown}, {"a.b", "a.b", nil, authz.AccessUnknown}, {"a", "A", nil, authz.AccessUnknown},
+		{"system", "system", nil, authz.AccessUnknown}, {"all", "all", nil, authz.AccessUnknown}, {"a", "", nil, authz.AccessUnknown}, {"", "", nil, authz.AccessUnknown},
+	} {
+		id, got := tenants.AccessOf(object(c.name, c.id, c.spec))
+		if got != c.want || id.IsZero() != (c.want == authz.AccessUnknown) || !id.IsZero() && id.String() != c.id {
+			t.Errorf("%s of %s %v: %q, %d, want %d", c.name, c.id, c.spec, id, got, c.want)
+		}
+	}
+	if id, _ := tenants.AccessOf(&unstructured.Unstructured{Object: map[string]any{"spec": "x"}}); !id.IsZero() {
+		t.Errorf("what has no fields is of %s", id)
+	}
+}
+
+// TestStore: it is not known how far anybody may go before the Tenants were read; then each change is known and told.
+func TestStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}), object("c", "other", nil))
+		w.expect("before", "a", authz.AccessUnknown)
+		w.expect("before", "nobody", authz.AccessUnknown)
+		if w.store.HasSynced() {
+			t.Error("it is known before it was read")
+		}
+		w.run()
+		w.expect("then", "a", authz.AccessOpen)
+		w.expect("then", "b", authz.AccessClosed)
+		w.expect("then", "nobody", authz.AccessNone)
+		w.expect("of another's name", "c", authz.AccessNone)
+		w.expect("of another's name", "other", authz.AccessNone)
+		for name, want := range map[string]string{"a": "a", "b": "b", "c": "", "nobody": "", "": ""} {
+			if got := w.store.TenantOf(name); got.String() != want {
+				t.Errorf("the Tenant %q is of %q", name, got)
+			}
+		}
+		if told := w.told(); told != nil {
+			t.Errorf("of what was there it is told: %v", told)
+		}
+		tenantsOf := w.client.Resource(resource)
+		for _, step := range []struct {
+			spec map[string]any
+			want authz.Access
+			told []string
+		}{
+			{map[string]any{"suspension": "ReadOnly"}, authz.AccessReadOnly, []string{"a"}},
+			{map[string]any{"access": "Open", "suspension": "ReadOnly"}, authz.AccessReadOnly, nil},
+			{map[string]any{"suspension": "Closed"}, authz.AccessClosed, []string{"a"}},
+			{nil, authz.AccessOpen, []string{"a"}},
+		} {
+			if _, err := tenantsOf.Update(t.Context(), object("a", "a", step.spec), metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.settle()
+			w.expect("changed", "a", step.want)
+			if told := w.told(); !slices.Equal(told, step.told) {
+				t.Errorf("%v: told of %v", step.spec, told)
+			}
+		}
+		if _, err := tenantsOf.Create(t.Context(), object("d", "d", map[string]any{"access": "ReadOnly"}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tenantsOf.Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("made", "d", authz.AccessReadOnly)
+		w.expect("deleted", "b", authz.AccessNone)
+		if told := w.told(); len(told) != 2 || !slices.Contains(told, "d") || !slices.Contains(told, "b") {
+			t.Errorf("told of %v", told)
+		}
+		if w.store.TenantOf("b") != (tenant.ID{}) {
+			t.Error("a Tenant that is gone is of somebody")
+		}
+	})
+}
+
+// TestWithoutDefinition: there are no Tenants where the kind is not defined, and whether it is must be known.
+func TestWithoutDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
+		w.defined.Store(false)
+		w.run()
+		w.expect("not defined", "a", authz.AccessNone)
+		if !w.store.HasSynced() {
+			t.Error("that there are none is not known")
+		}
+		w.defined.Store(true)
+		w.expect("defined, and not read", "a", authz.AccessUnknown)
+		w.settle()
+		w.expect("read", "a", authz.AccessClosed)
+		w.defined.Store(false)
+		w.expect("known once", "a", authz.AccessClosed)
+	})
+	s, err := tenants.New(newWorld(t).client, func() (bool, bool) { return false, false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.HasSynced() || s.Of(tenanttest.ID(t, "a")) != authz.AccessUnknown {
+		t.Error("it is known although the definitions are not")
+	}
+}
+
+// TestDefinitionDeleted: Tenants that go with their definition count on, also where it is not known for a while whether it goes.
+func TestDefinitionDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		definition func(*world)
+		counts     bool
+	}{
+		"it is there": {func(*world) {}, false},
+		"it is gone": {func(w *world) {
+			if err := w.client.Resource(definitions).Delete(t.Context(), "tenants.kubetenant.dev", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"it terminates": {func(w *world) {
+			d := definition()
+			d.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+			if _, err := w.client.Resource(definitions).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"it cannot be read for a while": {func(w *world) {
+			failures := 3
+			w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if failures--; failures < 0 {
+					return false, nil, nil
+				}
+				if failures == 0 {
+					w.expect("while it is not known", "a", authz.AccessClosed)
+				}
+				return true, nil, errors.New("away")
+			})
+		}, false},
+		"it can never be read": {func(w *world) {
+			w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("away")
+			})
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
+				w.run()
+				c.definition(w)
+				if err := w.client.Resource(resource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				w.settle()
+				want := authz.AccessNone
+				if c.counts {
+					want = authz.AccessClosed
+				}
+				w.expect("afterwards", "a", want)
+				if told := w.told(); (len(told) > 0) == c.counts {
+					t.Errorf("told of %v", told)
+				}
+			})
+		})
+	}
+}
+
+// TestMadeAnew: a Tenant that is made again while it is looked why it went is not forgotten.
+func TestMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
+		w.run()
+		w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if err := w.client.Tracker().Create(resource, object("a", "a", map[string]any{"access": "ReadOnly"}), ""); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(500 * time.Millisecond) // it is seen
+			return false, nil, nil
+		})
+		if err := w.client.Resource(resource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("made anew", "a", authz.AccessReadOnly)
+	})
+}

@@ -1,0 +1,121 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
+
+// ErrNoObject says that a tenant has no Tenant.
+var ErrNoObject = errors.New("there is no Tenant of it: kubectl tenant adopt-tenants makes one of its namespaces")
+
+// Object returns the Tenant of a tenant.
+func Object(id tenant.ID) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": id.String()}}}
+	u.SetGroupVersionKind(tenantObjects.GroupVersion().WithKind(v1alpha1.KindTenant))
+	u.SetName(id.ObjectName())
+	return u
+}
+
+// createObject makes the Tenant of a tenant where there is none. A server of an older release knows no Tenants: none is made.
+func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string) (made bool, err error) {
+	_, err = d.Resource(tenantObjects).Create(ctx, u, metav1.CreateOptions{DryRun: dryRun})
+	switch {
+	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, refusal(err)
+	}
+	return true, nil
+}
+
+// Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts then. The error wraps
+// [ErrNoObject] or [ErrRefused].
+func Suspend(ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string) (v1alpha1.TenantAccess, error) {
+	var value any
+	if suspension != "" {
+		value = suspension
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": value}})
+	if err != nil {
+		return "", err
+	}
+	u, err := d.Resource(tenantObjects).Patch(ctx, id.ObjectName(), types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun, FieldManager: "kubectl-tenant-suspend"})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("tenant %s: %w", id, ErrNoObject)
+	case err != nil:
+		return "", refusal(err)
+	}
+	return accessOf(u), nil
+}
+
+// tenantOf returns the tenant of a Tenant that counts; empty of any other.
+func tenantOf(u *unstructured.Unstructured) string {
+	id, _ := tenants.AccessOf(u)
+	return id.String()
+}
+
+// accessOf returns the access that counts of a Tenant.
+func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
+	strict := []v1alpha1.TenantAccess{v1alpha1.TenantAccessOpen, v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed}
+	at := 0
+	for _, field := range []string{"access", "suspension"} {
+		value, _, _ := unstructured.NestedString(u.Object, "spec", field)
+		at = max(at, slices.Index(strict, v1alpha1.TenantAccess(value)))
+	}
+	return strict[at]
+}
+
+// AdoptTenants makes Tenants of the tenants that own namespaces and have none: of all, or of some. It returns them; with nothing it
+// makes none.
+func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, only []tenant.ID, nothing bool, w Writing) ([]runtime.Object, error) {
+	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	owners := map[string]int{}
+	for i := range spaces.Items {
+		owners[spaces.Items[i].Labels[tenant.Label]]++
+	}
+	have, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Tenants: %w", refusal(err))
+	}
+	for i := range have.Items {
+		delete(owners, tenantOf(&have.Items[i]))
+	}
+	var made []runtime.Object
+	for _, name := range slices.Sorted(maps.Keys(owners)) {
+		id, err := tenant.Parse(name)
+		if err != nil || id.IsSystem() || len(only) > 0 && !slices.Contains(only, id) {
+			continue
+		}
+		u := Object(id)
+		if !nothing {
+			if _, err := createObject(ctx, d, u, w.DryRun); err != nil {
+				return made, fmt.Errorf("tenant %s: %w", id, err)
+			}
+		}
+		w.Say("made Tenant %s of tenant %s, which has %d namespaces", u.GetName(), id, owners[name])
+		made = append(made, u)
+	}
+	return made, nil
+}

@@ -1,0 +1,114 @@
+package tenancy_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var tenantsResource = v1alpha1.Resource(v1alpha1.ResourceTenants)
+
+// TestSuspend: a suspension is written and taken away, and what counts then is told; access stays.
+func TestSuspend(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	for access, want := range map[string][3]v1alpha1.TenantAccess{ // suspended to read only, closed, resumed
+		"": {"ReadOnly", "Closed", "Open"}, "Open": {"ReadOnly", "Closed", "Open"}, "ReadOnly": {"ReadOnly", "Closed", "ReadOnly"}, "Closed": {"Closed", "Closed", "Closed"},
+	} {
+		u := tenancy.Object(acme)
+		if access != "" {
+			u.Object["spec"].(map[string]any)["access"] = access
+		}
+		d := objects(u)
+		for i, suspension := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed, ""} {
+			got, err := tenancy.Suspend(t.Context(), d, acme, suspension, nil)
+			if err != nil || got != want[i] {
+				t.Errorf("access %q suspended %q: %q, %v", access, suspension, got, err)
+			}
+			stored, err := d.Resource(tenantsResource).Get(t.Context(), "acme", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			has, set, _ := unstructured.NestedString(stored.Object, "spec", "suspension")
+			if has != string(suspension) || set != (suspension != "") {
+				t.Errorf("stored as %v", stored.Object["spec"])
+			}
+			if kept, _, _ := unstructured.NestedString(stored.Object, "spec", "access"); kept != access {
+				t.Errorf("access %q became %q", access, kept)
+			}
+		}
+	}
+	if _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err, tenancy.ErrNoObject) {
+		t.Errorf("without a Tenant: %v", err)
+	}
+	d := objects(tenancy.Object(acme))
+	refuse(&d.Fake, "patch", "tenants", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+	if _, err := tenancy.Suspend(t.Context(), d, acme, "", nil); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("refused: %v", err)
+	}
+}
+
+// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels and the system's get none.
+func TestAdoptTenants(t *testing.T) {
+	spaces := func() *fake.Clientset {
+		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), namespace("x", "A.b"),
+			namespace("has", "has"), namespace("bad", "all"), namespace("sys", "system"), namespace("kube-system", ""))
+	}
+	misnamed := tenancy.Object(tenanttest.ID(t, "initech"))
+	misnamed.SetName("another")
+	odd := tenanttest.ID(t, "A.b").ObjectName()
+	for name, c := range map[string]struct {
+		only    []tenant.ID
+		nothing bool
+		want    []string
+	}{
+		"all":          {nil, false, []string{odd, "acme", "initech"}},
+		"some":         {[]tenant.ID{tenanttest.ID(t, "acme"), tenanttest.ID(t, "has"), tenanttest.ID(t, "nobody")}, false, []string{"acme"}},
+		"in a dry run": {nil, true, []string{odd, "acme", "initech"}},
+	} {
+		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
+		var said []string
+		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, c.only, c.nothing, tenancy.Writing{Say: say(&said)})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got []string
+		for _, obj := range made {
+			got = append(got, obj.(*unstructured.Unstructured).GetName())
+		}
+		same(t, name, c.want, got)
+		if len(said) != len(c.want) || !strings.Contains(strings.Join(said, "\n"), "acme, which has 2 namespaces") {
+			t.Errorf("%s: said %q", name, said)
+		}
+		list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 2
+		if !c.nothing {
+			want += len(c.want)
+		}
+		if len(list.Items) != want {
+			t.Errorf("%s: %d Tenants", name, len(list.Items))
+		}
+	}
+	for _, c := range []struct{ verb, resource string }{{"list", "namespaces"}, {"list", "tenants"}, {"create", "tenants"}} {
+		k, d := spaces(), objects()
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		refuse(&k.Fake, c.verb, c.resource, forbidden)
+		refuse(&d.Fake, c.verb, c.resource, forbidden)
+		if _, err := tenancy.AdoptTenants(t.Context(), k, d, nil, false, tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
+			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
+		}
+	}
+}
