@@ -78,6 +78,7 @@ func TestTokens(t *testing.T) {
 	t.Run("issued tokens name their tenant", func(t *testing.T) { issuedTokensNameTheirTenant(t, s) })
 	t.Run("legacy tokens", func(t *testing.T) { legacyTokens(t, s) })
 	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
+	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
 	t.Run("a namespace that is made again", func(t *testing.T) { aNamespaceMadeAgain(t, s) })
 	alice := key.MustSign(map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme", "jti": "one", "exp": time.Now().Add(time.Hour).Unix()})
 	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })

@@ -1,0 +1,131 @@
+package kubetenant_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// tenantsOf says how far callers of some tenants may go.
+type tenantsOf map[string]authz.Access
+
+func (o tenantsOf) Of(id tenant.ID) authz.Access {
+	if access, known := o[id.String()]; known {
+		return access
+	}
+	return authz.AccessNone
+}
+
+func (o tenantsOf) TenantOf(name string) tenant.ID {
+	id, err := tenant.Parse(name)
+	if _, known := o[name]; err != nil || !known {
+		return tenant.ID{}
+	}
+	return id
+}
+
+// requiring returns the stack of a cluster with Tenants where they are required so.
+func requiring(ctx context.Context, t *testing.T, required v1alpha1.RequireTenant, c kubetenant.Cluster) (*kubetenant.Stack, error) {
+	t.Helper()
+	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
+	}, nil)
+	settings := &v1alpha1.Settings{}
+	settings.Authorization.RequireTenant = required
+	return kubetenant.New(ctx, settings, kubetenant.Server{Cluster: c, Authorization: kubetenant.Authorization{
+		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})}})
+}
+
+// TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one is required; where nobody knows
+// any Tenants, nobody has one.
+func TestRequireTenant(t *testing.T) {
+	known := tenantsOf{"open": authz.AccessOpen, "reads": authz.AccessReadOnly, "closed": authz.AccessClosed, "unknown": authz.AccessUnknown}
+	for _, c := range []struct {
+		required v1alpha1.RequireTenant
+		tenants  kubetenant.Tenants
+		want     map[string]authz.Reason
+	}{
+		{"", known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{v1alpha1.RequireTenantNever, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{v1alpha1.RequireTenantWarn, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{v1alpha1.RequireTenantAlways, known, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{v1alpha1.RequireTenantNever, nil, nil},
+		{v1alpha1.RequireTenantWarn, nil, nil},
+		{v1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
+			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject}},
+	} {
+		stack, err := requiring(t.Context(), t, c.required, kubetenant.Cluster{Tenants: c.tenants})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"open", "reads", "closed", "unknown", "none"} {
+			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
+			_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			if got != string(c.want[id]) || err != nil {
+				t.Errorf("%s, Tenants known %t, tenant %s: %q, want %q, %v", c.required, c.tenants != nil, id, got, c.want[id], err)
+			}
+		}
+	}
+}
+
+// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out.
+func TestRequireTenantIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		without func() ([]string, bool)
+		want    string
+	}{
+		"one":        {func() ([]string, bool) { return []string{"acme"}, true }, "authorization.requireTenant: Always: 1 tenants that own namespaces have no Tenant ([acme])"},
+		"many":       {func() ([]string, bool) { return strings.Fields("g f e d c b a"), true }, "7 tenants that own namespaces have no Tenant ([a b c d e])"},
+		"nobody":     {func() ([]string, bool) { return nil, true }, ""},
+		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
+		"never said": {nil, ""},
+	} {
+		_, err := requiring(t.Context(), t, v1alpha1.RequireTenantAlways, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, other := range []v1alpha1.RequireTenant{v1alpha1.RequireTenantNever, v1alpha1.RequireTenantWarn} {
+			if _, err := requiring(t.Context(), t, other, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
+				t.Errorf("%s, %s: %v", name, other, err)
+			}
+		}
+	}
+}
+
+// TestRequireTenantWarns: of each tenant without a Tenant once in a while, and of no other.
+func TestRequireTenantWarns(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	ctx := klog.NewContext(t.Context(), logger)
+	stack, err := requiring(ctx, t, v1alpha1.RequireTenantWarn, kubetenant.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		for _, id := range []string{"open", "one", "two", "system"} {
+			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
+			_, _, _ = stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+		}
+	}
+	sink, is := logger.GetSink().(ktesting.Underlier)
+	if !is {
+		t.Fatal("no buffer")
+	}
+	text := sink.GetBuffer().String()
+	if strings.Count(text, "without a Tenant") != 2 || strings.Count(text, `tenant="one"`) != 1 || strings.Count(text, `tenant="two"`) != 1 {
+		t.Errorf("logged %s", text)
+	}
+}
