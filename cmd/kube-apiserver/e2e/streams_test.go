@@ -48,12 +48,16 @@ func echoingKubelet(t *testing.T) *httptest.Server {
 // podOn makes a pod that runs on a node, as far as the server knows.
 func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: node, AutomountServiceAccountToken: new(bool),
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{AutomountServiceAccountToken: new(bool),
 		Containers: []corev1.Container{{Name: "c", Image: "registry.example/pause"}}}}
 	waittest.Until(t, func() error { // until the namespace's service account is there
 		_, err := admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
+	where := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	if err := admin.CoreV1().Pods(namespace).Bind(t.Context(), where, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // stream is a connection that a server was made to hand through.

@@ -114,7 +114,7 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 				return made, fmt.Errorf("tenant %s: %w", id, err)
 			}
 		}
-		w.Say("made Tenant %s of tenant %s, which has %d namespaces", u.GetName(), id, owners[name])
+		w.Say("made Tenant %s of tenant %s (namespaces: %d)", u.GetName(), id, owners[name])
 		made = append(made, u)
 	}
 	return made, nil

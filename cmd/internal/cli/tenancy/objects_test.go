@@ -87,7 +87,7 @@ func TestAdoptTenants(t *testing.T) {
 			got = append(got, obj.(*unstructured.Unstructured).GetName())
 		}
 		same(t, name, c.want, got)
-		if len(said) != len(c.want) || !strings.Contains(strings.Join(said, "\n"), "acme, which has 2 namespaces") {
+		if len(said) != len(c.want) || !strings.Contains(strings.Join(said, "\n"), "acme (namespaces: 2)") {
 			t.Errorf("%s: said %q", name, said)
 		}
 		list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
