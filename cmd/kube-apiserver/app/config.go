@@ -57,7 +57,7 @@ var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APISer
 
 var (
 	errNotSynced      = errors.New("not all CustomResourceDefinitions are known yet")
-	errKindsNotSynced = errors.New("Tenants, quotas and grants are not known yet: if that lasts, the log says why our definitions are not in place")
+	errKindsNotSynced = errors.New("quotas, grants and Tenants are not known yet: if that lasts, the log says why our definitions are not in place")
 )
 
 // GenericConfig is the generic configuration of a server, and what is made with it.
