@@ -51,6 +51,8 @@ type shared struct {
 	clientCAs *clientCAs
 	compiler  func() authenticationcel.Compiler
 	sessions  *authz.Sessions
+	// required is that of the generation in force. Generations come one after the other.
+	required v1alpha1.RequireTenant
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
 }
@@ -114,8 +116,10 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
-	if err = of.Cluster.checkRequired(config.Authorization.RequireTenant); err != nil {
-		return nil, err
+	if required := config.Authorization.RequireTenant; required != of.required { // who is locked out already is no news
+		if err = of.Cluster.checkRequired(required); err != nil {
+			return nil, err
+		}
 	}
 	names, report := systemNames(config), of.report(ctx)
 	if r := config.Authentication.Revocation; r != nil {

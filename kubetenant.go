@@ -305,14 +305,21 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
-// TenantChanged must be called when the Tenant of a tenant has come, gone or got another access, so that what its callers have
-// open ends. Clients that may still ask for it open it again.
-func (s *Stack) TenantChanged(id tenant.ID) { s.shared.sessions.EndTenant(id) }
+// TenantChanged must be called when the callers of a tenant may go less far than before, or its Tenant is gone, so that what
+// they have open ends. Clients that may still ask for it open it again.
+func (s *Stack) TenantChanged(id tenant.ID) {
+	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
+}
 
 // swap puts g in place of the generation before it, which then stops following its files.
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
+	required := g.config.Authorization.RequireTenant
+	if before != nil && required == v1alpha1.RequireTenantAlways && s.shared.required != required {
+		s.shared.sessions.EndTenants(func(id tenant.ID) bool { return g.boundary.Access(id) == authz.AccessNone })
+	}
+	s.shared.required = required
 	s.shared.reloads.inForce(g)
 	s.shared.decisions.limit(g.tenantMetrics)
 	if before != nil {

@@ -2,18 +2,28 @@ package kubetenant_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -82,7 +92,7 @@ func TestRequireTenant(t *testing.T) {
 	}
 }
 
-// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out.
+// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out, but not again and again.
 func TestRequireTenantIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		without func() ([]string, bool)
@@ -104,6 +114,100 @@ func TestRequireTenantIsRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRequireTenantFromNowOn: a server that runs takes Always over once everybody has a Tenant, ends what those have open who have
+// none, and goes on taking over other changes when somebody has none later.
+func TestRequireTenantFromNowOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tenancy.yaml")
+	write := func(text string) {
+		t.Helper()
+		text = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization: { " + text + " }\n"
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("requireTenant: Never")
+	var without atomic.Pointer[[]string]
+	without.Store(&[]string{"ghost"})
+	cluster := kubetenant.Cluster{Tenants: tenantsOf{"acme": authz.AccessOpen}, WithoutTenant: func() ([]string, bool) { return *without.Load(), true }}
+	stack, err := openRequiring(t, path, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ghosts, acmes := watching(t, stack, "ghost"), watching(t, stack, "acme")
+	mayGhost := func(want bool) func() error {
+		return func() error {
+			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"ghost"}}}
+			d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			if (d == authorizer.DecisionAllow) != want {
+				return fmt.Errorf("%v, %q", d, reason)
+			}
+			return nil
+		}
+	}
+	write("requireTenant: Always")
+	time.Sleep(time.Second) // it is refused, which nobody tells
+	if err := mayGhost(true)(); err != nil {
+		t.Errorf("while it has a namespace: %v", err)
+	}
+	without.Store(&[]string{})
+	write("requireTenant: Always, olderTenantPaths: true")
+	waittest.Until(t, mayGhost(false))
+	waittest.Until(t, func() error {
+		if ghosts.Err() == nil {
+			return errors.New("who has no Tenant goes on watching")
+		}
+		return nil
+	})
+	if acmes.Err() != nil {
+		t.Error("who has one does not")
+	}
+	without.Store(&[]string{"ghost"})
+	write("requireTenant: Always, mode: Shadow")
+	waittest.Until(t, mayGhost(true))
+}
+
+// openRequiring returns the stack of the configuration at path.
+func openRequiring(t *testing.T, path string, c kubetenant.Cluster) (*kubetenant.Stack, error) {
+	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
+	}, nil)
+	return kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: c, Authorization: kubetenant.Authorization{
+		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})}})
+}
+
+// watching returns the context of a watch that a caller of a tenant has open until the test ends.
+func watching(t *testing.T, stack *kubetenant.Stack, id string) context.Context {
+	t.Helper()
+	begun, end := make(chan context.Context), make(chan struct{})
+	info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "namespaces"}
+	open := stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- r.Context()
+		<-end
+	}))
+	handler := stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := authz.NoteCaller(r.Context(), &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
+		if d, reason, _ := stack.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{User: u, Verb: "watch", APIVersion: "v1", Resource: "namespaces", ResourceRequest: true}); d != authorizer.DecisionAllow {
+			t.Errorf("the watch of %s: %v %q", id, d, reason)
+		}
+		open.ServeHTTP(w, r.WithContext(request.WithRequestInfo(request.WithUser(r.Context(), u), info)))
+	}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/api/v1/namespaces?watch=true", http.NoBody))
+	}()
+	t.Cleanup(func() {
+		close(end)
+		<-done
+	})
+	return <-begun
 }
 
 // TestRequireTenantWarns: of each tenant without a Tenant once in a while, and of no other.

@@ -1,6 +1,10 @@
 package authz
 
-import "github.com/kubetenant/kubetenant/tenant"
+import (
+	"slices"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
 
 // Access is how far the callers of a tenant may go, whatever the namespaces and the delegate say. The zero value is not
 // known, and lets nobody do anything.
@@ -14,7 +18,7 @@ const (
 	AccessNone
 	// AccessClosed leaves nothing but reviews of oneself.
 	AccessClosed
-	// AccessReadOnly leaves get, list, watch and delete, of nothing that connects to something behind the server.
+	// AccessReadOnly leaves get, list, watch and delete; of subresources, reading status, scale and log.
 	AccessReadOnly
 	// AccessOpen takes nothing away.
 	AccessOpen
@@ -30,24 +34,19 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 
 // exceedsAccess returns why a caller may not ask for attrs, empty where the access of its tenant does not say so. Whom it may
 // impersonate is decided apart from what that one may do: who is of the tenant is held by the same access.
-func (b *Boundary) exceedsAccess(c *caller, attrs *requestAttributes) Reason {
-	access := b.accessOf(c.tenant)
-	if access == AccessOpen {
-		return ""
-	}
+func (b *Boundary) exceedsAccess(access Access, attrs *requestAttributes) Reason {
 	verb, known := underlyingVerb(attrs.verb)
 	switch {
+	case access == AccessOpen:
+		return ""
 	case access == AccessUnknown:
 		return ReasonStale
 	case access == AccessNone:
-		if b.decideUnbound(attrs).delegate {
-			return ""
-		}
 		return ReasonNoTenantObject
 	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb && isSelfReview(attrs.resource):
 		return ""
 	case access == AccessReadOnly:
-		if attrs.isImpersonation() && verb == attrs.verb || known && survivesReadOnly(verb) && !attrs.connects() {
+		if attrs.isImpersonation() && verb == attrs.verb || known && survivesReadOnly(verb, attrs.subresource) {
 			return ""
 		}
 		return ReasonReadOnly
@@ -56,11 +55,13 @@ func (b *Boundary) exceedsAccess(c *caller, attrs *requestAttributes) Reason {
 }
 
 // survivesReadOnly reports whether a verb is left to the callers of a tenant that may only read: they may give back what
-// they have, too.
-func survivesReadOnly(verb string) bool {
+// they have, too. Of subresources those are left that are known to be read where the object is: a get of others may connect.
+func survivesReadOnly(verb, subresource string) bool {
 	switch verb {
-	case "get", "list", "watch", "delete", "head":
-		return true
+	case "get", "list", "watch", "head":
+		return slices.Contains([]string{"", "status", "scale", "log"}, subresource)
+	case "delete":
+		return subresource == ""
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
@@ -57,8 +58,14 @@ func TestAccessInTheShadow(t *testing.T) {
 		o.Shadow = true
 		write := readOf("a", "a--web")
 		write.Verb = "create"
-		if d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), write); d != want || err != nil {
+		b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
+		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
 			t.Errorf("access %d: %v %q %v", access, d, reason, err)
+		}
+		// Nor does it let who is closed pass for another reason.
+		write.User = &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
+		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
+			t.Errorf("access %d, in a group of the system's: %v %q %v", access, d, reason, err)
 		}
 	}
 }
@@ -91,7 +98,7 @@ func TestTenantSessionsEnd(t *testing.T) {
 				target = "/api/v1/pods?watch=true"
 			}
 			s.handle = func(r *http.Request) {
-				s.sessions.EndTenant(a)
+				s.sessions.EndTenants(only(a))
 				if ended := r.Context().Err() != nil; ended != want {
 					t.Errorf("%s of %s: ended %t", target, id, ended)
 				}

@@ -47,7 +47,7 @@ type Options struct {
 	// whose objects carry the tenant's label.
 	Selectable []schema.GroupResource
 	// Access returns how far the callers of a tenant may go. It MUST be quick and safe for concurrent use. What a tenant's
-	// callers have open MUST be ended ([Sessions.EndTenant]) when it becomes less. Nil: all the way.
+	// callers have open MUST be ended ([Sessions.EndTenants]) when it becomes less. Nil: all the way.
 	Access func(tenant.ID) Access
 	// Exceptions are asked, in this order, before the boundary decides.
 	Exceptions []Exception
@@ -178,14 +178,22 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		b.asRequested(&attrs)
 	}
 	v := verdict{reason: c.denied, err: c.err}
+	access := b.accessOf(c.tenant)
+	exceeds := b.exceedsAccess(access, &attrs)
 	switch {
+	case c.denied == ReasonRevoked:
+	case exceeds.isFirm():
+		v.reason = exceeds // in a shadow too, which lets other reasons pass
 	case c.denied != "":
 	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
 		v.reason = ReasonStale
-	default:
-		if v.reason = b.exceedsAccess(&c, &attrs); v.reason != "" {
-			break
+	case access == AccessNone:
+		if v = b.decideUnbound(&attrs); !v.delegate {
+			v.reason = exceeds
 		}
+	case exceeds != "":
+		v.reason = exceeds
+	default:
 		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
 			v = b.decide(ctx, state, &c, &attrs)
 		}
@@ -248,12 +256,7 @@ func (b *Boundary) name(v *verdict) Verdict {
 		return Excepted
 	case v.delegate:
 		return Delegated
-	}
-	switch v.reason {
-	case ReasonRevoked, ReasonClosed, ReasonReadOnly: // somebody says so of this tenant, or its callers
-		return Denied
-	}
-	if b.Shadow {
+	case b.Shadow && !v.reason.isFirm():
 		return ShadowDenied
 	}
 	return Denied

@@ -340,6 +340,9 @@ func (w *modelWorld) decide(q modelRequest) modelAnswer {
 		in.groups = append(slices.Clone(asker.groups), group)
 	}
 	out := w.judge(q, id, &in)
+	if how := w.access[id]; id != nobody && id != "system" && (how == "closed" && !isAboutOneself(&q) || how == "reads" && !isAboutOneself(&q) && !isReading(&q)) {
+		out = modelAnswer{closed: true}
+	}
 	if !out.delegated && !out.allowed && !out.closed && w.shadow {
 		out.delegated = true
 	}
@@ -365,11 +368,11 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 		return modelAnswer{}
 	}
 	if id != nobody && id != "system" {
-		switch how := w.access[id]; {
-		case how == "unknown", how == "none" && !w.isOpenToAll(&q):
+		switch w.access[id] {
+		case "unknown":
 			return modelAnswer{}
-		case how == "closed" && !isAboutOneself(&q), how == "reads" && !isAboutOneself(&q) && !isReading(&q):
-			return modelAnswer{closed: true}
+		case "none":
+			return modelAnswer{delegated: w.isOpenToAll(&q)}
 		}
 	}
 	if by, opened := w.opened(q, id, asker); opened != nil {
@@ -427,8 +430,9 @@ func isReading(q *modelRequest) bool {
 	} else if isImpersonation(q) {
 		return true
 	}
-	left := map[string]bool{"get": true, "list": true, "watch": true, "delete": true, "head": true}
-	return left[verb] && !isConnecting(q.subresource)
+	reads := map[string]bool{"get": true, "list": true, "watch": true, "head": true}
+	plain := map[string]bool{"": true, "status": true, "scale": true, "log": true}
+	return reads[verb] && plain[q.subresource] || verb == "delete" && q.subresource == ""
 }
 
 func isConnecting(subresource string) bool {

@@ -34,6 +34,12 @@ const (
 	ReasonABAC           Reason = "tenant abac: a line of the policy file allows it"
 )
 
+// isFirm reports whether a shadow denies for a reason too: somebody says so of the caller or its tenant. Of who is revoked elsewhere
+// authentication says it.
+func (r Reason) isFirm() bool {
+	return r == ReasonRevoked || r == ReasonClosed || r == ReasonReadOnly
+}
+
 // Reasons returns all reasons, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{

@@ -108,7 +108,7 @@ func (c *cutRules) verbs(full schema.GroupResource, verbs []string) []string {
 		shared := isRead(verb) && subresource == "" && c.boundary.isShared(resource)
 		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
 			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !isReview(resource)
-		if self || (shared || namespaced) && (!c.readOnly || survivesReadOnly(verb) && !connects(subresource)) {
+		if self || (shared || namespaced) && (!c.readOnly || survivesReadOnly(verb, subresource)) {
 			left = append(left, verb)
 		} else {
 			c.any = true

@@ -133,9 +133,9 @@ func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
 }
 
-// EndTenant ends what a tenant's callers have open. Who may still ask for it opens it again.
-func (s *Sessions) EndTenant(id tenant.ID) {
-	s.end(everywhere, func(open *session) bool { return open.Tenant == id })
+// EndTenants ends what callers of some tenants have open. Who may still ask for it opens it again.
+func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
+	s.end(everywhere, func(open *session) bool { return !open.Tenant.IsZero() && !open.Tenant.IsSystem() && of(open.Tenant) })
 }
 
 // EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere. Clients that

@@ -17,8 +17,14 @@ func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 		return w
 	}
 	notifier, complete := w.(responsewriter.CloseNotifierFlusher)
-	if !complete {
-		return struct{ http.ResponseWriter }{w} // not what a server has, and nobody would end it
+	if !complete { // not what a server has, and nobody would end it
+		if flusher, can := w.(http.Flusher); can {
+			return struct {
+				http.ResponseWriter
+				http.Flusher
+			}{w, flusher}
+		}
+		return struct{ http.ResponseWriter }{w}
 	}
 	return &endedStream{w, notifier, hijacker, ctx}
 }

@@ -65,13 +65,14 @@ func TestStreamsEnd(t *testing.T) {
 		}{
 			"the namespace is another's":       {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnUpdate(web("a"), web("b")) }, true},
 			"the namespace is gone":            {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnDelete(web("a")) }, true},
-			"the tenant's access is less":      {callerOf("a"), func(s *authz.Sessions) { s.EndTenant(a) }, true},
+			"the tenant's access is less":      {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, true},
 			"the caller is revoked":            {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true},
 			"a system caller is revoked":       {callerOf("system"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant.IsSystem() }) }, true},
-			"another tenant's access":          {callerOf("a"), func(s *authz.Sessions) { s.EndTenant(tenanttest.ID(t, "b")) }, false},
+			"another tenant's access":          {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(tenanttest.ID(t, "b"))) }, false},
 			"another caller is revoked":        {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false},
 			"the namespace is the same":        {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnUpdate(web("a"), web("a")) }, false},
-			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenant(a) }, false},
+			"all tenants' access":              {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false},
+			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, false},
 		} {
 			t.Run(target+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -105,6 +106,10 @@ func TestStreamsEnd(t *testing.T) {
 			})
 		}
 	}
+}
+
+func only(id tenant.ID) func(tenant.ID) bool {
+	return func(other tenant.ID) bool { return other == id }
 }
 
 // pingPong sends a byte and waits for it to come back.

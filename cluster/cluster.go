@@ -133,7 +133,8 @@ func (c *Cluster) Run(ctx context.Context) {
 
 // tenantsDefined reports whether the kind Tenant is.
 func (c *Cluster) tenantsDefined() (is, known bool) {
-	return c.CRDs.Of(v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource()) != authz.ScopeUnknown, c.CRDs.HasSynced()
+	known = c.CRDs.HasSynced() // first: what is not there afterwards is not there
+	return c.CRDs.Of(v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource()) != authz.ScopeUnknown, known
 }
 
 // WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet.

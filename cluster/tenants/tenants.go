@@ -44,7 +44,7 @@ type Store struct {
 	handled  cache.ResourceEventHandlerRegistration
 	gone     workqueue.TypedRateLimitingInterface[string] // names that an end was seen of
 	synced   atomic.Bool
-	changed  atomic.Pointer[func(tenant.ID)]
+	less     atomic.Pointer[func(tenant.ID)]
 
 	count *metrics.GaugeVec
 
@@ -110,8 +110,8 @@ func AccessOf(u *unstructured.Unstructured) (tenant.ID, authz.Access) {
 	return id, access
 }
 
-// OnChange has f told of each tenant of which the access has changed, or the Tenant has come or gone. One f at a time.
-func (s *Store) OnChange(f func(tenant.ID)) { s.changed.Store(&f) }
+// OnLess has f told of each tenant whose callers may go less far than before, or whose Tenant is gone. One f at a time.
+func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
 // Run follows the Tenants until ctx ends, as soon as they are defined. Once per Store.
 func (s *Store) Run(ctx context.Context) {
@@ -185,22 +185,26 @@ func (s *Store) set(obj any) {
 	}
 	id, access := AccessOf(u)
 	if id.IsZero() {
+		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be", "tenant", u.GetName())
 		return
 	}
 	s.mu.Lock()
-	before := s.access[id]
+	before, existed := s.access[id]
 	s.access[id], s.named[u.GetName()] = access, id
 	s.mu.Unlock()
-	if before != access {
+	if !existed {
+		before = authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
+	} else {
 		s.counts(before, -1)
-		s.counts(access, 1)
+	}
+	s.counts(access, 1)
+	if access < before {
 		s.tell(id)
 	}
 }
 
-// tell tells of a change, but of what is read at the start.
 func (s *Store) tell(id tenant.ID) {
-	if f := s.changed.Load(); f != nil && s.HasSynced() {
+	if f := s.less.Load(); f != nil {
 		(*f)(id)
 	}
 }

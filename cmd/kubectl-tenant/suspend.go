@@ -70,11 +70,7 @@ func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1
 		return err
 	}
 	counts := suspension
-	if mode == dryRunClient { // asks no cluster
-		if counts == "" {
-			counts = v1alpha1.TenantAccessOpen
-		}
-	} else {
+	if mode != dryRunClient { // which asks no cluster
 		c, err := flags.Cluster()
 		if err != nil {
 			return err
@@ -87,7 +83,7 @@ func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1
 			return c.Explain(err)
 		}
 	}
-	sayTo(cmd, mode)("tenant %s: %s", id, map[v1alpha1.TenantAccess]string{v1alpha1.TenantAccessOpen: "its callers may do what they may",
+	sayTo(cmd, mode)("tenant %s: %s", id, map[v1alpha1.TenantAccess]string{"": "its suspension ends", v1alpha1.TenantAccessOpen: "its callers may do what they may",
 		v1alpha1.TenantAccessReadOnly: "its callers may only read and delete", v1alpha1.TenantAccessClosed: "it is closed to its callers"}[counts])
 	return nil
 }

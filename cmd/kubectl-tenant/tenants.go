@@ -341,6 +341,9 @@ func sayTo(cmd *cobra.Command, mode string) func(string, ...any) {
 	}
 }
 
+// deletionWait is how long delete-tenant waits for namespaces to end.
+const deletionWait = time.Minute
+
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
 	everything, mode := false, ""
 	cmd := &cobra.Command{
@@ -349,6 +352,9 @@ func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
 		Long: `Deletes the namespaces of a tenant, its quota, its Tenant and the bindings that
 create-tenant made. While a namespace of it holds anything beside what is in
 every namespace it refuses, and says what; --with-everything deletes that too.
+
+The Tenant goes last: it waits a minute for the namespaces to end, and says so
+if they have not. A tenant that is closed is so until then.
 
 What others' namespaces say about the tenant, as access grants, stays: it lets
 nobody in once nobody is of the tenant.`,
@@ -374,7 +380,7 @@ nobody in once nobody is of the tenant.`,
 			if err != nil {
 				return err
 			}
-			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient,
+			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient, Wait: deletionWait,
 				Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}}))
 		},
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/docs/deploy"
@@ -47,7 +48,11 @@ func TestMetricsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range measures {
+	objects, err := tenants.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenants): "TenantList"}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range append(measures, objects.Metrics()...) {
 		known = append(known, m.FQName())
 	}
 	known = append(known, certificateExpiry, clientCertificateExpiry, stateCurrent, leadingMetric, lackingMetric, certificates.New(nil, "", nil).Due.FQName())

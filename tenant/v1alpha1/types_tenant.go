@@ -35,7 +35,7 @@ type TenantAccess string
 const (
 	// TenantAccessOpen takes nothing away.
 	TenantAccessOpen TenantAccess = "Open"
-	// TenantAccessReadOnly leaves get, list, watch and delete.
+	// TenantAccessReadOnly leaves get, list, watch and delete; of subresources, reading status, scale and log.
 	TenantAccessReadOnly TenantAccess = "ReadOnly"
 	// TenantAccessClosed leaves nothing but reviews of oneself.
 	TenantAccessClosed TenantAccess = "Closed"

@@ -205,7 +205,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return nil, err
 	}
-	known.Tenants.OnChange(stack.TenantChanged)
+	known.Tenants.OnLess(stack.TenantChanged)
 	generic.Authentication.Authenticator = stack.Authenticator
 	generic.Authorization.Authorizer = stack.Authorizer
 	generic.RuleResolver = stack.RuleResolver
@@ -245,10 +245,10 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 				klog.FromContext(ctx).Error(err, "Older objects are not labelled")
 			}
 		}()
+		go known.Tenants.Run(ctx) // as soon as they are defined, by whomever: until then nobody is closed, and then everybody until they are read
 		if !kinds.install(ctx, known.Dynamic) {
 			return
 		}
-		go known.Tenants.Run(ctx)
 		go known.RunQuotas(ctx, stack.DefaultQuota)
 		go countQuotas(ctx, generic.LoopbackClientConfig, known)
 		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, stack.Published)
@@ -267,10 +267,10 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 		}
 		return nil
 	}))
-	// Until they are known once, tenants' writes are refused, which nobody tries again. A cluster that does not
+	// Until they are known once, tenants' writes are refused, which nobody tries again, and without the Tenants all they ask. A cluster that does not
 	// take the definitions is ready all the same: what stands in their way may wait for that.
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
-		if kinds.refused.Load() || known.Quotas.HasSynced() && known.Grants.HasSynced() && known.Tenants.HasSynced() {
+		if (kinds.refused.Load() || known.Quotas.HasSynced() && known.Grants.HasSynced()) && known.Tenants.HasSynced() {
 			return nil
 		}
 		return errKindsNotSynced

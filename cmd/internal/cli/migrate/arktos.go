@@ -108,6 +108,9 @@ func arktosRecord(fields []string) ([]string, string) {
 	if n > 3 {
 		groups = fields[3]
 	}
+	if slices.ContainsFunc(strings.Split(groups, ","), func(group string) bool { return group != "" && !tenant.IsWellFormed(group) }) {
+		return nil, fmt.Sprintf("field 4: %v", tenant.ErrForm)
+	}
 	if groups != "" {
 		out = append(out, groups)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -23,8 +24,12 @@ import (
 
 var tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
 
+// suspensionManager is the field manager of suspensions: Flux takes fields of managers that begin with kubectl for its own
+// (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would take a suspension back.
+const suspensionManager = "kubetenant-suspend"
+
 // ErrNoObject says that a tenant has no Tenant.
-var ErrNoObject = errors.New("there is no Tenant of it: kubectl tenant adopt-tenants makes one of its namespaces")
+var ErrNoObject = errors.New("there is no Tenant of it: kubectl tenant create-tenant makes one, and adopt-tenants one of each tenant that has namespaces")
 
 // Object returns the Tenant of a tenant.
 func Object(id tenant.ID) *unstructured.Unstructured {
@@ -57,7 +62,7 @@ func Suspend(ctx context.Context, d dynamic.Interface, id tenant.ID, suspension 
 	if err != nil {
 		return "", err
 	}
-	u, err := d.Resource(tenantObjects).Patch(ctx, id.ObjectName(), types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun, FieldManager: "kubectl-tenant-suspend"})
+	u, err := d.Resource(tenantObjects).Patch(ctx, id.ObjectName(), types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun, FieldManager: suspensionManager})
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", fmt.Errorf("tenant %s: %w", id, ErrNoObject)
@@ -75,13 +80,13 @@ func tenantOf(u *unstructured.Unstructured) string {
 
 // accessOf returns the access that counts of a Tenant.
 func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
-	strict := []v1alpha1.TenantAccess{v1alpha1.TenantAccessOpen, v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed}
-	at := 0
-	for _, field := range []string{"access", "suspension"} {
-		value, _, _ := unstructured.NestedString(u.Object, "spec", field)
-		at = max(at, slices.Index(strict, v1alpha1.TenantAccess(value)))
+	switch _, access := tenants.AccessOf(u); access {
+	case authz.AccessOpen:
+		return v1alpha1.TenantAccessOpen
+	case authz.AccessReadOnly:
+		return v1alpha1.TenantAccessReadOnly
 	}
-	return strict[at]
+	return v1alpha1.TenantAccessClosed
 }
 
 // AdoptTenants makes Tenants of the tenants that own namespaces and have none: of all, or of some. It returns them; with nothing it
@@ -99,9 +104,16 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 	if err != nil {
 		return nil, fmt.Errorf("list Tenants: %w", refusal(err))
 	}
+	has := map[string]bool{}
 	for i := range have.Items {
-		delete(owners, tenantOf(&have.Items[i]))
+		has[tenantOf(&have.Items[i])] = true
 	}
+	for _, id := range only {
+		if owners[id.String()] == 0 && !has[id.String()] {
+			return nil, fmt.Errorf("tenant %s owns no namespace: kubectl tenant create-tenant makes its Tenant", id)
+		}
+	}
+	maps.DeleteFunc(owners, func(name string, _ int) bool { return has[name] })
 	var made []runtime.Object
 	for _, name := range slices.Sorted(maps.Keys(owners)) {
 		id, err := tenant.Parse(name)
@@ -110,8 +122,10 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 		}
 		u := Object(id)
 		if !nothing {
-			if _, err := createObject(ctx, d, u, w.DryRun); err != nil {
+			if is, err := createObject(ctx, d, u, w.DryRun); err != nil {
 				return made, fmt.Errorf("tenant %s: %w", id, err)
+			} else if !is { // somebody else has made it
+				continue
 			}
 		}
 		w.Say("made Tenant %s of tenant %s (namespaces: %d)", u.GetName(), id, owners[name])

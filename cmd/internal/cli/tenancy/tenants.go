@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -152,6 +153,8 @@ type Deletion struct {
 	Writing
 	// Everything deletes what is in its namespaces too; Nothing sends no request that would.
 	Everything, Nothing bool
+	// Wait is how long it is waited for the namespaces to end; with zero it is looked once.
+	Wait time.Duration
 }
 
 // Objects returns what a tenant is made of: its Tenant, the role of its members and its binding, its namespaces, and a binding of
@@ -378,9 +381,22 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 	if !object {
 		return nil
 	}
+	// A tenant that is closed is so until nothing is left that it could open.
+	if len(how.DryRun) == 0 && !how.Nothing && !gone(ctx, k, id, how.Wait) {
+		how.Say("Tenant %s stays while its namespaces end: run the same again", id.ObjectName())
+		return ctx.Err()
+	}
 	return remove("Tenant", id.ObjectName(), func() error {
 		return d.Resource(tenantObjects).Delete(ctx, id.ObjectName(), metav1.DeleteOptions{DryRun: how.DryRun})
 	})
+}
+
+// gone waits until no namespace is a tenant's.
+func gone(ctx context.Context, k kubernetes.Interface, id tenant.ID, within time.Duration) bool {
+	return wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+		left, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
+		return err == nil && len(left.Items) == 0, nil
+	}) == nil
 }
 
 // ErrNoTenant says that nothing is a tenant's.
