@@ -125,6 +125,46 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestDeleteIsConfirmed: whoever says no has deleted nothing, and nobody is asked where nothing would be stored.
+func TestDeleteIsConfirmed(t *testing.T) {
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		how   tenancy.Deletion
+		asked bool
+	}{
+		"for good":     {tenancy.Deletion{}, true},
+		"by no server": {tenancy.Deletion{Nothing: true}, false},
+		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, false},
+	} {
+		k, d := ofAcme(), objects(everywhere()...)
+		var asked []string
+		c.how.Say = func(string, ...any) {}
+		c.how.Confirm = func(namespaces []string) error {
+			asked = namespaces
+			return no
+		}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how)
+		if errors.Is(err, no) != c.asked || (len(asked) > 0) != c.asked || c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
+			t.Errorf("%s: asked of %v, %v", name, asked, err)
+		}
+	}
+}
+
+// TestDeleteWaits: the Tenant goes when no namespace is left, and stays where one is.
+func TestDeleteWaits(t *testing.T) {
+	for left, want := range map[bool]string{true: "Tenant acme stays while its namespaces end: run the same again", false: "deleted Tenant acme"} {
+		k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
+		if left {
+			k.PrependReactor("delete", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+		}
+		var said, waited []string
+		how := tenancy.Deletion{Writing: tenancy.Writing{Say: say(&said)}, Left: func(namespaces []string) { waited = namespaces }}
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil || said[len(said)-1] != want || (len(waited) > 0) != left {
+			t.Errorf("left %t: said %v, waited for %v, %v", left, said, waited, err)
+		}
+	}
+}
+
 // TestDeleteNotEmpty: what somebody put into a namespace is said and nothing is deleted, unless everything shall be; what
 // every namespace has does not count, but under another name it does.
 func TestDeleteNotEmpty(t *testing.T) {

@@ -153,8 +153,11 @@ type Deletion struct {
 	Writing
 	// Everything deletes what is in its namespaces too; Nothing sends no request that would.
 	Everything, Nothing bool
-	// Wait is how long it is waited for the namespaces to end; with zero it is looked once.
+	// Confirm is asked before the first thing is deleted, where something will be; its error ends it. Nil is asked nothing.
+	Confirm func(namespaces []string) error
+	// Wait is how long it is waited for the namespaces to end; with zero it is looked once. Left is told of those there are.
 	Wait time.Duration
+	Left func(namespaces []string)
 }
 
 // Objects returns what a tenant is made of: its Tenant, the role of its members and its binding, its namespaces, and a binding of
@@ -345,6 +348,12 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 			return fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
 		}
 	}
+	stored := len(how.DryRun) == 0 && !how.Nothing
+	if how.Confirm != nil && stored {
+		if err := how.Confirm(namesOf(spaces.Items)); err != nil {
+			return err
+		}
+	}
 	remove := func(what, name string, of func() error) error {
 		if !how.Nothing {
 			if err := of(); err != nil && !apierrors.IsNotFound(err) {
@@ -382,7 +391,7 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 		return nil
 	}
 	// A tenant that is closed is so until nothing is left that it could open.
-	if len(how.DryRun) == 0 && !how.Nothing && !gone(ctx, k, id, how.Wait) {
+	if stored && !gone(ctx, k, id, &how) {
 		how.Say("Tenant %s stays while its namespaces end: run the same again", id.ObjectName())
 		return ctx.Err()
 	}
@@ -392,11 +401,25 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 }
 
 // gone waits until no namespace is a tenant's.
-func gone(ctx context.Context, k kubernetes.Interface, id tenant.ID, within time.Duration) bool {
-	return wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+func gone(ctx context.Context, k kubernetes.Interface, id tenant.ID, how *Deletion) bool {
+	return wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, how.Wait, true, func(ctx context.Context) (bool, error) {
 		left, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
-		return err == nil && len(left.Items) == 0, nil
+		if err != nil || len(left.Items) == 0 {
+			return err == nil, nil
+		}
+		if how.Left != nil {
+			how.Left(namesOf(left.Items))
+		}
+		return false, nil
 	}) == nil
+}
+
+func namesOf(spaces []corev1.Namespace) []string {
+	var names []string
+	for i := range spaces {
+		names = append(names, spaces[i].Name)
+	}
+	return names
 }
 
 // ErrNoTenant says that nothing is a tenant's.
