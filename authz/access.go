@@ -32,9 +32,9 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// exceedsAccess returns why a caller may not ask for attrs, empty where the access of its tenant does not say so. Whom it may
-// impersonate is decided apart from what that one may do: who is of the tenant is held by the same access.
-func (b *Boundary) exceedsAccess(access Access, attrs *requestAttributes) Reason {
+// exceededBy returns why a caller of a tenant with the access may not ask for attrs, empty where the access does not say so. Whom it
+// may impersonate is decided apart from what that one may do: who is of the tenant is held by the same access.
+func (access Access) exceededBy(attrs *requestAttributes) Reason {
 	verb, known := underlyingVerb(attrs.verb)
 	switch {
 	case access == AccessOpen:

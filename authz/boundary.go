@@ -179,7 +179,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	}
 	v := verdict{reason: c.denied, err: c.err}
 	access := b.accessOf(c.tenant)
-	exceeds := b.exceedsAccess(access, &attrs)
+	exceeds := access.exceededBy(&attrs)
 	switch {
 	case c.denied == ReasonRevoked:
 	case exceeds.isFirm():
