@@ -34,6 +34,7 @@ func kinds() map[string]resource {
 		"a subresource":  {core, "pods", "proxy", true, []string{"get", "create"}},
 		"nodes":          {core, "nodes", "", false, allVerbs},
 		"quotas":         {own, "tenantquotas", "", false, allVerbs},
+		"Tenants":        {own, "tenants", "", false, allVerbs},
 		"namespaces":     {core, "namespaces", "", false, allVerbs},
 		"their statuses": {core, "namespaces", "status", false, []string{"get", "patch", "update"}},
 	}
@@ -200,7 +201,7 @@ func TestPaths(t *testing.T) {
 // only one's own are.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
-	own, quotas := m.world.onlyOwn(0), onlyQuotasOf(m.world.tenants[0])
+	own, quotas := m.world.onlyOwn(0), onlyAbout(m.world.tenants[0], "tenant")
 	m.world.shape = Webhook
 	webhook := m.world.onlyOwn(0)
 	for body, want := range map[string][3]bool{

@@ -325,22 +325,24 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
-			p.limited = onlyQuotasOf(m.world.tenants[c.own])
+			p.limited = onlyAbout(m.world.tenants[c.own], "tenant")
+		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenants):
+			p.limited = onlyAbout(m.world.tenants[c.own], "id")
 		}
 		all = append(all, p)
 	}
 	return all
 }
 
-// onlyQuotasOf reports whether an answer is a list of one tenant's quotas, and tells of no others.
-func onlyQuotasOf(id tenant.ID) func(answer) bool {
+// onlyAbout reports whether an answer is a list of objects about one tenant, by a field of their spec, and tells of no others.
+func onlyAbout(id tenant.ID, field string) func(answer) bool {
 	return func(a answer) bool {
 		var got struct {
 			Metadata metav1.ListMeta
-			Items    *[]v1alpha1.TenantQuota
+			Items    *[]struct{ Spec map[string]any }
 		}
 		return a.code == http.StatusOK && json.Unmarshal(a.body, &got) == nil && got.Items != nil && got.Metadata.Continue == "" && got.Metadata.RemainingItemCount == nil &&
-			!slices.ContainsFunc(*got.Items, func(q v1alpha1.TenantQuota) bool { return q.Spec.Tenant != id.String() })
+			!slices.ContainsFunc(*got.Items, func(o struct{ Spec map[string]any }) bool { return o.Spec[field] != id.String() })
 	}
 }
 
