@@ -316,8 +316,12 @@ func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
 	required := g.config.Authorization.RequireTenant
-	if before != nil && required == v1alpha1.RequireTenantAlways && s.shared.required != required {
-		s.shared.sessions.EndTenants(func(id tenant.ID) bool { return g.boundary.Access(id) == authz.AccessNone })
+	switch {
+	case before == nil:
+	case before.boundary.Shadow && !g.boundary.Shadow: // what was only recorded
+		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
+	case required == v1alpha1.RequireTenantAlways && s.shared.required != required:
+		s.shared.sessions.EndTenants(func(id tenant.ID) bool { return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone })
 	}
 	s.shared.required = required
 	s.shared.reloads.inForce(g)

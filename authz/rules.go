@@ -24,7 +24,12 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	}
 	c := b.resolve(ctx, nil, &requestAttributes{user: u})
 	id := c.tenant
+	access := b.accessOf(id)
 	switch {
+	case access == AccessClosed:
+		return nil, nil, true, errors.New(string(ReasonClosed))
+	case b.Shadow && access == AccessReadOnly: // which rules would be left is known only where they are cut
+		return nil, nil, true, errors.New(string(ReasonReadOnly))
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
 	case c.denied != "":
@@ -36,11 +41,8 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	case b.Stale != nil && b.Stale():
 		return nil, nil, true, errors.New(string(ReasonStale))
 	}
-	access := b.accessOf(id)
 	switch access {
 	case AccessOpen, AccessReadOnly:
-	case AccessClosed:
-		return nil, nil, true, errors.New(string(ReasonClosed))
 	case AccessNone:
 		return nil, nil, true, errors.New(string(ReasonNoTenantObject))
 	default:
@@ -131,5 +133,17 @@ func (c *cutRules) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResou
 	if len(left) == 0 {
 		return nil
 	}
-	return []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: r.GetVerbs(), NonResourceURLs: left}}
+	verbs := r.GetVerbs()
+	if c.readOnly {
+		if slices.Contains(verbs, "*") {
+			c.any, verbs = true, []string{"get", "head"}
+		}
+		all := len(verbs)
+		verbs = slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool { return !survivesReadOnly(verb, "") })
+		c.any = c.any || len(verbs) < all
+	}
+	if len(verbs) == 0 {
+		return nil
+	}
+	return []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: verbs, NonResourceURLs: left}}
 }

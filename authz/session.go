@@ -133,9 +133,13 @@ func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
 }
 
-// EndTenants ends what callers of some tenants have open. Who may still ask for it opens it again.
+// EndTenants ends what callers of some tenants have open, the zero ID for callers without one; never the system tenant's. Who may
+// still ask for it opens it again.
 func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
-	s.end(everywhere, func(open *session) bool { return !open.Tenant.IsZero() && !open.Tenant.IsSystem() && of(open.Tenant) })
+	s.end(everywhere, func(open *session) bool {
+		somebody := open.User != nil || !open.Tenant.IsZero() // not the server's own client
+		return somebody && !open.Tenant.IsSystem() && of(open.Tenant)
+	})
 }
 
 // EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere. Clients that

@@ -50,13 +50,19 @@ type Store struct {
 
 	mu     sync.RWMutex
 	access map[tenant.ID]authz.Access
-	named  map[string]tenant.ID // by the name of the object
+	named  map[string]named // by the name of the object
+}
+
+// named is the Tenant of a name.
+type named struct {
+	id   tenant.ID
+	made metav1.Time
 }
 
 // New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports whether their definition is
 // there: without it there are none.
 func New(client dynamic.Interface, defined func() (is, known bool)) (*Store, error) {
-	s := &Store{client: client, defined: defined, access: map[tenant.ID]authz.Access{}, named: map[string]tenant.ID{}, count: newCount(),
+	s := &Store{client: client, defined: defined, access: map[tenant.ID]authz.Access{}, named: map[string]named{}, count: newCount(),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(resource()).Informer(),
 		gone:     workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	if err := s.informer.SetTransform(slim); err != nil {
@@ -81,6 +87,7 @@ func slim(obj any) (any, error) {
 	}
 	out := &unstructured.Unstructured{Object: map[string]any{"spec": u.Object["spec"]}}
 	out.SetName(u.GetName())
+	out.SetCreationTimestamp(u.GetCreationTimestamp())
 	out.SetResourceVersion(u.GetResourceVersion())
 	return out, nil
 }
@@ -175,7 +182,7 @@ func (s *Store) Of(id tenant.ID) authz.Access {
 func (s *Store) TenantOf(name string) tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.named[name]
+	return s.named[name].id
 }
 
 func (s *Store) set(obj any) {
@@ -190,7 +197,7 @@ func (s *Store) set(obj any) {
 	}
 	s.mu.Lock()
 	before, existed := s.access[id]
-	s.access[id], s.named[u.GetName()] = access, id
+	s.access[id], s.named[u.GetName()] = access, named{id, u.GetCreationTimestamp()}
 	s.mu.Unlock()
 	if !existed {
 		before = authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
@@ -224,13 +231,15 @@ func (s *Store) end(ctx context.Context, name string) error {
 		return err
 	}
 	ended, counted := s.named[name]
-	before := s.access[ended]
-	delete(s.access, ended)
+	if created := definition.GetCreationTimestamp(); !counted || ended.made.Before(&created) { // it went with the definition before this one
+		s.mu.Unlock()
+		return nil
+	}
+	before := s.access[ended.id]
+	delete(s.access, ended.id)
 	delete(s.named, name)
 	s.mu.Unlock()
-	if counted {
-		s.counts(before, -1)
-		s.tell(ended)
-	}
+	s.counts(before, -1)
+	s.tell(ended.id)
 	return nil
 }

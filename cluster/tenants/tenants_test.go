@@ -34,6 +34,7 @@ func object(name, id string, spec map[string]any) *unstructured.Unstructured {
 		u.Object["spec"].(map[string]any)[key] = value
 	}
 	u.SetName(name)
+	u.SetCreationTimestamp(metav1.NewTime(time.Now()))
 	return u
 }
 
@@ -237,6 +238,13 @@ func TestDefinitionDeleted(t *testing.T) {
 		"it is there": {func(*world) {}, false},
 		"it is gone": {func(w *world) {
 			if err := w.client.Resource(definitions).Delete(t.Context(), "tenants.kubetenant.dev", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		"it is another by now": {func(w *world) {
+			d := definition()
+			d.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
+			if _, err := w.client.Resource(definitions).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -152,14 +153,15 @@ func TestDeleteIsConfirmed(t *testing.T) {
 
 // TestDeleteWaits: the Tenant goes when no namespace is left, and stays where one is.
 func TestDeleteWaits(t *testing.T) {
-	for left, want := range map[bool]string{true: "Tenant acme stays while its namespaces end: run the same again", false: "deleted Tenant acme"} {
+	for left, want := range map[bool]string{true: "deleted TenantQuota acme", false: "deleted Tenant acme"} {
 		k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
 		if left {
 			k.PrependReactor("delete", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
 		}
 		var said, waited []string
-		how := tenancy.Deletion{Writing: tenancy.Writing{Say: say(&said)}, Left: func(namespaces []string) { waited = namespaces }}
-		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil || said[len(said)-1] != want || (len(waited) > 0) != left {
+		how := tenancy.Deletion{Writing: tenancy.Writing{Say: say(&said)}, Wait: time.Millisecond, Left: func(namespaces []string) { waited = namespaces }}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		if errors.Is(err, tenancy.ErrEnding) != left || !left && err != nil || said[len(said)-1] != want || (len(waited) > 0) != left {
 			t.Errorf("left %t: said %v, waited for %v, %v", left, said, waited, err)
 		}
 	}
@@ -219,6 +221,12 @@ func TestDeleteFails(t *testing.T) {
 		k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
 		refuse(&k.Fake, c.verb, c.resource, c.err)
 		refuse(&d.Fake, c.verb, c.resource, c.err)
+		if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as it is where somebody else was faster
+			k.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				_ = k.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "acme--web")
+				return true, nil, c.err
+			})
+		}
 		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -339,18 +338,26 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 	if len(spaces.Items)+len(bindings.Items)+len(limits) == 0 && err != nil {
 		return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 	}
-	if !how.Everything {
+	empty := func() error {
+		if how.Everything {
+			return nil
+		}
 		found, err := contents(ctx, k, d, spaces.Items)
-		if err != nil {
-			return err
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
 		}
-		if len(found) > 0 {
-			return fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
-		}
+		return err
+	}
+	object := err == nil
+	if err := empty(); err != nil {
+		return err
 	}
 	stored := len(how.DryRun) == 0 && !how.Nothing
 	if how.Confirm != nil && stored {
 		if err := how.Confirm(namesOf(spaces.Items)); err != nil {
+			return err
+		}
+		if err := empty(); err != nil { // what came meanwhile
 			return err
 		}
 	}
@@ -380,7 +387,6 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 			return err
 		}
 	}
-	object := err == nil
 	for _, name := range limits {
 		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
 		if err != nil {
@@ -391,28 +397,44 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 		return nil
 	}
 	// A tenant that is closed is so until nothing is left that it could open.
-	if stored && !gone(ctx, k, id, &how) {
-		how.Say("Tenant %s stays while its namespaces end: run the same again", id.ObjectName())
-		return ctx.Err()
+	if stored {
+		if err := awaitGone(ctx, k, id, &how); err != nil {
+			return err
+		}
 	}
 	return remove("Tenant", id.ObjectName(), func() error {
 		return d.Resource(tenantObjects).Delete(ctx, id.ObjectName(), metav1.DeleteOptions{DryRun: how.DryRun})
 	})
 }
 
-// gone waits until no namespace is a tenant's.
-func gone(ctx context.Context, k kubernetes.Interface, id tenant.ID, how *Deletion) bool {
-	return wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, how.Wait, true, func(ctx context.Context) (bool, error) {
+// ErrEnding says that the namespaces of a tenant are still there.
+var ErrEnding = errors.New("its namespaces have not ended, and its Tenant stays until they have: run the same again")
+
+// awaitGone waits until no namespace is a tenant's. The error wraps [ErrEnding] or [ErrRefused].
+func awaitGone(ctx context.Context, k kubernetes.Interface, id tenant.ID, how *Deletion) error {
+	for begun := time.Now(); ; {
 		left, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
-		if err != nil || len(left.Items) == 0 {
-			return err == nil, nil
+		switch {
+		case err != nil:
+			return refusal(err)
+		case len(left.Items) == 0:
+			return nil
+		case time.Since(begun) >= how.Wait:
+			return fmt.Errorf("tenant %s: %w", id, ErrEnding)
 		}
 		if how.Left != nil {
 			how.Left(namesOf(left.Items))
 		}
-		return false, nil
-	}) == nil
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lookEvery):
+		}
+	}
 }
+
+// lookEvery is how often it is looked whether namespaces have ended.
+const lookEvery = 500 * time.Millisecond
 
 func namesOf(spaces []corev1.Namespace) []string {
 	var names []string
