@@ -21,11 +21,13 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/placement"
 	"github.com/kubetenant/kubetenant/plugins/policy"
@@ -182,7 +184,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
-			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects})},
+			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Authorizer: p.grantors})},
+		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating})},
 		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
 		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
 		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(attribution.Options{
@@ -196,6 +199,19 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
 			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
+}
+
+// spreadOf reads what a Tenant gives.
+func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
+	t, err := v1alpha1.TenantOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	id, err := tenant.Parse(t.Spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("spec.id: %w", err)
+	}
+	return provision.SpreadOf(id, &t.Spec), nil
 }
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while

@@ -97,6 +97,7 @@ func ExampleNew() {
 	// TenantNamespace
 	// TenantRestriction
 	// TenantRoleBinding
+	// TenantManaged
 	// TenantStatus
 	// TenantGrant
 	// TenantAttribution

@@ -186,8 +186,7 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 // systemNames are the names that only the system tenant's callers may bear, of the whole
 // configuration: what one source takes for the system's, no other may hand out.
 func systemNames(config *v1alpha1.Settings) *tenant.SystemNames {
-	s := config.Authorization.SystemSubjects
-	names := &tenant.SystemNames{Users: s.Users, UserPrefixes: s.UserPrefixes, Groups: s.Groups}
+	names := config.Authorization.SystemSubjects.Names()
 	for _, src := range config.Authentication.Sources {
 		if src.X509 != nil {
 			names.Organizations = append(names.Organizations, src.X509.SystemOrganizations...)

@@ -171,6 +171,44 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	waittest.Until(t, mayGhost(true))
 }
 
+// TestAShadowEnds: what a tenant's callers opened while they were only recorded ends when that does.
+func TestAShadowEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tenancy.yaml")
+	write := func(mode string) {
+		t.Helper()
+		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization: { mode: " + mode + " }\n"
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("Shadow")
+	stack, err := openRequiring(t, path, kubetenant.Cluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := watching(t, stack, "acme")
+	write("Enforce")
+	waittest.Until(t, func() error {
+		if open.Err() == nil {
+			return errors.New("it goes on")
+		}
+		return nil
+	})
+	later := watching(t, stack, "acme")
+	write("Shadow")
+	waittest.Until(t, func() error {
+		caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
+		d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "get", Resource: "nodes", Name: "n", ResourceRequest: true})
+		if d != authorizer.DecisionAllow {
+			return errors.New(reason)
+		}
+		return nil
+	})
+	if later.Err() != nil {
+		t.Error("what was allowed in full ends with a shadow that begins")
+	}
+}
+
 // openRequiring returns the stack of the configuration at path.
 func openRequiring(t *testing.T, path string, c kubetenant.Cluster) (*kubetenant.Stack, error) {
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {

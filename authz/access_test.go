@@ -1,6 +1,7 @@
 package authz_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -46,6 +47,39 @@ func TestRulesByAccess(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" || !incomplete || err == nil {
 			t.Errorf("access %d: %s, incomplete %t, %v", access, diff, incomplete, err)
+		}
+	}
+}
+
+// TestPathsByAccess: of the rules about paths reading is left to who may only read, and nothing to who is closed.
+func TestPathsByAccess(t *testing.T) {
+	r := &rules{paths: []authorizer.NonResourceRuleInfo{
+		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},
+		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get", "post"}, NonResourceURLs: []string{"/apis"}},
+		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"post"}, NonResourceURLs: []string{"/openapi/v3"}}}}
+	for access, want := range map[authz.Access][]string{
+		authz.AccessOpen: {"[*] [/api]", "[get post] [/apis]", "[post] [/openapi/v3]"}, authz.AccessReadOnly: {"[get head] [/api]", "[get] [/apis]"}, authz.AccessClosed: nil,
+	} {
+		_, paths, incomplete, _ := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
+		var got []string
+		for _, rule := range paths {
+			got = append(got, fmt.Sprint(rule.GetVerbs(), " ", rule.GetNonResourceURLs()))
+		}
+		if diff := cmp.Diff(want, got); diff != "" || incomplete != (access != authz.AccessOpen) {
+			t.Errorf("access %d: %s, incomplete %t", access, diff, incomplete)
+		}
+	}
+}
+
+// TestRulesInTheShadow: all are listed, but of who is held there too.
+func TestRulesInTheShadow(t *testing.T) {
+	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
+	for access, want := range map[authz.Access]int{authz.AccessOpen: 1, authz.AccessNone: 1, authz.AccessUnknown: 1, authz.AccessReadOnly: 0, authz.AccessClosed: 0} {
+		o := reaching(access)
+		o.Shadow = true
+		resources, _, incomplete, err := authz.New(o, nil, r).RulesFor(t.Context(), callerOf("a"), "b--web")
+		if len(resources) != want || (err == nil) != (want == 1) || incomplete && want == 1 {
+			t.Errorf("access %d: %d rules, incomplete %t, %v", access, len(resources), incomplete, err)
 		}
 	}
 }

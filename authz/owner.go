@@ -71,6 +71,12 @@ func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, erro
 	return o.find(ctx, asker{certain: true}, namespace).owner()
 }
 
+// Terminating reports whether a namespace is known to be going.
+func (o *Owners) Terminating(namespace string) bool {
+	ns, err := o.cached(namespace)
+	return err == nil && ns.DeletionTimestamp != nil
+}
+
 const (
 	certain = "certain"   // the budget that has no end
 	askedBy = "asked by " // begins the budget of a tenant

@@ -170,3 +170,21 @@ func TestLiveReadsThatFailDeny(t *testing.T) {
 		t.Errorf("Of() with an ended context = %q, %v; want an error", id, err)
 	}
 }
+
+// TestTerminating: a namespace that is known to be going, and no other: neither one that stays nor one that is not there.
+func TestTerminating(t *testing.T) {
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		switch name {
+		case "going":
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: new(metav1.Now())}}, nil
+		case "stays":
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+		}
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}, nil)
+	for name, want := range map[string]bool{"going": true, "stays": false, "missing": false} {
+		if got := owners.Terminating(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

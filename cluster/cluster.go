@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/label"
@@ -124,6 +125,32 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 
 // errNamespaces says that the namespaces were not read before the end.
 var errNamespaces = errors.New("the namespaces could not be read")
+
+// Manager writes what Tenants give, as [tenant.ManagerUser].
+type Manager struct {
+	Typed   kubernetes.Interface
+	Dynamic dynamic.Interface
+}
+
+// NewManager returns who writes with a configuration that may impersonate [tenant.ManagerUser] in some groups. How much it
+// writes is bounded elsewhere.
+func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
+	config.QPS = -1
+	if m.Typed, err = kubernetes.NewForConfig(config); err != nil {
+		return m, err
+	}
+	config.ContentType = "" // custom resources have no protobuf form
+	m.Dynamic, err = dynamic.NewForConfig(config)
+	return m, err
+}
+
+// Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time may. The Tenants must be
+// followed.
+func (c *Cluster) Provision(ctx context.Context, m Manager) error {
+	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of}).Run(ctx)
+}
 
 // Run follows the definitions of custom resources and what controllers make objects from, until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {

@@ -171,7 +171,7 @@ func earliest(all []quota.Reservation) time.Time {
 // objects returns what the tenant of a quota has of what is limited, and which names that are: of a
 // resource that cannot be read now nothing is counted, and the error says so.
 func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
-	own, err := c.namespaces.of(q.Spec.Tenant)
+	own, err := c.namespaces.Of(q.Spec.Tenant)
 	if err != nil {
 		return nil, nil, err
 	}

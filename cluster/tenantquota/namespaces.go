@@ -54,8 +54,8 @@ func labelOf(obj any) string {
 // Tenants returns the values of the label that there are.
 func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
 
-// of returns the names of a tenant's namespaces.
-func (n *Namespaces) of(id string) ([]string, error) {
+// Of returns the names of the namespaces of a value of the label.
+func (n *Namespaces) Of(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 

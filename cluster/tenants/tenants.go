@@ -86,7 +86,12 @@ func slim(obj any) (any, error) {
 		return obj, nil // a tombstone
 	}
 	out := &unstructured.Unstructured{Object: map[string]any{"spec": u.Object["spec"]}}
+	if status, has := u.Object["status"]; has {
+		out.Object["status"] = status
+	}
 	out.SetName(u.GetName())
+	out.SetUID(u.GetUID())
+	out.SetGeneration(u.GetGeneration())
 	out.SetCreationTimestamp(u.GetCreationTimestamp())
 	out.SetResourceVersion(u.GetResourceVersion())
 	return out, nil
@@ -120,21 +125,65 @@ func AccessOf(u *unstructured.Unstructured) (tenant.ID, authz.Access) {
 // OnLess has f told of each tenant whose callers may go less far than before, or whose Tenant is gone. One f at a time.
 func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
+// Follow has f told of each tenant whose Tenant is there, comes, goes or changes, until stop is called. What goes counts on
+// until it is known why: see [Store.Tenant].
+func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
+	tell := func(obj any) {
+		if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
+			obj = gone.Obj
+		}
+		if u, is := obj.(*unstructured.Unstructured); is {
+			if id, _ := AccessOf(u); !id.IsZero() {
+				f(id)
+			}
+		}
+	}
+	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(was, is any) {
+		before, _ := was.(*unstructured.Unstructured)
+		now, _ := is.(*unstructured.Unstructured)
+		if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() { // and not of a status
+			tell(was)
+			tell(is)
+		}
+	}})
+	return func() { _ = s.informer.RemoveEventHandler(registered) }, err
+}
+
+// Tenant returns the Tenant of a tenant, nil where there is none; false where that is not known, or it is not understood. It
+// has no more of the metadata than name, UID and generation, and is the caller's.
+func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
+	if !s.HasSynced() {
+		return nil, false
+	}
+	// First the cache, which is ahead of what was made of it.
+	obj, exists, err := s.informer.GetStore().GetByKey(id.ObjectName())
+	if u, is := obj.(*unstructured.Unstructured); err == nil && exists && is {
+		if of, _ := AccessOf(u); of == id {
+			t, err = v1alpha1.TenantOf(u)
+			return t, err == nil
+		}
+	}
+	if defined, _ := s.defined(); !defined { // who begins then does not know whom it took with it
+		return nil, false
+	}
+	return nil, err == nil && s.Of(id) == authz.AccessNone // else it is gone, and it is not known yet why
+}
+
 // Run follows the Tenants until ctx ends, as soon as they are defined. Once per Store.
 func (s *Store) Run(ctx context.Context) {
 	for access := range accesses() {
 		s.counts(access, 0)
 	}
+	go func() {
+		<-ctx.Done()
+		s.gone.ShutDown()
+	}()
 	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
 		is, _ := s.defined()
 		return is, nil
 	}) != nil {
 		return
 	}
-	go func() {
-		<-ctx.Done()
-		s.gone.ShutDown()
-	}()
 	go s.informer.RunWithContext(ctx)
 	for {
 		name, shutdown := s.gone.Get()
@@ -191,6 +240,7 @@ func (s *Store) set(obj any) {
 		return
 	}
 	id, access := AccessOf(u)
+	s.replace(u.GetName(), id)
 	if id.IsZero() {
 		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be", "tenant", u.GetName())
 		return
@@ -208,6 +258,23 @@ func (s *Store) set(obj any) {
 	if access < before {
 		s.tell(id)
 	}
+}
+
+// replace forgets the tenant whose Tenant had a name that is another's by now: the definition cannot tell to whom a name belongs of an
+// ID that is no DNS label.
+func (s *Store) replace(name string, by tenant.ID) {
+	s.mu.Lock()
+	last, had := s.named[name]
+	if !had || last.id == by {
+		s.mu.Unlock()
+		return
+	}
+	before := s.access[last.id]
+	delete(s.access, last.id)
+	delete(s.named, name)
+	s.mu.Unlock()
+	s.counts(before, -1)
+	s.tell(last.id)
 }
 
 func (s *Store) tell(id tenant.ID) {

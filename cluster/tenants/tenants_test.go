@@ -315,3 +315,38 @@ func TestMadeAnew(t *testing.T) {
 		w.expect("made anew", "a", authz.AccessReadOnly)
 	})
 }
+
+// TestANameOfAnother: whose Tenant is replaced by one of another tenant under its name has none any more.
+func TestANameOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		upper := tenanttest.ID(t, "Acme")
+		w := newWorld(t, definition(), object(upper.ObjectName(), "Acme", map[string]any{"access": "Closed"}))
+		w.run()
+		w.expect("at first", "Acme", authz.AccessClosed)
+		if got, known := w.store.Tenant(upper); got == nil || !known {
+			t.Errorf("its Tenant: %v, %t", got, known)
+		}
+		for _, change := range []func() error{
+			func() error {
+				return w.client.Resource(resource).Delete(t.Context(), upper.ObjectName(), metav1.DeleteOptions{})
+			},
+			func() error {
+				_, err := w.client.Resource(resource).Create(t.Context(), object(upper.ObjectName(), "aCme", nil), metav1.CreateOptions{})
+				return err
+			},
+		} {
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle()
+		w.expect("replaced", "Acme", authz.AccessNone)
+		w.expect("by one that counts for nothing", "aCme", authz.AccessNone)
+		if got, known := w.store.Tenant(upper); got != nil || !known {
+			t.Errorf("its Tenant: %v, %t", got, known)
+		}
+		if _, known := w.store.Tenant(tenanttest.ID(t, "aCme")); !known {
+			t.Error("of the other it is not known")
+		}
+	})
+}

@@ -130,7 +130,10 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			if len(made) == 0 {
+			switch {
+			case len(made) == 0 && len(only) > 0:
+				say("nobody of those that are named owns a namespace and lacks a Tenant")
+			case len(made) == 0:
 				say("every tenant that owns a namespace has a Tenant")
 			}
 			return printObjects(cmd, format, made...)

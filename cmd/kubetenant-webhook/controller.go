@@ -71,7 +71,7 @@ func newControllerCommand() *cobra.Command {
 	var quotas bool
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Label older objects and count quotas, in one replica at a time",
+		Short: "Label older objects, prepare namespaces and count quotas, in one replica at a time",
 		Args:  cobra.NoArgs,
 	}
 	f.addFlags(cmd)
@@ -86,7 +86,7 @@ func newControllerCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tasks := []leader.Task{work.Sweep}
+		tasks := []leader.Task{work.Sweep, work.Provision}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}

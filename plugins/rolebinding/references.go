@@ -159,7 +159,7 @@ func (p *plugin) checkVolume(ctx context.Context, a admission.Attributes, path s
 	if err != nil {
 		return err
 	}
-	if err := p.checkNamespace(ctx, owner, *from.Namespace); err != nil {
+	if err := p.subjects.checkNamespace(ctx, owner, *from.Namespace); err != nil {
 		return fmt.Errorf("%s.dataSourceRef.namespace %w", path, errSource)
 	}
 	return nil

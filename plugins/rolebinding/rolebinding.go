@@ -5,15 +5,14 @@ package rolebinding
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/workload"
@@ -22,12 +21,6 @@ import (
 
 // Name of the plugin.
 const Name = "TenantRoleBinding"
-
-var (
-	errForeign   = errors.New("names another tenant's callers")
-	errReserved  = errors.New("is a reserved name")
-	errForeignSA = errors.New("names a service account of a namespace that is not the tenant's")
-)
 
 // Options configure the plugin. Subject, Owner and Names are required.
 type Options struct {
@@ -51,22 +44,30 @@ type Options struct {
 	Objects plugins.ObjectFunc
 	// Namespaced reports whether a kind is known to be of objects in namespaces. Nil knows of none.
 	Namespaced func(schema.GroupKind) bool
+	// Spread reads what a Tenant gives in the tenant's namespaces. Nil: nothing, and no Tenant is held.
+	Spread func(runtime.Object) (*Spread, error)
+	// Authorizer is the server's: which roles whoever writes a Tenant may bind. Required with Spread.
+	Authorizer authorizer.Authorizer
 }
 
 // New returns the plugin. It holds everybody but the system tenant's callers; of these, controllers that
-// make claims from what a tenant wrote. An update is held to what it adds; a certificate request's
-// subject never changes.
+// make claims from what a tenant wrote, and who writes a Tenant. An update is held to what it adds; a certificate
+// request's subject never changes.
 func New(o Options) admission.ValidationInterface {
-	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames}}
 }
 
 type plugin struct {
 	*admission.Handler
 	Options
+	subjects Subjects
 }
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() == tenants {
+		return p.checkTenant(ctx, a)
+	}
 	check, refers := p.checkOf(a), refers(a)
 	if check == nil && !refers {
 		return nil
@@ -137,53 +138,9 @@ func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o
 		if slices.Contains(before, s) {
 			continue
 		}
-		if err := p.checkSubject(ctx, owner, s); err != nil {
+		if err := p.subjects.Check(ctx, owner, s); err != nil {
 			return fmt.Errorf("subjects[%d] %w", i, err)
 		}
-	}
-	return nil
-}
-
-func (p *plugin) checkSubject(ctx context.Context, own tenant.ID, s rbacv1.Subject) error {
-	switch s.Kind {
-	case rbacv1.ServiceAccountKind:
-		return p.checkNamespace(ctx, own, s.Namespace)
-	case rbacv1.UserKind:
-		if namespace, _, err := serviceaccount.SplitUsername(s.Name); err == nil {
-			return p.checkNamespace(ctx, own, namespace)
-		}
-		if p.Names.ReservedUser(s.Name) {
-			return errReserved
-		}
-	case rbacv1.GroupKind:
-		if s.Name == own.Group() {
-			return nil
-		}
-		if namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); is {
-			return p.checkNamespace(ctx, own, namespace)
-		}
-		if strings.HasPrefix(s.Name, tenant.GroupPrefix) {
-			return errForeign
-		}
-		if p.Names.ReservedGroup(s.Name) {
-			return errReserved
-		}
-	default:
-		return errReserved // of a kind that RBAC does not know yet
-	}
-	if prefix, _, qualified := strings.Cut(s.Name, ":"); p.QualifiedNames && qualified && prefix != own.String() {
-		return errForeign
-	}
-	return nil
-}
-
-func (p *plugin) checkNamespace(ctx context.Context, own tenant.ID, namespace string) error {
-	owner, err := p.Named(ctx, own, namespace)
-	switch {
-	case err != nil:
-		return err
-	case owner != own:
-		return errForeignSA
 	}
 	return nil
 }

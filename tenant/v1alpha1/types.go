@@ -1,6 +1,12 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
 
 // Group and version of the file formats, and the kind of the server's configuration.
 const (
@@ -258,6 +264,11 @@ type SystemSubjects struct {
 	// Must hold system:masters, the server's own loopback identity.
 	// +optional
 	Groups []string `json:"groups"`
+}
+
+// Names are those names, and that of the server's own manager, whom no list leaves out.
+func (s *SystemSubjects) Names() *tenant.SystemNames {
+	return &tenant.SystemNames{Users: append(slices.Clone(s.Users), tenant.ManagerUser), UserPrefixes: s.UserPrefixes, Groups: s.Groups}
 }
 
 // UnboundAllow lists what is open to callers without a tenant.

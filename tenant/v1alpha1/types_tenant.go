@@ -1,17 +1,24 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // KindTenant is the kind of a tenant's object.
 const KindTenant = "Tenant"
 
-// Tenant is a tenant: that there is one, and how far its callers may go. Cluster-scoped, and named by
+// Tenant is a tenant: that there is one, how far its callers may go, and what is given in each of its namespaces. Cluster-scoped, and named by
 // [tenant.ID.ObjectName], so that no two are of one tenant; one of another name counts for nothing. Whose a namespace is says its
 // label alone.
 type Tenant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              TenantSpec `json:"spec"`
+	// status is the server's own.
+	// +optional
+	Status TenantStatus `json:"status,omitempty"`
 }
 
 // TenantSpec says who the tenant is.
@@ -26,6 +33,69 @@ type TenantSpec struct {
 	// kubectl tenant suspend and resume, and left out where the object is kept in Git.
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
+	// admins have the ClusterRole admin in every namespace of the tenant, now and later: users, groups, and service accounts of the
+	// tenant's own namespaces. Whoever adds one must be allowed to bind that role everywhere. Of several writers the last
+	// one's list counts.
+	// +optional
+	Admins []rbacv1.Subject `json:"admins,omitempty"`
+	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
+	// +optional
+	Bindings []TenantBinding `json:"bindings,omitempty"`
+}
+
+// TenantBinding gives a ClusterRole in every namespace of a tenant.
+type TenantBinding struct {
+	// clusterRole that is given. No two bindings of a Tenant give the same.
+	// +required
+	ClusterRole string `json:"clusterRole"`
+	// subjects to whom it is given, as in admins.
+	// +required
+	Subjects []rbacv1.Subject `json:"subjects"`
+}
+
+// AdminRole is the ClusterRole of a tenant's admins in its namespaces.
+const AdminRole = "admin"
+
+// ConditionPrepared of a Tenant says whether every namespace has what it gives.
+const ConditionPrepared = "Prepared"
+
+// The reasons of [ConditionPrepared].
+const (
+	ReasonPrepared  = "Prepared"
+	ReasonPreparing = "Preparing"
+	ReasonFailed    = "Failed"
+	ReasonSubject   = "SubjectRefused"
+)
+
+// TenantStatus says what became of a Tenant.
+type TenantStatus struct {
+	// observedGeneration is the generation that the rest is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// namespaces counts those of the tenant.
+	// +optional
+	Namespaces TenantNamespaces `json:"namespaces,omitempty"`
+	// conditions: Prepared.
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// TenantNamespaces counts the namespaces of a tenant that are not being deleted.
+type TenantNamespaces struct {
+	Total int32 `json:"total"`
+	// prepared are those that have what the Tenant gives, failed those where the last try to give it failed.
+	Prepared int32 `json:"prepared"`
+	Failed   int32 `json:"failed"`
+}
+
+// TenantOf decodes a Tenant as a server keeps it.
+func TenantOf(obj runtime.Object) (*Tenant, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tenant{}
+	return t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)
 }
 
 // TenantAccess is how far a tenant's callers may go.

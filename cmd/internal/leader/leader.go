@@ -1,5 +1,5 @@
 // Package leader does what one process at a time must do: counting quotas, labelling objects that were there
-// before the webhooks, keeping their certificates. A Lease says who does it.
+// before the webhooks, giving what Tenants say, keeping certificates. A Lease says who does it.
 package leader
 
 import (

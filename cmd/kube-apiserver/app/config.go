@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericfeatures "k8s.io/apiserver/pkg/features"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -234,6 +235,10 @@ func register(m metrics.Registerable) error {
 // addClusterHooks starts with the server what follows its cluster and writes into it, and makes it ready when
 // that is known.
 func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool) error {
+	manager, err := cluster.NewManager(generic.LoopbackClientConfig, user.SystemPrivilegedGroup)
+	if err != nil {
+		return err
+	}
 	kinds := &kindsInstalled{}
 	run := func(ctx context.Context) {
 		// These act on what the informers say: that must be all.
@@ -250,7 +255,7 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 			return
 		}
 		go known.RunQuotas(ctx, stack.DefaultQuota)
-		go countQuotas(ctx, generic.LoopbackClientConfig, known)
+		go lead(ctx, generic.LoopbackClientConfig, known, manager)
 		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, stack.Published)
 		known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
@@ -303,12 +308,13 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 	return nil
 }
 
-// countQuotas counts while this server leads: of several, one that is behind would take what another saw
-// for gone.
-func countQuotas(ctx context.Context, config *rest.Config, known *cluster.Cluster) {
+// lead does while this server leads what one at a time may: quotas are counted (of several, one that is behind would take
+// what another saw for gone), and tenants' namespaces given what their Tenants say.
+func lead(ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager) {
+	provision := func(ctx context.Context) error { return known.Provision(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Quotas are counted by another server", "err", err)
+		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Another server leads: it counts quotas and prepares namespaces", "err", err)
 		}
 	}, time.Second)
 }

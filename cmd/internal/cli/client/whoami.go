@@ -113,11 +113,10 @@ func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*a
 	if err != nil {
 		return nil, err
 	}
-	s := settings.Authorization.SystemSubjects
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
-	return &authz.Subjects{Names: &tenant.SystemNames{Users: s.Users, UserPrefixes: s.UserPrefixes, Groups: s.Groups},
+	return &authz.Subjects{Names: settings.Authorization.SystemSubjects.Names(),
 		SystemNamespaces: settings.Authorization.SystemNamespaces, FromGroups: true, Owners: authz.NewOwners(none, live)}, nil
 }
 

@@ -134,8 +134,7 @@ func defaultNames() (*tenant.SystemNames, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := settings.Authorization.SystemSubjects
-	return &tenant.SystemNames{Users: s.Users, UserPrefixes: s.UserPrefixes, Groups: s.Groups}, nil
+	return settings.Authorization.SystemSubjects.Names(), nil
 }
 
 // reserved refuses what no tenant's caller may be called.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +78,9 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 
 // everywhere is what is in each namespace, and what these commands make.
 func everywhere() []runtime.Object {
-	return []runtime.Object{object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
+	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
+	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
+	return []runtime.Object{given, object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
 		object("v1", "Event", "acme--web", "x", ""), object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "admin", "kubectl-tenant"),
 		quota("acme", "acme"), quota("globex", "globex")}
 }
@@ -154,16 +157,18 @@ func TestDeleteIsConfirmed(t *testing.T) {
 // TestDeleteWaits: the Tenant goes when no namespace is left, and stays where one is.
 func TestDeleteWaits(t *testing.T) {
 	for left, want := range map[bool]string{true: "deleted TenantQuota acme", false: "deleted Tenant acme"} {
-		k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
-		if left {
-			k.PrependReactor("delete", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
-		}
-		var said, waited []string
-		how := tenancy.Deletion{Writing: tenancy.Writing{Say: say(&said)}, Wait: time.Millisecond, Left: func(namespaces []string) { waited = namespaces }}
-		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
-		if errors.Is(err, tenancy.ErrEnding) != left || !left && err != nil || said[len(said)-1] != want || (len(waited) > 0) != left {
-			t.Errorf("left %t: said %v, waited for %v, %v", left, said, waited, err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
+			if left {
+				k.PrependReactor("delete", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+			}
+			var said, waited []string
+			how := tenancy.Deletion{Writing: tenancy.Writing{Say: say(&said)}, Wait: time.Millisecond, Left: func(namespaces []string) { waited = namespaces }}
+			err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+			if errors.Is(err, tenancy.ErrEnding) != left || !left && err != nil || said[len(said)-1] != want || (len(waited) > 0) != left {
+				t.Errorf("left %t: said %v, waited for %v, %v", left, said, waited, err)
+			}
+		})
 	}
 }
 

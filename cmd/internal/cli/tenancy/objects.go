@@ -7,14 +7,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
@@ -39,16 +44,97 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 	return u
 }
 
-// createObject makes the Tenant of a tenant where there is none. A server of an older release knows no Tenants: none is made.
-func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string) (made bool, err error) {
+// createObject makes the Tenant of a tenant where there is none, and adds the admins that one which is there lacks. It returns
+// those who are new. A server of an older release knows no Tenants: none is made, and nobody is an admin by one.
+func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string) (made bool, admins []rbacv1.Subject, err error) {
+	wanted, err := v1alpha1.TenantOf(u)
+	if err != nil {
+		return false, nil, err
+	}
 	_, err = d.Resource(tenantObjects).Create(ctx, u, metav1.CreateOptions{DryRun: dryRun})
 	switch {
-	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		return false, nil
+	case apierrors.IsAlreadyExists(err):
+		admins, err = addAdmins(ctx, d, u.GetName(), wanted.Spec.Admins, dryRun)
+		return false, admins, err
+	case apierrors.IsNotFound(err) && len(wanted.Spec.Admins) == 0:
+		return false, nil, nil
+	case apierrors.IsNotFound(err):
+		return false, nil, fmt.Errorf("%w: the server knows no Tenants, by which there are admins", ErrRefused)
 	case err != nil:
-		return false, refusal(err)
+		return false, nil, refusal(err)
 	}
-	return true, nil
+	return true, wanted.Spec.Admins, nil
+}
+
+// addAdmins adds to a Tenant the admins that it lacks, and returns them.
+func addAdmins(ctx context.Context, d dynamic.Interface, name string, wanted []rbacv1.Subject, dryRun []string) (added []rbacv1.Subject, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		added = nil
+		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		t, err := v1alpha1.TenantOf(u)
+		if err != nil {
+			return err
+		}
+		for _, s := range wanted {
+			if !slices.ContainsFunc(t.Spec.Admins, func(is rbacv1.Subject) bool {
+				return is.Kind == s.Kind && is.Name == s.Name && is.Namespace == s.Namespace
+			}) {
+				added = append(added, s)
+			}
+		}
+		if len(added) == 0 {
+			return nil
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()},
+			"spec": map[string]any{"admins": append(t.Spec.Admins, added...)}})
+		if err != nil {
+			return err
+		}
+		_, err = d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun})
+		return err
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return added, nil
+}
+
+// preparedWithin is how long [AwaitPrepared] waits.
+const preparedWithin = 10 * time.Second
+
+// ErrNotPrepared says that the server has not given what a Tenant says.
+var ErrNotPrepared = errors.New("the server has not given the admins their role yet: kubectl get tenant -o yaml says why")
+
+// AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds. The error wraps
+// [ErrNotPrepared] or [ErrRefused].
+func AwaitPrepared(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, namespaces []string) error {
+	err := wait.PollUntilContextTimeout(ctx, preparedWithin/100, preparedWithin, true, func(ctx context.Context) (bool, error) {
+		for _, name := range namespaces {
+			ns, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			if err != nil || ns.Annotations[tenant.PreparedAnnotation] == "" {
+				return false, err
+			}
+		}
+		u, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		t, err := v1alpha1.TenantOf(u)
+		if err != nil {
+			return false, err
+		}
+		return t.Status.ObservedGeneration >= t.Generation && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionPrepared), nil
+	})
+	switch {
+	case wait.Interrupted(err) && ctx.Err() == nil:
+		return fmt.Errorf("tenant %s: %w", id, ErrNotPrepared)
+	case err != nil:
+		return refusal(err)
+	}
+	return nil
 }
 
 // Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts then. The error wraps
@@ -122,7 +208,7 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 		}
 		u := Object(id)
 		if !nothing {
-			if is, err := createObject(ctx, d, u, w.DryRun); err != nil {
+			if is, _, err := createObject(ctx, d, u, w.DryRun); err != nil {
 				return made, fmt.Errorf("tenant %s: %w", id, err)
 			} else if !is { // somebody else has made it
 				continue

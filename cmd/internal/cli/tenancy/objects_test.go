@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,5 +114,36 @@ func TestAdoptTenants(t *testing.T) {
 		if _, err := tenancy.AdoptTenants(t.Context(), k, d, nil, false, tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
 			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
 		}
+	}
+}
+
+// TestAwaitPrepared: it is waited until the Tenant says so of its last change, and each namespace that was asked for.
+func TestAwaitPrepared(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	for name, c := range map[string]struct {
+		annotation, status string
+		observed           int64
+		want               error
+	}{
+		"prepared":                {"h", "True", 2, nil},
+		"a namespace that is not": {"", "True", 2, tenancy.ErrNotPrepared},
+		"a change before":         {"h", "True", 1, tenancy.ErrNotPrepared},
+		"something failed":        {"h", "False", 2, tenancy.ErrNotPrepared},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ns := namespace("acme--web", "acme")
+			ns.Annotations = map[string]string{tenant.PreparedAnnotation: c.annotation}
+			u := tenancy.Object(acme)
+			u.SetGeneration(2)
+			u.Object["status"] = map[string]any{"observedGeneration": c.observed, "conditions": []any{map[string]any{"type": "Prepared", "status": c.status}}}
+			if err := tenancy.AwaitPrepared(t.Context(), fake.NewClientset(ns), objects(u), acme, []string{"acme--web"}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	k := fake.NewClientset(namespace("acme--web", "acme"))
+	refuse(&k.Fake, "get", "namespaces", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+	if err := tenancy.AwaitPrepared(t.Context(), k, objects(), acme, []string{"acme--web"}); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("refused: %v", err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // namespace returns one of a tenant; of nobody's with an empty owner.
@@ -81,9 +82,8 @@ func TestObjects(t *testing.T) {
 			"ClusterRole kubetenant:tenant-admin", "ClusterRoleBinding kubetenant:tenant-admin:acme: kubetenant:tenant-admin to [Group tenant:acme]",
 			"ClusterRoleBinding kubetenant:admin:acme: admin to [Group tenant:acme]"}},
 		"a namespace, its policy, its admins": {func(n *tenancy.New) { n.Namespaces, n.Admins = n.Namespaces[:1], []string{"alice", "bob"} }, []string{
-			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
-			"Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme",
-			"RoleBinding in acme--new: admin to [User alice]", "RoleBinding in acme--new: admin to [User bob]"}},
+			"Tenant acme of [alice bob]", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
+			"Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme"}},
 		"no policy": {func(n *tenancy.New) { n.Namespaces, n.Admins, n.NetworkPolicy = n.Namespaces[:1], nil, false }, []string{
 			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
 			"Namespace acme--new of acme"}},
@@ -115,7 +115,15 @@ func describe(obj runtime.Object) string {
 	case *corev1.Namespace:
 		return "Namespace " + o.Name + " of " + o.Labels[tenant.Label]
 	case *unstructured.Unstructured:
-		return o.GetKind() + " " + o.GetName()
+		t, err := v1alpha1.TenantOf(o)
+		if err != nil || len(t.Spec.Admins) == 0 {
+			return o.GetKind() + " " + o.GetName()
+		}
+		var names []string
+		for _, s := range t.Spec.Admins {
+			names = append(names, s.Name)
+		}
+		return fmt.Sprintf("%s %s of %v", o.GetKind(), o.GetName(), names)
 	case *networkingv1.NetworkPolicy:
 		return "NetworkPolicy " + o.Namespace + "/" + o.Name + " from " + o.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[tenant.Label]
 	}
@@ -131,19 +139,30 @@ func TestCreate(t *testing.T) {
 	}
 	same(t, "said", []string{
 		"made Tenant acme",
+		"user alice is an admin in all its namespaces (Tenant acme)",
 		"made ClusterRole kubetenant:tenant-member",
 		"callers of the tenant see its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
 		"made namespace acme--new",
 		"pods in namespace acme--new are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
-		"user alice is an admin in namespace acme--new",
 		"pods in namespace acme--old are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
-		"user alice is an admin in namespace acme--old",
 	}, said)
 	said = nil
 	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "said the second time", []string{"tenant acme is as it is asked for"}, said)
+	said = nil
+	more := newAcme(t)
+	more.Admins = []string{"bob", "alice"}
+	if err := tenancy.Create(t.Context(), k, d, more, tenancy.Writing{Say: say(&said)}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "said with one more", []string{"user bob is an admin in all its namespaces (Tenant acme)"}, said)
+	u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the Tenant", []string{"Tenant acme of [alice bob]"}, []string{describe(u)})
 }
 
 // TestCreateDryRun: every request says that it is one, and nothing is tried in a namespace that will not be there.
@@ -152,12 +171,8 @@ func TestCreateDryRun(t *testing.T) {
 	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
 		t.Fatal(err)
 	}
-	got := made(k)
-	if last := got[len(got)-1]; !strings.HasPrefix(last, "All rolebindings kubectl-tenant:admin:alice:") {
-		t.Errorf("the last request: %s", last)
-	}
 	same(t, "requests", []string{"All clusterroles kubetenant:tenant-member", "All clusterrolebindings kubetenant:tenant-member:acme",
-		"All namespaces acme--new", "All namespaces acme--old", "All networkpolicies kubetenant-own-tenant"}, got[:len(got)-1])
+		"All namespaces acme--new", "All namespaces acme--old", "All networkpolicies kubetenant-own-tenant"}, made(k))
 }
 
 // TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused before anything is made.
@@ -179,7 +194,7 @@ func TestCreateRefuses(t *testing.T) {
 // be as it was asked for.
 func TestCreateFails(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))
-	for _, resource := range []string{"clusterroles", "clusterrolebindings", "namespaces", "networkpolicies", "rolebindings"} {
+	for _, resource := range []string{"clusterroles", "clusterrolebindings", "namespaces", "networkpolicies"} {
 		k := fake.NewClientset()
 		refuse(&k.Fake, "create", resource, forbidden)
 		var said []string

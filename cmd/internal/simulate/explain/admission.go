@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -83,7 +84,7 @@ func (q *Question) admission(ctx context.Context, a *answer) (string, Admission)
 	}
 	var asked []string
 	for _, p := range a.stack.Admission {
-		if p.Handles(operation) {
+		if p.Handles(operation) && (p.Name != managed.Name || managed.Governs(q.resourceVersion("").GroupResource(), operation)) {
 			asked = append(asked, p.Name)
 		}
 	}

@@ -33,9 +33,10 @@ const fieldManager = "kubetenant-controller"
 
 // Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
 // what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
-// the webhooks are in place; Quotas counts what the objects of tenants use.
+// the webhooks are in place; Quotas counts what the objects of tenants use; Provision gives tenants' namespaces what their
+// Tenants say, while Sweep runs.
 type Tasks struct {
-	Sweep, Quotas leader.Task
+	Sweep, Quotas, Provision leader.Task
 	// Lacking returns of how many resources something is left to label.
 	Lacking func() int
 }
@@ -43,6 +44,10 @@ type Tasks struct {
 // NewTasks returns the tasks. Nothing is asked before one of them runs.
 func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 	clients, err := cluster.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	manager, err := cluster.NewManager(config)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +72,10 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 			factory.StartWithContext(ctx)
 			go known.Quotas.Run(ctx)
 			return known.CountQuotas(ctx)
+		},
+		Provision: func(ctx context.Context) error {
+			go known.Tenants.Run(ctx)
+			return known.Provision(ctx, manager)
 		},
 	}, nil
 }

@@ -164,9 +164,9 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 // deployed are the templates of what runs in the cluster.
 func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
 
-// accountsOf returns the user names of the service accounts in the chart.
+// accountsOf returns the user names of the service accounts in the chart, and the one that its controller impersonates.
 func accountsOf(o *Options) []string {
-	out := []string{serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller")}
+	out := []string{tenant.ManagerUser, serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller")}
 	if o.SelfManaged {
 		out = append(out, serviceaccount.MakeUsername(o.Namespace, "kubetenant-certificates"))
 	}

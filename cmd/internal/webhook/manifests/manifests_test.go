@@ -343,7 +343,7 @@ func TestFailClosed(t *testing.T) {
 			}
 		}
 	}
-	if hooks != 6 {
+	if hooks != 8 {
 		t.Errorf("%d webhooks", hooks)
 	}
 }

@@ -134,12 +134,12 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		s.synced["rbac"] = synced
 		s.Server.Authorization.RBAC = &kubetenant.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
 	}
+	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
+		return nil, err
+	}
 	if *settings.Authorization.Grants.Enabled {
 		s.Server.Cluster.Grants = s.known.Grants.Grants()
 		s.synced["accessgrants"] = s.known.Grants.HasSynced
-		if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
 }

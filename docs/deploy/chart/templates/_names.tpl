@@ -6,7 +6,7 @@
 {{- /* CEL that says whether the caller is an exempt identity of the control plane,
        which names no tenant. */ -}}
 {{- define "exempt" -}}
-(!{{ template "bound" . }} && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"{{ if .Values.certificates.selfManaged }}, "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-certificates"{{ end }}]))
+(!{{ template "bound" . }} && (request.userInfo.username in {{ toJson .Values.exempt.users }} || {{ toJson .Values.exempt.userPrefixes }}.exists(p, request.userInfo.username.startsWith(p)) || has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.exempt.groups }}) || request.userInfo.username in ["system:kubetenant:tenants", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-webhook", "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-controller"{{ if .Values.certificates.selfManaged }}, "system:serviceaccount:{{ .Release.Namespace }}:kubetenant-certificates"{{ end }}]))
 {{- end -}}
 {{- /* CEL that says whether the caller is the control plane's or the system tenant's. */ -}}
 {{- define "system" -}}

@@ -1,0 +1,107 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// errTaken says that somebody made an object of a name that is ours before there was who refuses it.
+var errTaken = errors.New("an object of that name is there that is not the Tenant's: delete it")
+
+// apply brings the managed bindings of a namespace in line, first those that take something away.
+func (e *Engine) apply(ctx context.Context, ns *corev1.Namespace, gives *given) error {
+	list, err := e.Client.RbacV1().RoleBindings(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	if err != nil {
+		return err
+	}
+	is := map[string]*rbacv1.RoleBinding{}
+	for i := range list.Items {
+		is[list.Items[i].Name] = &list.Items[i]
+	}
+	wanted := map[string]bool{}
+	for i := range gives.bindings {
+		wanted[gives.bindings[i].Name] = true
+	}
+	for name, b := range is {
+		if !wanted[name] {
+			err = errors.Join(err, e.remove(ctx, b))
+		}
+	}
+	for i := range gives.bindings {
+		err = errors.Join(err, e.put(ctx, is[gives.bindings[i].Name], inNamespace(&gives.bindings[i], ns.Name)))
+	}
+	return err
+}
+
+// remove deletes a binding as it was seen, and none that was made anew by its name.
+func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	err := e.Client.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// put makes a binding what it should be; is is nil where there is none that is ours.
+func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
+	if is != nil && isSame(is, want) {
+		return nil
+	}
+	if is != nil && is.RoleRef != want.RoleRef { // which never changes
+		if err := e.remove(ctx, is); err != nil {
+			return err
+		}
+		is = nil
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	bindings := e.Client.RbacV1().RoleBindings(want.Namespace)
+	if is != nil {
+		want.ResourceVersion = is.ResourceVersion
+		_, err := bindings.Update(ctx, want, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+		return err
+	}
+	_, err := bindings.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{}); getErr != nil || there.Labels[tenant.ManagedLabel] != "" {
+		return err // ours, which the list did not have yet, or gone again
+	}
+	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
+}
+
+// mark says on a namespace that it is prepared, if it is the one that was: by its UID.
+func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, hash string) error {
+	if ns.Annotations[tenant.PreparedAnnotation] == hash {
+		return nil
+	}
+	var value any
+	if hash != "" {
+		value = hash
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{tenant.PreparedAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	_, err = e.Client.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}

@@ -1,0 +1,82 @@
+package provision
+
+import (
+	"context"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// driftPage is how many objects are read at once.
+const driftPage = 500
+
+// lookForDrift has those namespaces looked at in which something that was given is another, or not there. It reads all that is
+// managed, page by page, and keeps none of it.
+func (e *Engine) lookForDrift(ctx context.Context) {
+	gives := map[tenant.ID]*given{}
+	of := func(namespace string) *given {
+		ns, err := e.lister.Get(namespace)
+		if err != nil || ns.DeletionTimestamp != nil {
+			return nil
+		}
+		id := authz.OwnerOf(ns)
+		if id.IsZero() || id.IsSystem() {
+			return nil
+		}
+		if _, known := gives[id]; !known {
+			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
+		}
+		return gives[id]
+	}
+	right := map[string]int{} // how many of a namespace's are as they should be
+	var wrong []string
+	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
+	for {
+		list, err := e.Client.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, next)
+		if err != nil {
+			if ctx.Err() == nil {
+				klog.FromContext(ctx).Info("It could not be looked whether all that Tenants give is in place", "err", err)
+			}
+			return
+		}
+		for i := range list.Items {
+			is := &list.Items[i]
+			if g := of(is.Namespace); g != nil && g.has(is) {
+				right[is.Namespace]++
+			} else if g != nil {
+				wrong = append(wrong, is.Namespace)
+			}
+		}
+		if next.Continue = list.Continue; next.Continue == "" {
+			break
+		}
+	}
+	all, err := e.lister.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, ns := range all {
+		if g := of(ns.Name); g != nil && right[ns.Name] != len(g.bindings) {
+			wrong = append(wrong, ns.Name)
+		}
+	}
+	for _, name := range wrong {
+		e.looksDrifted(name)
+		e.later.Add(name)
+	}
+}
+
+// has reports whether a binding is one of those that are given, as it is given.
+func (g *given) has(is *rbacv1.RoleBinding) bool {
+	for i := range g.bindings {
+		if g.bindings[i].Name == is.Name {
+			return isSame(is, &g.bindings[i])
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package provision
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// given is what each namespace of a tenant gets. The zero value is nothing.
+type given struct {
+	bindings []rbacv1.RoleBinding // without their namespace, by name in order
+	refused  error                // why some subjects are left out
+}
+
+// given returns what a Tenant gives. Subjects of reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them;
+// what a configuration adds to these admission alone knows.
+func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *given {
+	out := &given{}
+	for _, role := range SpreadOf(id, &t.Spec).Roles {
+		b := rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole}}
+		b.Name = managed.NamePrefix + "binding:" + role.ClusterRole
+		if role.Path == adminsPath {
+			b.Name = managed.NamePrefix + "admins"
+		}
+		b.Labels = map[string]string{tenant.ManagedLabel: managed.SourceTenant, tenant.Label: id.String()}
+		for i, s := range role.Subjects {
+			if err := e.subjects.Check(ctx, id, s); err != nil {
+				out.refused = errors.Join(out.refused, fmt.Errorf("%s[%d] %w", role.Path, i, err))
+				continue
+			}
+			if s.Kind != rbacv1.ServiceAccountKind {
+				s.APIGroup = rbacv1.GroupName // as RBAC puts it itself
+			}
+			if !slices.Contains(b.Subjects, s) {
+				b.Subjects = append(b.Subjects, s)
+			}
+		}
+		if len(b.Subjects) > 0 {
+			out.bindings = append(out.bindings, b)
+		}
+	}
+	slices.SortFunc(out.bindings, func(a, b rbacv1.RoleBinding) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// adminsPath is the field of a Tenant's admins.
+const adminsPath = "spec.admins"
+
+// SpreadOf returns what the spec of a Tenant gives in each namespace, as the admission plugin holds it.
+func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
+	out := &rolebinding.Spread{Tenant: id}
+	if len(spec.Admins) > 0 {
+		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: adminsPath, ClusterRole: v1alpha1.AdminRole, Subjects: spec.Admins})
+	}
+	for i, b := range spec.Bindings {
+		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.bindings[%d].subjects", i), ClusterRole: b.ClusterRole, Subjects: b.Subjects})
+	}
+	return out
+}
+
+// namesAccounts reports whether it hangs on namespaces to whom a Tenant gives something.
+func namesAccounts(spec *v1alpha1.TenantSpec) bool {
+	is := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
+	}
+	return slices.ContainsFunc(spec.Admins, is) || slices.ContainsFunc(spec.Bindings, func(b v1alpha1.TenantBinding) bool { return slices.ContainsFunc(b.Subjects, is) })
+}
+
+// hash is what stands on a namespace that has all of it; empty for nothing.
+func (g *given) hash(ns *corev1.Namespace) string {
+	if len(g.bindings) == 0 {
+		return ""
+	}
+	text, err := json.Marshal([]any{ns.UID, g.bindings})
+	if err != nil {
+		panic(err) // strings alone
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// isSame reports whether a binding is as it should be: but for labels and annotations of others, which webhooks put on whatever
+// is written, and for what the server itself records.
+func isSame(is, want *rbacv1.RoleBinding) bool {
+	for key := range is.Annotations {
+		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation {
+			return false
+		}
+	}
+	for key := range is.Labels {
+		if _, wanted := want.Labels[key]; isOurs(key) && !wanted {
+			return false
+		}
+	}
+	for key, value := range want.Labels {
+		if is.Labels[key] != value {
+			return false
+		}
+	}
+	return is.RoleRef == want.RoleRef && slices.Equal(is.Subjects, want.Subjects) && len(is.OwnerReferences) == 0 && len(is.Finalizers) == 0
+}
+
+func isOurs(key string) bool { return strings.HasPrefix(key, tenant.Domain+"/") }
+
+// inNamespace returns a binding for a namespace.
+func inNamespace(b *rbacv1.RoleBinding, namespace string) *rbacv1.RoleBinding {
+	out := b.DeepCopy()
+	out.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name, Labels: out.Labels}
+	return out
+}

@@ -1,0 +1,341 @@
+// Package provision gives each namespace of a tenant what the Tenant says: the bindings of its admins and others, now and
+// when a namespace is made later. What it made it keeps as it is, and takes away when the Tenant does not say it any more.
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// firstWorkers prepare namespaces that never were, workers all others: enough to write as much as they may although each
+	// waits up to 100 ms for what is in its namespace (consistent reads from the watch cache, KEP-2340).
+	firstWorkers = 20
+	workers      = 20
+	// writesPerSecond bounds what all of them write together.
+	writesPerSecond = 200
+	// retryAtFirst and retryAtLast are after how long what failed is tried again.
+	retryAtFirst = 100 * time.Millisecond
+	retryAtLast  = time.Minute
+	// driftEvery is how often it is looked whether what was made is still as it was.
+	driftEvery = 10 * time.Minute
+	// statusAfter is how long it is waited for further changes before a status is written.
+	statusAfter = time.Second
+)
+
+// Options configure the engine. All fields are required.
+type Options struct {
+	// Client and Dynamic write as [tenant.ManagerUser].
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// Tenants must be followed.
+	Tenants *tenants.Store
+	// Namespaces are all of the cluster's, and Owned returns the names of those with a value of the tenant label.
+	Namespaces cache.SharedIndexInformer
+	Owned      func(label string) ([]string, error)
+}
+
+// Engine prepares namespaces. One at a time may of a cluster: two would write the same.
+type Engine struct {
+	Options
+	lister   corelisters.NamespaceLister
+	subjects rolebinding.Subjects
+	writes   flowcontrol.RateLimiter
+	events   record.EventRecorder
+
+	first, later workqueue.TypedRateLimitingInterface[string]    // names of namespaces
+	statuses     workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
+
+	mu      sync.Mutex
+	busy    map[string]bool  // namespaces that somebody is at: two would undo each other's
+	failed  map[string]error // by namespace, what the last try failed for
+	drifted map[string]bool  // namespaces that are to be looked at although they say to be prepared
+}
+
+// New returns an engine that does nothing before [Engine.Run].
+func New(o Options) *Engine {
+	e := &Engine{Options: o, lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()), busy: map[string]bool{}, failed: map[string]error{}, drifted: map[string]bool{},
+		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+		first:  newQueue[string](), later: newQueue[string](), statuses: newQueue[tenant.ID]()}
+	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
+		ns, err := e.lister.Get(name)
+		if err != nil {
+			return tenant.ID{}, nil //nolint:nilerr // it is nobody's
+		}
+		return authz.OwnerOf(ns), nil
+	}
+	return e
+}
+
+func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast))
+}
+
+var errSync = errors.New("the namespaces and Tenants could not be read")
+
+// Run prepares namespaces until ctx ends. Once per Engine. The error says that it could not begin.
+func (e *Engine) Run(ctx context.Context) error {
+	shutDown := func() {
+		e.first.ShutDown()
+		e.later.ShutDown()
+		e.statuses.ShutDown()
+	}
+	defer shutDown()
+	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced) {
+		return errSync
+	}
+	stopEvents := e.record(ctx)
+	defer stopEvents()
+	namespaces, err := e.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: e.namespaceCame, UpdateFunc: e.namespaceUpdated, DeleteFunc: e.namespaceGone})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Namespaces.RemoveEventHandler(namespaces) }()
+	stop, err := e.Tenants.Follow(e.tenantChanged)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var running sync.WaitGroup
+	for range firstWorkers {
+		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })
+	}
+	for range workers {
+		running.Go(func() { work(ctx, e.later, quietly, e.prepare) })
+	}
+	running.Go(func() { work(ctx, e.statuses, 0, e.writeStatus) })
+	running.Go(func() { wait.UntilWithContext(ctx, e.lookForDrift, driftEvery) })
+	<-ctx.Done()
+	shutDown()
+	running.Wait()
+	return nil
+}
+
+// quietly is the verbosity of what the status of a Tenant says too. That a status cannot be written nobody else says.
+const quietly = 2
+
+// work does what comes through a queue until it is shut down, and again later what failed, which it logs.
+func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], verbosity int, do func(context.Context, T) error) {
+	for {
+		item, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		if err := do(ctx, item); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(verbosity).Info("What a Tenant gives is not in place yet, or not said", "for", item, "err", err)
+			queue.AddRateLimited(item)
+		} else {
+			queue.Forget(item)
+		}
+		queue.Done(item)
+	}
+}
+
+func (e *Engine) namespaceCame(obj any) {
+	if ns, is := obj.(*corev1.Namespace); is {
+		e.prepareSoon(ns)
+		e.ownerChanged(authz.OwnerOf(ns))
+	}
+}
+
+// prepareSoon has a tenant's namespace prepared, one that never was before others.
+func (e *Engine) prepareSoon(ns *corev1.Namespace) {
+	if ns.Labels[tenant.Label] == "" {
+		return
+	}
+	if ns.Annotations[tenant.PreparedAnnotation] == "" {
+		e.first.Add(ns.Name)
+	} else {
+		e.later.Add(ns.Name)
+	}
+}
+
+func (e *Engine) namespaceUpdated(was, is any) {
+	before, _ := was.(*corev1.Namespace)
+	now, _ := is.(*corev1.Namespace)
+	if before == nil || now == nil {
+		return
+	}
+	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
+		e.ownerChanged(authz.OwnerOf(before))
+		e.namespaceCame(now)
+	} else if before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] || !before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
+		e.prepareSoon(now)
+	}
+}
+
+// ownerChanged looks after a tenant that a namespace came to or went from: its service accounts are its namespaces'.
+func (e *Engine) ownerChanged(id tenant.ID) {
+	if id.IsZero() || id.IsSystem() {
+		return
+	}
+	if t, _ := e.Tenants.Tenant(id); t != nil && namesAccounts(&t.Spec) {
+		e.tenantChanged(id)
+	}
+	e.tellOf(id)
+}
+
+func (e *Engine) namespaceGone(obj any) {
+	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
+		obj = gone.Obj
+	}
+	if ns, is := obj.(*corev1.Namespace); is {
+		e.note(ns.Name, nil)
+		e.ownerChanged(authz.OwnerOf(ns))
+	}
+}
+
+func (e *Engine) tenantChanged(id tenant.ID) {
+	names, err := e.Owned(id.String())
+	if err != nil {
+		klog.Background().Error(err, "The namespaces of a tenant could not be told", "tenant", id)
+	}
+	for _, name := range names {
+		e.later.Add(name)
+	}
+	e.tellOf(id)
+}
+
+// tellOf has the status of a tenant's Tenant written.
+func (e *Engine) tellOf(id tenant.ID) {
+	if !id.IsZero() && !id.IsSystem() {
+		e.statuses.AddAfter(id, statusAfter)
+	}
+}
+
+// note remembers what a namespace failed for, nil for nothing.
+func (e *Engine) note(namespace string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.failed[namespace] = err
+		return
+	}
+	delete(e.failed, namespace)
+	delete(e.drifted, namespace)
+}
+
+// errUnknown says that it is not known what a tenant gives: its Tenant is about to go, or is not understood.
+var errUnknown = errors.New("it is not known what the Tenant gives")
+
+// busyFor is after how long a namespace is looked at again that somebody is at.
+const busyFor = 50 * time.Millisecond
+
+// prepare gives a namespace what its tenant's are given, and says so on it.
+func (e *Engine) prepare(ctx context.Context, name string) error {
+	if !e.begin(name) {
+		e.later.AddAfter(name, busyFor)
+		return nil
+	}
+	defer e.end(name)
+	ns, err := e.lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		e.note(name, nil)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	id := authz.OwnerOf(ns)
+	defer e.tellOf(id)
+	if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
+		e.note(name, nil)
+		return nil
+	}
+	gives, known := e.givenBy(ctx, id)
+	if !known {
+		return errUnknown
+	}
+	hash := gives.hash(ns)
+	if ns.Annotations[tenant.PreparedAnnotation] == hash && !e.hasDrifted(name) {
+		e.note(name, nil)
+		return nil
+	}
+	if err = e.apply(ctx, ns, gives); err == nil {
+		err = e.mark(ctx, ns, hash)
+	}
+	e.note(name, err)
+	if err != nil {
+		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
+	}
+	return err
+}
+
+// givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is given then, nor taken away.
+func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
+	t, known := e.Tenants.Tenant(id)
+	switch {
+	case !known:
+		return nil, false
+	case t == nil:
+		return &given{}, true
+	}
+	return e.given(ctx, id, t), true
+}
+
+// begin reports whether nobody is at a namespace: then the caller is until end.
+func (e *Engine) begin(name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.busy[name] {
+		return false
+	}
+	e.busy[name] = true
+	return true
+}
+
+func (e *Engine) end(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.busy, name)
+}
+
+// hasDrifted reports once that a namespace is to be looked at.
+func (e *Engine) hasDrifted(name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	is := e.drifted[name]
+	delete(e.drifted, name)
+	return is
+}
+
+func (e *Engine) looksDrifted(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drifted[name] = true
+}
+
+// failures returns what the namespaces of a tenant failed for, by their names in order.
+func (e *Engine) failures(names []string) (failed []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range names {
+		if err := e.failed[name]; err != nil {
+			failed = append(failed, fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	slices.Sort(failed)
+	return failed
+}

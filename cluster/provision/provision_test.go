@@ -1,0 +1,544 @@
+package provision_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster/provision"
+	"github.com/kubetenant/kubetenant/cluster/tenantquota"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var (
+	resource    = v1alpha1.Resource(v1alpha1.ResourceTenants)
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	peter       = rbacv1.Subject{Kind: "User", Name: "peter"}
+	mary        = rbacv1.Subject{Kind: "User", Name: "mary"}
+)
+
+// world is a cluster in virtual time, and an engine that can be started and stopped.
+type world struct {
+	t         *testing.T
+	kube      *fake.Clientset
+	client    kubernetes.Interface // the engine's
+	dynamic   *dynamicfake.FakeDynamicClient
+	uids      int
+	ended     error
+	stop      func()
+	undefined atomic.Bool // whether the kind Tenant is not
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	definition.SetName("tenants.kubetenant.dev")
+	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{resource: "TenantList", definitions: "CustomResourceDefinitionList"}, definition)}
+	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does
+		is, _ := a.(clienttesting.UpdateAction).GetObject().(*rbacv1.RoleBinding)
+		was, err := w.kube.Tracker().Get(a.GetResource(), a.GetNamespace(), is.Name)
+		if before, stored := was.(*rbacv1.RoleBinding); err == nil && stored && before.RoleRef != is.RoleRef {
+			return true, nil, errors.New("cannot change roleRef")
+		}
+		return false, nil, nil
+	})
+	w.client = w.kube
+	w.start()
+	return w
+}
+
+// start starts an engine, as a new leader does.
+func (w *world) start() {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	store, err := tenants.New(w.dynamic, func() (bool, bool) { return !w.undefined.Load(), true })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	factory := informers.NewSharedInformerFactory(w.kube, 0)
+	spaces := factory.Core().V1().Namespaces().Informer()
+	owned, err := tenantquota.NewNamespaces(spaces)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	factory.StartWithContext(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { store.Run(ctx) })
+	running.Go(func() {
+		w.ended = provision.New(provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of}).Run(ctx)
+	})
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		factory.Shutdown()
+	})
+	w.t.Cleanup(func() { w.stop() })
+	w.settle()
+}
+
+func (w *world) settle() {
+	time.Sleep(3 * time.Second) // of the bubble
+	synctest.Wait()
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// namespace makes a namespace of a tenant.
+func (w *world) namespace(name, of string, annotations map[string]string) {
+	w.t.Helper()
+	w.uids++
+	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint("u", w.uids)),
+		Labels: map[string]string{tenant.Label: of}, Annotations: annotations}}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// tenant writes the Tenant of acme as change leaves it.
+func (w *world) tenant(change func(*v1alpha1.TenantSpec)) {
+	w.t.Helper()
+	objects := w.dynamic.Resource(resource)
+	u, err := objects.Get(w.t.Context(), "acme", metav1.GetOptions{})
+	t := &v1alpha1.Tenant{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant}, Spec: v1alpha1.TenantSpec{ID: "acme"}}
+	t.Name, t.UID, t.CreationTimestamp = "acme", "t1", metav1.Now()
+	exists := err == nil
+	if exists {
+		t, err = v1alpha1.TenantOf(u)
+		w.must(err)
+	}
+	change(&t.Spec)
+	t.Generation++
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t)
+	w.must(err)
+	if exists {
+		_, err = objects.Update(w.t.Context(), &unstructured.Unstructured{Object: content}, metav1.UpdateOptions{})
+	} else {
+		_, err = objects.Create(w.t.Context(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	}
+	w.must(err)
+	w.settle()
+}
+
+// bindings returns what is bound in a namespace: role: subjects.
+func (w *world) bindings(namespace string) (all []string) {
+	w.t.Helper()
+	list, err := w.kube.RbacV1().RoleBindings(namespace).List(w.t.Context(), metav1.ListOptions{})
+	w.must(err)
+	for _, b := range list.Items {
+		text := b.Name + " " + b.RoleRef.Name + ":"
+		for _, s := range b.Subjects {
+			text += " " + s.Name
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) expect(what, namespace string, want ...string) {
+	w.t.Helper()
+	if got := w.bindings(namespace); !slices.Equal(got, want) {
+		w.t.Errorf("%s: %s has %q, want %q", what, namespace, got, want)
+	}
+}
+
+func (w *world) prepared(namespace string) string {
+	w.t.Helper()
+	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), namespace, metav1.GetOptions{})
+	w.must(err)
+	return ns.Annotations[tenant.PreparedAnnotation]
+}
+
+// says returns the reason of the condition, and how many namespaces there are, are prepared and failed.
+func (w *world) says() string {
+	w.t.Helper()
+	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
+	w.must(err)
+	t, err := v1alpha1.TenantOf(u)
+	w.must(err)
+	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared)
+	if c == nil {
+		return "nothing"
+	}
+	n := t.Status.Namespaces
+	return fmt.Sprintf("%s %d/%d/%d of generation %d", c.Reason, n.Total, n.Prepared, n.Failed, t.Status.ObservedGeneration)
+}
+
+// writes returns how much was written since the last time.
+func (w *world) writes() (n int) {
+	for _, actions := range [][]clienttesting.Action{w.kube.Actions(), w.dynamic.Actions()} {
+		for _, a := range actions {
+			if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
+				n++
+			}
+		}
+	}
+	w.kube.ClearActions()
+	w.dynamic.ClearActions()
+	return n
+}
+
+// TestLife: what a Tenant gives is in each namespace, those that come later too; what it takes back goes; and with it all when
+// the Tenant goes.
+func TestLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		w.namespace("kube-system", "", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Admins = []rbacv1.Subject{peter, mary, peter}
+			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []rbacv1.Subject{{Kind: "Group", Name: "dev"}, {Kind: "ServiceAccount", Namespace: "acme--web", Name: "robot"}}}}
+		})
+		both := []string{"kubetenant:admins admin: peter mary", "kubetenant:binding:view view: dev robot"}
+		w.expect("at first", "acme--web", both...)
+		w.expect("at first", "globex--web")
+		w.expect("at first", "kube-system")
+		w.namespace("acme--db", "acme", nil)
+		w.settle()
+		w.expect("a later one", "acme--db", both...)
+		if a, b := w.prepared("acme--web"), w.prepared("acme--db"); a == "" || b == "" || a == b {
+			t.Errorf("prepared: %q and %q", a, b)
+		}
+		if got, want := w.says(), "Prepared 2/2/0 of generation 1"; got != want {
+			t.Errorf("the status: %s, want %s", got, want)
+		}
+		w.writes()
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins, s.Bindings = []rbacv1.Subject{mary}, nil })
+		w.expect("afterwards", "acme--web", "kubetenant:admins admin: mary")
+		w.expect("afterwards", "acme--db", "kubetenant:admins admin: mary")
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = nil })
+		w.expect("without admins", "acme--web")
+		if got := w.prepared("acme--web"); got != "" {
+			t.Errorf("prepared with nothing: %s", got)
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{mary} })
+		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
+		w.settle()
+		w.expect("without a Tenant", "acme--web")
+	})
+}
+
+// TestLeaders: a new one writes nothing where nothing has changed, and first of all what changed meanwhile.
+func TestLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 20 {
+			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter, mary} })
+		w.stop()
+		w.writes()
+		w.start()
+		if n := w.writes(); n != 0 {
+			t.Errorf("a new leader writes %d times", n)
+		}
+		w.stop()
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{mary} })
+		w.expect("without a leader", "acme--7", "kubetenant:admins admin: peter mary")
+		w.start()
+		w.expect("with the next", "acme--7", "kubetenant:admins admin: mary")
+	})
+}
+
+// TestDrift: what is changed or deleted past admission comes back, and what was put there goes.
+func TestDrift(t *testing.T) {
+	changes := map[string]func(w *world) error{
+		"deleted": func(w *world) error {
+			return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), "kubetenant:admins", metav1.DeleteOptions{})
+		},
+		"one more that is managed": func(w *world) error {
+			_, err := w.kube.RbacV1().RoleBindings("acme--web").Create(w.t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{tenant.ManagedLabel: "tenant"}}}, metav1.CreateOptions{})
+			return err
+		},
+	}
+	for name, change := range map[string]func(*rbacv1.RoleBinding){
+		"another subject": func(b *rbacv1.RoleBinding) { b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "x"}) },
+		"none":            func(b *rbacv1.RoleBinding) { b.Subjects = nil },
+		"another role":    func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "cluster-admin" },
+		"a label":         func(b *rbacv1.RoleBinding) { b.Labels["kubetenant.dev/x"] = "y" },
+		"no tenant":       func(b *rbacv1.RoleBinding) { delete(b.Labels, tenant.Label) },
+		"an end": func(b *rbacv1.RoleBinding) {
+			b.Annotations = map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}
+		},
+		"an owner":    func(b *rbacv1.RoleBinding) { b.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} },
+		"a finalizer": func(b *rbacv1.RoleBinding) { b.Finalizers = []string{"x/y"} },
+	} {
+		changes[name] = func(w *world) error {
+			bindings := w.kube.RbacV1().RoleBindings("acme--web")
+			b, err := bindings.Get(w.t.Context(), "kubetenant:admins", metav1.GetOptions{})
+			w.must(err)
+			change(b)
+			return w.kube.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), b, "acme--web")
+		}
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.namespace("acme--web", "acme", nil)
+				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+				w.must(change(w))
+				time.Sleep(11 * time.Minute)
+				w.settle()
+				w.expect("healed", "acme--web", "kubetenant:admins admin: peter")
+				b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:admins", metav1.GetOptions{})
+				w.must(err)
+				if len(b.Annotations)+len(b.OwnerReferences)+len(b.Finalizers) > 0 || len(b.Labels) != 2 {
+					t.Errorf("not whole: %+v", b.ObjectMeta)
+				}
+				if got, want := w.says(), "Prepared 1/1/0 of generation 1"; got != want {
+					t.Errorf("the status: %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+// slow is a client whose creates take a while, and the answers of whose patches come after what they tell of.
+type slow struct{ kubernetes.Interface }
+
+func (s slow) RbacV1() rbacclient.RbacV1Interface { return slowBindings{s.Interface.RbacV1()} }
+
+func (s slow) CoreV1() coreclient.CoreV1Interface { return slowNamespaces{s.Interface.CoreV1()} }
+
+type slowBindings struct{ rbacclient.RbacV1Interface }
+
+func (s slowBindings) RoleBindings(namespace string) rbacclient.RoleBindingInterface {
+	return slowCreates{s.RbacV1Interface.RoleBindings(namespace)}
+}
+
+type slowCreates struct {
+	rbacclient.RoleBindingInterface
+}
+
+func (s slowCreates) Create(ctx context.Context, b *rbacv1.RoleBinding, o metav1.CreateOptions) (*rbacv1.RoleBinding, error) {
+	time.Sleep(100 * time.Millisecond)
+	return s.RoleBindingInterface.Create(ctx, b, o)
+}
+
+type slowNamespaces struct{ coreclient.CoreV1Interface }
+
+func (s slowNamespaces) Namespaces() coreclient.NamespaceInterface {
+	return slowPatches{s.CoreV1Interface.Namespaces()}
+}
+
+type slowPatches struct{ coreclient.NamespaceInterface }
+
+func (s slowPatches) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*corev1.Namespace, error) {
+	defer time.Sleep(10 * time.Millisecond)
+	return s.NamespaceInterface.Patch(ctx, name, kind, data, o, sub...)
+}
+
+// TestAChangeMeanwhile: what a Tenant takes back while a namespace is being prepared is not left there by who was at it.
+func TestAChangeMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stop()
+		w.client = slow{w.kube}
+		w.start()
+		gives := func(role string, to rbacv1.Subject) func(*v1alpha1.TenantSpec) {
+			return func(s *v1alpha1.TenantSpec) {
+				s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: role, Subjects: []rbacv1.Subject{to}}}
+			}
+		}
+		w.tenant(gives("view", mary))
+		w.namespace("acme--web", "acme", nil)
+		time.Sleep(50 * time.Millisecond) // it is being bound
+		w.tenant(gives("edit", peter))
+		w.expect("afterwards", "acme--web", "kubetenant:binding:edit edit: peter")
+	})
+}
+
+// TestForgedAnnotation: one that was carried over from elsewhere, or made up, prepares nothing.
+func TestForgedAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.namespace("acme--restored", "acme", map[string]string{tenant.PreparedAnnotation: w.prepared("acme--web")})
+		w.settle()
+		w.expect("restored", "acme--restored", "kubetenant:admins admin: peter")
+	})
+}
+
+// TestRefusedSubjects: whom admission would have refused gets nothing, and the others what is theirs.
+func TestRefusedSubjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Admins = []rbacv1.Subject{{Kind: "Group", Name: "system:masters"}, {Kind: "Group", Name: "tenant:globex"}, {Kind: "User", Name: "system:kube-scheduler"},
+				{Kind: "ServiceAccount", Namespace: "globex--web", Name: "robot"}, {Kind: "ServiceAccount", Namespace: "kube-system", Name: "x"}, peter, {Kind: "Group", Name: "tenant:acme"}}
+		})
+		w.expect("some", "acme--web", "kubetenant:admins admin: peter tenant:acme")
+		if got, want := w.says(), "SubjectRefused 1/1/0 of generation 1"; got != want {
+			t.Errorf("the status: %s, want %s", got, want)
+		}
+	})
+}
+
+// TestFailures: a namespace in which something fails does not say to be prepared, the Tenant says which, and it is tried again.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("acme--db", "acme", nil)
+		var broken atomic.Bool
+		broken.Store(true)
+		w.kube.PrependReactor("create", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return broken.Load() && a.GetNamespace() == "acme--db", nil, errors.New("no room")
+		})
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		if got, want := w.says(), "Failed 2/1/1 of generation 1"; got != want || w.prepared("acme--db") != "" {
+			t.Errorf("the status: %s, want %s; prepared %q", got, want, w.prepared("acme--db"))
+		}
+		broken.Store(false)
+		time.Sleep(2 * time.Minute)
+		w.settle()
+		if got, want := w.says(), "Prepared 2/2/0 of generation 1"; got != want {
+			t.Errorf("the status: %s, want %s", got, want)
+		}
+		list, err := w.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		w.must(err)
+		var told []string
+		for _, event := range list.Items {
+			told = append(told, event.Type+" "+event.Reason+" of "+event.InvolvedObject.Name)
+		}
+		slices.Sort(told)
+		if want := []string{"Normal Prepared of acme", "Warning Failed of acme"}; !slices.Equal(told, want) {
+			t.Errorf("events: %q, want %q", told, want)
+		}
+		// Somebody's own object of that name stays, and is told of.
+		_, err = w.kube.RbacV1().RoleBindings("acme--db").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
+		w.must(err)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []rbacv1.Subject{mary}}}
+		})
+		if got := w.says(); !strings.HasPrefix(got, "Failed 2/1/1") {
+			t.Errorf("the status: %s", got)
+		}
+	})
+}
+
+// TestDefinitionsThatGo: who deletes the definition takes nothing from anybody.
+func TestDefinitionsThatGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.must(w.dynamic.Resource(definitions).Delete(t.Context(), "tenants.kubetenant.dev", metav1.DeleteOptions{}))
+		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
+		w.settle()
+		time.Sleep(20 * time.Minute)
+		w.settle()
+		w.expect("without the definition", "acme--web", "kubetenant:admins admin: peter")
+		w.undefined.Store(true)
+		w.stop()
+		w.start()
+		time.Sleep(20 * time.Minute)
+		w.settle()
+		w.expect("with a leader who never knew it", "acme--web", "kubetenant:admins admin: peter")
+	})
+}
+
+// TestFailuresCostLittle: what fails is tried again after longer and longer, whatever it says each time.
+func TestFailuresCostLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var tries atomic.Int64
+		w.kube.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, fmt.Errorf("reset at %d", tries.Add(1))
+		})
+		for i := range 20 {
+			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		time.Sleep(9 * time.Minute)
+		w.settle()
+		if n := tries.Load(); n < 100 || n > 1000 {
+			t.Errorf("tried %d times", n)
+		}
+	})
+}
+
+// TestOthersMarks: labels and annotations that others' webhooks put on whatever is written are nobody's drift.
+func TestOthersMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:admins", metav1.GetOptions{})
+		w.must(err)
+		b.Labels["policy.example/seen"] = "yes"
+		b.Annotations = map[string]string{"policy.example/seen": "yes", tenant.CreatorAnnotation: "{}"}
+		_, err = w.kube.RbacV1().RoleBindings("acme--web").Update(t.Context(), b, metav1.UpdateOptions{})
+		w.must(err)
+		w.writes()
+		time.Sleep(time.Hour)
+		if n := w.writes(); n != 0 {
+			t.Errorf("written %d times", n)
+		}
+	})
+}
+
+// TestNamespacesThatGo: one that terminates is not counted, and its service accounts lose what they had.
+func TestNamespacesThatGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("acme--ci", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Admins = []rbacv1.Subject{peter, {Kind: "ServiceAccount", Namespace: "acme--ci", Name: "robot"}}
+		})
+		w.expect("both", "acme--web", "kubetenant:admins admin: peter robot")
+		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--ci", metav1.GetOptions{})
+		w.must(err)
+		ns.DeletionTimestamp, ns.Finalizers = new(metav1.Now()), []string{"x/y"}
+		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+		w.must(err)
+		w.settle()
+		if got, want := w.says(), "Prepared 1/1/0 of generation 1"; got != want {
+			t.Errorf("the status: %s, want %s", got, want)
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = append(s.Admins, mary) })
+		w.expect("a change", "acme--web", "kubetenant:admins admin: peter robot mary")
+		w.expect("where it terminates", "acme--ci", "kubetenant:admins admin: peter robot")
+		w.must(w.kube.CoreV1().Namespaces().Delete(t.Context(), "acme--ci", metav1.DeleteOptions{}))
+		w.settle()
+		w.expect("without the namespace", "acme--web", "kubetenant:admins admin: peter mary")
+		w.namespace("acme--ci", "acme", nil)
+		w.settle()
+		w.expect("with one of its name", "acme--web", "kubetenant:admins admin: peter robot mary")
+	})
+}

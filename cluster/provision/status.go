@@ -1,0 +1,110 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// namedFailures is how many namespaces a condition names.
+const namedFailures = 5
+
+// record begins to record events, until stop is called.
+func (e *Engine) record(ctx context.Context) (stop func()) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.Client.CoreV1().Events(metav1.NamespaceDefault)})
+	e.events = broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})
+	return broadcaster.Shutdown
+}
+
+// writeStatus brings the status of a tenant's Tenant up to date.
+func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
+	t, known := e.Tenants.Tenant(id)
+	if !known || t == nil {
+		return nil // there is none to write on, and it is told when there is
+	}
+	status, err := e.statusOf(ctx, id, t)
+	if err != nil || equality.Semantic.DeepEqual(status, &t.Status) {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, t.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, "status")
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another Tenant of that name by now: it is told of it
+		return nil
+	case err != nil:
+		return err
+	}
+	e.tell(t, status)
+	return nil
+}
+
+// statusOf returns the status that a Tenant should have.
+func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (*v1alpha1.TenantStatus, error) {
+	gives := e.given(ctx, id, t)
+	names, err := e.Owned(id.String())
+	if err != nil {
+		return nil, err
+	}
+	status := &v1alpha1.TenantStatus{ObservedGeneration: t.Generation, Conditions: slices.Clone(t.Status.Conditions)}
+	for _, name := range names {
+		ns, err := e.lister.Get(name)
+		if err != nil || ns.DeletionTimestamp != nil {
+			continue
+		}
+		status.Namespaces.Total++
+		if ns.Annotations[tenant.PreparedAnnotation] == gives.hash(ns) {
+			status.Namespaces.Prepared++
+		}
+	}
+	failed := e.failures(names)
+	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
+	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
+	switch n := status.Namespaces; {
+	case gives.refused != nil:
+		c.Reason, c.Message = v1alpha1.ReasonSubject, gives.refused.Error()
+	case len(failed) > 0:
+		c.Reason, c.Message = v1alpha1.ReasonFailed, strings.Join(failed[:min(namedFailures, len(failed))], "; ")
+	case n.Prepared < n.Total:
+		c.Reason, c.Message = v1alpha1.ReasonPreparing, fmt.Sprintf("%d namespaces are yet to be prepared", n.Total-n.Prepared)
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared, "every namespace has what the Tenant gives"
+	}
+	meta.SetStatusCondition(&status.Conditions, c)
+	return status, nil
+}
+
+// tell records an event where the condition is another than before.
+func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
+	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared), meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
+	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.ReasonPreparing {
+		return
+	}
+	kind := corev1.EventTypeWarning
+	if is.Status == metav1.ConditionTrue {
+		kind = corev1.EventTypeNormal
+	}
+	e.events.Event(&corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant, Name: t.Name, UID: t.UID}, kind, is.Reason, is.Message)
+}

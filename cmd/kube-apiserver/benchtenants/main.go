@@ -1,0 +1,367 @@
+// Command benchtenants measures what Tenants give on a large cluster: 10,000 tenants and 30,000 namespaces on a real
+// server. How long all of it takes, how soon a new namespace has what it gets, alone and beside a change in 10,000 others,
+// what a restart costs, and what the server does while nothing changes, with tenancy and without.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The size of the cluster.
+const (
+	perTenant = 3 // namespaces
+	parallel  = 32
+	probes    = 200 // new namespaces whose wait is measured
+	quiet     = time.Minute
+	busy      = "busy--" // begins the names of probes
+)
+
+// bench is a server and clients of its admin.
+type bench struct {
+	tenants, changed int
+	server           *localserver.Server
+	kube             *kubernetes.Clientset
+	dynamic          dynamic.Interface
+}
+
+func main() {
+	b := &bench{}
+	bin := flag.String("bin", "", "directory of the built commands")
+	flag.IntVar(&b.tenants, "tenants", 10000, "how many tenants, with 3 namespaces each")
+	flag.IntVar(&b.changed, "changed", 3334, "in how many of them something changes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := b.run(ctx, *bin)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchtenants:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) run(ctx context.Context, bin string) (err error) {
+	if bin == "" {
+		return errors.New("--bin is required")
+	}
+	dir, err := os.MkdirTemp("", "benchtenants-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	start := func(more ...string) error {
+		b.server, err = localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), dir, append([]string{"--workload-controllers=false"}, more...)...)
+		if err == nil {
+			err = b.connect()
+		}
+		return err
+	}
+	defer func() {
+		if b.server != nil {
+			err = errors.Join(err, b.server.Stop())
+		}
+	}()
+	if err := start(); err != nil {
+		return err
+	}
+	if err := b.first(ctx); err != nil {
+		return err
+	}
+	if err := b.latencies(ctx, "a new namespace, nothing else to do"); err != nil {
+		return err
+	}
+	if err := b.change(ctx); err != nil {
+		return err
+	}
+	return b.restarts(ctx, start)
+}
+
+func (b *bench) connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", b.server.Kubeconfig("admin"))
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	if b.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	b.kube, err = kubernetes.NewForConfig(config)
+	return err
+}
+
+// first makes the tenants and their namespaces, and waits until all are prepared.
+func (b *bench) first(ctx context.Context) error {
+	began := time.Now()
+	all, group := errgroup.WithContext(ctx)
+	all.SetLimit(parallel)
+	for t := range b.tenants {
+		all.Go(func() error { return b.tenant(group, t) })
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	filled := time.Since(began)
+	if err := b.await(ctx, b.tenants*perTenant, func(ns *corev1.Namespace) bool { return ns.Annotations[tenant.PreparedAnnotation] != "" }); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	fmt.Printf("%d tenants with %d namespaces: made in %s, all prepared after %s (%.0f writes a second)\n", b.tenants, b.tenants*perTenant,
+		filled.Round(time.Second), took.Round(time.Second), float64(2*b.tenants*perTenant)/took.Seconds())
+	return nil
+}
+
+// tenant makes a Tenant that gives admin to two, and its namespaces.
+func (b *bench) tenant(ctx context.Context, t int) error {
+	name := fmt.Sprintf("t%d", t)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant, "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"id": name, "admins": []any{map[string]any{"kind": "User", "name": "a-" + name}, map[string]any{"kind": "User", "name": "b-" + name}}}}}
+	if _, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for n := range perTenant {
+		if err := b.namespace(ctx, fmt.Sprintf("%s--%d", name, n), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) namespace(ctx context.Context, name, of string) error {
+	_, err := b.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: of}}}, metav1.CreateOptions{})
+	return err
+}
+
+// await waits until so many namespaces have something.
+func (b *bench) await(ctx context.Context, n int, has func(*corev1.Namespace) bool) error {
+	for {
+		list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label, ResourceVersion: "0"})
+		if err != nil {
+			return err
+		}
+		have := 0
+		for i := range list.Items {
+			if has(&list.Items[i]) {
+				have++
+			}
+		}
+		if have >= n {
+			return nil
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// latencies makes namespaces one after the other, and says after how long they were prepared.
+func (b *bench) latencies(ctx context.Context, what string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	prepared := make(chan string, probes)
+	factory := informers.NewSharedInformerFactory(b.kube, 0)
+	watched := factory.Core().V1().Namespaces().Informer()
+	if _, err := watched.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
+		before, now := was.(*corev1.Namespace), is.(*corev1.Namespace)
+		if strings.Contains(now.Name, busy) && before.Annotations[tenant.PreparedAnnotation] == "" && now.Annotations[tenant.PreparedAnnotation] != "" {
+			prepared <- now.Name
+		}
+	}}); err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	defer stop()
+	if !cache.WaitForCacheSync(ctx.Done(), watched.HasSynced) {
+		return ctx.Err()
+	}
+	var took []time.Duration
+	for i := range probes {
+		of := fmt.Sprintf("t%d", i)
+		name := of + "--" + busy + strconv.FormatInt(time.Now().UnixNano(), 36)
+		began := time.Now()
+		if err := b.namespace(ctx, name, of); err != nil {
+			return err
+		}
+		for done := ""; done != name; {
+			select {
+			case done = <-prepared:
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Minute):
+				return fmt.Errorf("%s is not prepared after a minute", name)
+			}
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	fmt.Printf("%s: p50 %s, p99 %s, worst %s, from its creation to the annotation seen by a watch\n", what,
+		took[probes/2].Round(time.Millisecond), took[probes*99/100].Round(time.Millisecond), took[probes-1].Round(time.Millisecond))
+	return nil
+}
+
+// change takes an admin out of many tenants, and looks after new namespaces meanwhile.
+func (b *bench) change(ctx context.Context) error {
+	before := map[string]string{}
+	list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		before[list.Items[i].Name] = list.Items[i].Annotations[tenant.PreparedAnnotation]
+	}
+	began := time.Now()
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		all, group := errgroup.WithContext(ctx)
+		all.SetLimit(parallel)
+		for i := range b.changed {
+			all.Go(func() error {
+				_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(group, fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType,
+					[]byte(`[{"op":"remove","path":"/spec/admins/0"}]`), metav1.PatchOptions{})
+				return err
+			})
+		}
+		if err := all.Wait(); err != nil {
+			return err
+		}
+		n := b.changed * perTenant
+		if err := b.await(ctx, n, func(ns *corev1.Namespace) bool {
+			was, had := before[ns.Name]
+			return had && was != ns.Annotations[tenant.PreparedAnnotation]
+		}); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		fmt.Printf("a change in %d namespaces: %s (%.0f writes a second)\n", n, took.Round(time.Second), float64(2*n)/took.Seconds())
+		return nil
+	})
+	both.Go(func() error { return b.latencies(ctx, "a new namespace beside that") })
+	return both.Wait()
+}
+
+// restarts starts the server anew, and says how soon it works again, what it wrote, and what it costs while nothing changes.
+func (b *bench) restarts(ctx context.Context, start func(more ...string) error) error {
+	before, err := b.versions(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.server.Stop(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := start(); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	name := "t0--again"
+	if err := b.namespace(ctx, name, "t0"); err != nil {
+		return err
+	}
+	for {
+		ns, err := b.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ns.Annotations[tenant.PreparedAnnotation] != "" {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	works := time.Since(began)
+	time.Sleep(quiet)
+	after, err := b.versions(ctx)
+	if err != nil {
+		return err
+	}
+	written := 0
+	for key, version := range after {
+		if was, had := before[key]; had && was != version {
+			written++
+		}
+	}
+	fmt.Printf("a restart: ready after %s, a namespace prepared after %s, %d of %d objects written\n", ready.Round(100*time.Millisecond), works.Round(100*time.Millisecond), written, len(before))
+	with, err := b.cost(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.server.Stop(); err != nil {
+		return err
+	}
+	if err := start("--tenancy=false"); err != nil {
+		return err
+	}
+	time.Sleep(quiet)
+	without, err := b.cost(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("while nothing changes: %.2f %% of a core, without tenancy %.2f %%\n", with, without)
+	return nil
+}
+
+// versions returns the resourceVersions of what the engine writes.
+func (b *bench) versions(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	spaces, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range spaces.Items {
+		out["ns/"+spaces.Items[i].Name] = spaces.Items[i].ResourceVersion
+	}
+	bindings, err := b.kube.RbacV1().RoleBindings("").List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	if err != nil {
+		return nil, err
+	}
+	for i := range bindings.Items {
+		out[bindings.Items[i].Namespace+"/"+bindings.Items[i].Name] = bindings.Items[i].ResourceVersion
+	}
+	return out, nil
+}
+
+// cost returns what share of a core the server's process takes, in hundredths, for a while.
+func (b *bench) cost(ctx context.Context) (float64, error) {
+	used := func() (float64, error) {
+		text, err := b.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, is := strings.CutPrefix(line, "process_cpu_seconds_total "); is {
+				return strconv.ParseFloat(strings.TrimSpace(value), 64)
+			}
+		}
+		return 0, errors.New("the server does not say what it uses")
+	}
+	before, err := used()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(quiet)
+	after, err := used()
+	return (after - before) / quiet.Seconds() * 100, err
+}

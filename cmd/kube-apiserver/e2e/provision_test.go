@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const provisionConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+`
+
+const webhookProvisionConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication: { sources: [] }
+authorization: { subject: { fromGroups: true } }
+`
+
+// TestProvision: what a Tenant gives is in its namespaces, theirs to whom it is given, and nobody's to change; it goes when the Tenant
+// takes it back, and with its namespace.
+func TestProvision(t *testing.T) { testProvision(t, provisionConfig) }
+
+func TestWebhookProvision(t *testing.T) { testProvision(t, webhookProvisionConfig, "--webhook") }
+
+func testProvision(t *testing.T, tenancy string, args ...string) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(tenancy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, args...)
+	for _, namespace := range []string{"acme--web", "acme--db"} {
+		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
+	}
+	who, err := kubectl(t, s, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	if err != nil {
+		t.Fatal(who)
+	}
+	give := func(spec string) {
+		t.Helper()
+		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, `+spec+` } }`)
+	}
+	give(`admins: [ { kind: User, name: "` + who + `" } ], bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	has := func(namespace string, want ...string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", namespace, "-l", "kubetenant.dev/managed", "-o", "jsonpath={.items[*].metadata.name}")
+			if got := strings.Fields(out); err != nil || !slices.Equal(got, want) {
+				return fmt.Errorf("%s has %q, want %q", namespace, out, want)
+			}
+			return nil
+		})
+	}
+	has("acme--web", "kubetenant:admins", "kubetenant:binding:view")
+	has("acme--db", "kubetenant:admins", "kubetenant:binding:view")
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "acme", "create", "configmap", "its-own", "-n", "acme--web"); err != nil {
+			return fmt.Errorf("an admin may not: %s", out)
+		}
+		return nil
+	})
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", `jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
+		if err != nil || out != `{"failed":0,"prepared":2,"total":2} True` {
+			return fmt.Errorf("the status: %s", out)
+		}
+		return nil
+	})
+	if len(args) > 0 { // compiled in it is the server itself, and no account's
+		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
+	}
+	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
+	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })
+
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
+	has("acme--later", "kubetenant:admins", "kubetenant:binding:view")
+	give(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	has("acme--web", "kubetenant:binding:edit")
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "acme", "get", "configmap", "its-own", "-n", "acme--web"); err == nil {
+			return fmt.Errorf("who is no admin any more may: %s", out)
+		}
+		return nil
+	})
+	if out, err := kubectl(t, s, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
+		t.Errorf("a namespace with what is given does not go: %s", out)
+	}
+	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err != nil {
+		t.Fatal(out)
+	}
+	has("acme--web")
+}
+
+// managerIsHeld has the manager try what it could do with all rights.
+func managerIsHeld(t *testing.T, s *localserver.Server) {
+	for what, args := range map[string][]string{
+		"another kind":                   {"create", "configmap", "x", "-n", "acme--web"},
+		"a binding of another name":      {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
+		"one in the system's space":      {"create", "rolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x", "-n", "kube-system"},
+		"one in the whole cluster":       {"create", "clusterrolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x"},
+		"a namespace":                    {"create", "namespace", "x"},
+		"a namespace's label":            {"label", "namespace", "acme--web", "x=y"},
+		"another annotation":             {"annotate", "namespace", "acme--web", "x=y"},
+		"a namespace's owner":            {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
+		"the end of a namespace":         {"delete", "namespace", "acme--db"},
+		"a Tenant":                       {"patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"access":"Closed"}}`},
+		"somebody else's binding":        {"delete", "rolebinding", "-n", "kube-system", "--all"},
+		"an event beside those it makes": {"create", "-n", "acme--web", "-f", "testdata/event.yaml"},
+	} {
+		out, err := kubectl(t, s, "admin", append(args, "--as=system:kubetenant:tenants", "--as-group=system:masters")...)
+		if err == nil || !strings.Contains(out, "orbidden") {
+			t.Errorf("%s: %s", what, out)
+		}
+	}
+}
+
+// nobodyChangesWhatIsGiven has the cluster's admin try every way.
+func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
+	const name = "kubetenant:admins"
+	for what, args := range map[string][]string{
+		"merge patch":       {"patch", "rolebinding", name, "--type=merge", "-p", `{"subjects":[]}`},
+		"JSON patch":        {"patch", "rolebinding", name, "--type=json", "-p", `[{"op":"remove","path":"/subjects"}]`},
+		"strategic patch":   {"patch", "rolebinding", name, "--type=strategic", "-p", `{"metadata":{"finalizers":["x.example/y"]}}`},
+		"an owner":          {"patch", "rolebinding", name, "--type=merge", "-p", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`},
+		"another label":     {"label", "rolebinding", name, "x=y"},
+		"without its label": {"label", "rolebinding", name, "kubetenant.dev/managed-"},
+		"an annotation":     {"annotate", "rolebinding", name, "kubetenant.dev/expires=2020-01-01T00:00:00Z"},
+		"deleted":           {"delete", "rolebinding", name},
+		"all deleted":       {"delete", "rolebindings", "--all"},
+		"one of its kind":   {"create", "rolebinding", "kubetenant:x", "--clusterrole=view", "--user=x"},
+	} {
+		out, err := kubectl(t, s, "admin", append(args, "-n", "acme--web")...)
+		if err == nil || !strings.Contains(out, "kubetenant") || !strings.Contains(out, "orbidden") {
+			t.Errorf("%s: %s", what, out)
+		}
+	}
+	out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", "acme--web", "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil || out != "kubetenant:admins kubetenant:binding:view" {
+		t.Errorf("afterwards there is %s", out)
+	}
+	// What is exported and restored is admitted without what the server put there.
+	out, err = kubectl(t, s, "admin", "get", "ns", "acme--web", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
+	if err != nil || out == "" {
+		t.Errorf("prepared: %q", out)
+	}
+}
+
+// writersGiveWhatTheyMay: who may write Tenants binds in them the roles that he may bind, to whom a tenant may bind them.
+func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
+  { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
+  { apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind] } ] }`)
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: tenant-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tenant-writer },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: writer }, { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
+	writers := map[string]rest.ImpersonationConfig{
+		"one of the system tenant":   {UserName: "writer", Extra: map[string][]string{tenant.ExtraKey: {"system"}}},
+		"one of the control plane's": {UserName: "system:serviceaccount:kube-system:writer", Groups: []string{"system:serviceaccounts"}},
+	}
+	for name, writer := range writers {
+		t.Run(name, func(t *testing.T) { writerGivesWhatHeMay(t, s, writer) })
+	}
+}
+
+func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.ImpersonationConfig) {
+	as := config(t, s, "admin")
+	as.Impersonate = writer
+	client, err := dynamic.NewForConfig(as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(spec string) error {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: initech }, spec: { id: initech, `+spec+` } }`), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		_, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+		return err
+	}
+	waittest.Until(t, func() error {
+		return write(`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] } ]`)
+	})
+	for what, c := range map[string]struct{ spec, want string }{
+		"admins":             {`admins: [ { kind: User, name: x } ]`, "may not bind the ClusterRole admin"},
+		"another role":       {`bindings: [ { clusterRole: cluster-admin, subjects: [ { kind: User, name: x } ] } ]`, "may not bind the ClusterRole cluster-admin"},
+		"a reserved name":    {`bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: "system:masters" } ] } ]`, "spec.bindings[0].subjects[0] is a reserved name"},
+		"a role twice":       {`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] }, { clusterRole: view, subjects: [ { kind: User, name: z } ] } ]`, "no two bindings"},
+		"no role":            {`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "is no name of a ClusterRole"},
+		"nobody":             {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
+		"another kind":       {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
+		"a user without one": {`admins: [ { kind: User, name: "" } ]`, "spec.admins[0].name"},
+		"an account nowhere": {`admins: [ { kind: ServiceAccount, name: x } ]`, "spec.admins[0].namespace"},
+		"no account's name":  {`admins: [ { kind: ServiceAccount, name: Robot_1, namespace: acme--web } ]`, "spec.admins[0].name"},
+		"a user somewhere":   {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
+		"another group":      {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
+		"a misspelt field":   {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
+	} {
+		if err := write(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", what, err, c.want)
+		}
+	}
+}

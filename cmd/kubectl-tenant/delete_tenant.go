@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// deletionWait is how long delete-tenant waits for namespaces to end.
+const deletionWait = time.Minute
+
+func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
+	everything, yes, mode := false, false, ""
+	cmd := &cobra.Command{
+		Use:   "delete-tenant TENANT",
+		Short: "Delete a tenant that is empty",
+		Long: `Deletes the namespaces of a tenant, its quota, its Tenant and the bindings that
+create-tenant made. While a namespace of it holds anything beside what is in
+every namespace it refuses, and says what; --with-everything deletes that too.
+
+It asks for the tenant's name to be typed, unless --yes is given.
+
+The Tenant goes last: it waits a minute for the namespaces to end, and says so
+if they have not. A tenant that is closed is so until then.
+
+What others' namespaces say about the tenant, as access grants, stays: it lets
+nobody in once nobody is of the tenant.`,
+		Example: `  kubectl tenant delete-tenant acme --dry-run=server
+  kubectl tenant delete-tenant acme --with-everything --yes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := client.ParseTenant("tenant", args[0])
+			if err == nil && id.IsSystem() {
+				err = errors.New("the system tenant cannot be deleted")
+			}
+			if err := errors.Join(err, checkDryRun(mode)); err != nil {
+				return err
+			}
+			c, err := flags.Cluster()
+			if err != nil {
+				return err
+			}
+			k, err := c.Kube()
+			if err != nil {
+				return err
+			}
+			d, err := dynamic.NewForConfig(c.Config)
+			if err != nil {
+				return err
+			}
+			progress := output.NewProgress(cmd.ErrOrStderr())
+			defer progress.Done()
+			how := tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Wait: deletionWait,
+				Left: func(namespaces []string) { progress.Say("waiting for %s to end", strings.Join(namespaces, ", ")) }}
+			if !yes {
+				how.Confirm = func(namespaces []string) error { return confirmDeletion(cmd, id, namespaces) }
+			}
+			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, how))
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
+	cmd.ValidArgsFunction = flags.CompleteTenants
+	addDryRun(cmd, &mode)
+	return cmd
+}
+
+var (
+	errNotConfirmed = errors.New("that is not its name: nothing was deleted (--yes does not ask)")
+	errNothingTyped = errors.New("no name was typed: nothing was deleted (--yes does not ask)")
+)
+
+// confirmDeletion has the name of a tenant typed.
+func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "This deletes tenant %s with %d namespaces (%s). Type its name to go on: ", id, len(namespaces), output.Safe(strings.Join(namespaces, ", ")))
+	typed := make(chan string, 1)
+	go func() { // which ends with the process, where nothing is typed
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		typed <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-cmd.Context().Done():
+		return cmd.Context().Err()
+	case line := <-typed:
+		switch line {
+		case id.String():
+		case "":
+			return errNothingTyped
+		default:
+			return errNotConfirmed
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package managed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// holding returns the plugin: callers whose names begin system: or are root are the system's, b's whose begins b, and of nobody it is
+// known otherwise. The namespace going goes.
+func holding() plugins.Interface {
+	return managed.New(managed.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+			if len(u.GetGroups()) > 0 {
+				return tenant.Parse(u.GetGroups()[0])
+			}
+			if strings.HasPrefix(u.GetName(), "system:") || u.GetName() == "root" {
+				return tenant.System(), nil
+			}
+			return tenant.ID{}, errors.New("away")
+		},
+		Terminating: func(namespace string) bool { return namespace == "going" }})
+}
+
+func binding(name string, labels map[string]string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a--web", Labels: labels}, RoleRef: rbacv1.RoleRef{Name: "admin"}}
+}
+
+func namespace(prepared string) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web"}}
+	if prepared != "" {
+		ns.Annotations = map[string]string{tenant.PreparedAnnotation: prepared, "x": "y"}
+	}
+	return ns
+}
+
+var (
+	bindings   = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
+	namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+)
+
+// write is a request; of is is created, of was deleted, and both updated.
+type write struct {
+	by       user.Info
+	resource schema.GroupVersionResource
+	in, sub  string
+	was, is  runtime.Object
+}
+
+func (w write) attributes() admission.Attributes {
+	op := admission.Update
+	if w.was == nil {
+		op = admission.Create
+	} else if w.is == nil {
+		op = admission.Delete
+	}
+	return admission.NewAttributesRecord(w.is, w.was, schema.GroupVersionKind{}, w.in, "x", w.resource, w.sub, op, nil, false, w.by)
+}
+
+// TestManaged: what bears the label is the manager's, and what of it goes with its namespace anybody's who may.
+func TestManaged(t *testing.T) {
+	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
+	ours := map[string]string{tenant.ManagedLabel: "tenant"}
+	generated := binding("", nil)
+	generated.GenerateName = "kubetenant:"
+	stored := binding("kubetenant:admins", ours)
+	stored.ResourceVersion, stored.ManagedFields = "7", []metav1.ManagedFieldsEntry{{Manager: "x"}}
+	other := binding("kubetenant:admins", ours)
+	other.RoleRef.Name = "edit"
+	for name, c := range map[string]struct {
+		write
+		want string
+	}{
+		"created":                            {write{by: root, is: binding("x", ours)}, "the label kubetenant.dev/managed is the server's own"},
+		"created with no value":              {write{by: root, is: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed"},
+		"created by its name":                {write{by: root, is: binding("kubetenant:x", nil)}, "names that begin with kubetenant:"},
+		"created by a name that is made up":  {write{by: root, is: generated}, "names that begin with kubetenant:"},
+		"created, another's":                 {write{by: root, is: binding("x", nil)}, ""},
+		"created by the manager":             {write{by: manager, is: binding("kubetenant:x", ours)}, ""},
+		"by a tenant's who has its name":     {write{by: &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"b"}}, is: binding("kubetenant:x", ours)}, "the label"},
+		"by somebody unknown":                {write{by: &user.DefaultInfo{Name: "x"}, is: binding("kubetenant:x", ours)}, "the label"},
+		"changed":                            {write{by: root, was: binding("kubetenant:admins", ours), is: other}, "comes from a Tenant"},
+		"changed by the manager":             {write{by: manager, was: binding("kubetenant:admins", ours), is: other}, ""},
+		"written as it was":                  {write{by: root, was: stored, is: binding("kubetenant:admins", ours)}, ""},
+		"unlabelled":                         {write{by: root, was: binding("kubetenant:admins", ours), is: binding("kubetenant:admins", nil)}, "comes from a Tenant"},
+		"labelled":                           {write{by: root, was: binding("x", nil), is: binding("x", ours)}, "the label"},
+		"an older one of its name, changed":  {write{by: root, was: binding("kubetenant:x", nil), is: binding("kubetenant:x", map[string]string{"a": "b"})}, ""},
+		"deleted":                            {write{by: root, was: binding("kubetenant:admins", ours)}, "comes from a Tenant"},
+		"deleted by the manager":             {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
+		"deleted with its namespace":         {write{by: root, in: "going", was: binding("kubetenant:admins", ours)}, ""},
+		"changed in a namespace that goes":   {write{by: root, in: "going", was: binding("kubetenant:admins", ours), is: other}, "comes from a Tenant"},
+		"deleted, an older one of its name":  {write{by: root, was: binding("kubetenant:x", nil)}, ""},
+		"no object":                          {write{by: root, was: &metav1.Status{}, is: &metav1.Status{}}, "no object"},
+		"something else with the label":      {write{by: root, resource: corev1.SchemeGroupVersion.WithResource("configmaps"), is: binding("x", ours)}, ""},
+		"a namespace deleted":                {write{by: root, resource: namespaces, was: namespace("h")}, ""},
+		"a namespace that says it":           {write{by: root, resource: namespaces, is: namespace("h")}, "the annotation"},
+		"one that said another":              {write{by: root, resource: namespaces, was: namespace("g"), is: namespace("h")}, "the annotation"},
+		"one that does not say it any more":  {write{by: root, resource: namespaces, sub: "status", was: namespace("g"), is: namespace("")}, "the annotation"},
+		"one that the manager lets say it":   {write{by: manager, resource: namespaces, was: namespace("g"), is: namespace("h")}, ""},
+		"one that stays as it was":           {write{by: root, resource: namespaces, sub: "finalize", was: namespace("g"), is: namespace("g")}, ""},
+		"no namespace":                       {write{by: root, resource: namespaces, is: &metav1.Status{}}, "no object"},
+		"an exempt namespace of the manager": {write{by: manager, resource: namespaces, is: namespace("h")}, ""},
+	} {
+		if c.resource.Resource == "" {
+			c.resource = bindings
+		}
+		if c.in == "" {
+			c.in = "a--web"
+		}
+		got := fmt.Sprint(holding().Validate(t.Context(), c.attributes(), nil))
+		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestPrepared: whoever else writes a Namespace, the annotation stays as it was; the manager's stays as he writes it.
+func TestPrepared(t *testing.T) {
+	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
+	for name, c := range map[string]struct {
+		by      user.Info
+		was, is *corev1.Namespace
+		want    string
+	}{
+		"restored":               {root, nil, namespace("h"), ""},
+		"made up":                {root, namespace("g"), namespace("h"), "g"},
+		"left out":               {root, namespace("g"), namespace(""), "g"},
+		"put where there is not": {root, namespace(""), namespace("h"), ""},
+		"set":                    {manager, namespace("g"), namespace("h"), "h"},
+		"taken away":             {manager, namespace("g"), namespace(""), ""},
+	} {
+		w := write{by: c.by, resource: namespaces, is: c.is}
+		if c.was != nil {
+			w.was = c.was
+		}
+		if err := holding().Admit(t.Context(), w.attributes(), nil); err != nil || c.is.Annotations[tenant.PreparedAnnotation] != c.want {
+			t.Errorf("%s: %q, %v; want %q", name, c.is.Annotations[tenant.PreparedAnnotation], err, c.want)
+		}
+	}
+	if err := holding().Admit(t.Context(), write{by: root, resource: namespaces, is: &metav1.Status{}}.attributes(), nil); err == nil {
+		t.Error("no namespace passes")
+	}
+	if err := holding().Admit(t.Context(), write{by: root, resource: bindings, is: binding("x", nil)}.attributes(), nil); err != nil {
+		t.Error(err)
+	}
+}

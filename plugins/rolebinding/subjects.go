@@ -1,0 +1,73 @@
+package rolebinding
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var (
+	errForeign   = errors.New("names another tenant's callers")
+	errReserved  = errors.New("is a reserved name")
+	errForeignSA = errors.New("names a service account of a namespace that is not the tenant's")
+)
+
+// Subjects says to whom a tenant may give a role in its namespaces.
+type Subjects struct {
+	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Required.
+	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
+	// Names are the reserved ones. Nil knows those that are reserved everywhere.
+	Names *tenant.SystemNames
+	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
+	QualifiedNames bool
+}
+
+// Check returns what is wrong with a subject, nil where a tenant may give it a role. The error of a lookup is that of Named.
+func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) error {
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		return c.checkNamespace(ctx, own, s.Namespace)
+	case rbacv1.UserKind:
+		if namespace, _, err := serviceaccount.SplitUsername(s.Name); err == nil {
+			return c.checkNamespace(ctx, own, namespace)
+		}
+		if c.Names.ReservedUser(s.Name) {
+			return errReserved
+		}
+	case rbacv1.GroupKind:
+		if s.Name == own.Group() {
+			return nil
+		}
+		if namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); is {
+			return c.checkNamespace(ctx, own, namespace)
+		}
+		if strings.HasPrefix(s.Name, tenant.GroupPrefix) {
+			return errForeign
+		}
+		if c.Names.ReservedGroup(s.Name) {
+			return errReserved
+		}
+	default:
+		return errReserved // of a kind that RBAC does not know yet
+	}
+	if prefix, _, qualified := strings.Cut(s.Name, ":"); c.QualifiedNames && qualified && prefix != own.String() {
+		return errForeign
+	}
+	return nil
+}
+
+func (c *Subjects) checkNamespace(ctx context.Context, own tenant.ID, namespace string) error {
+	owner, err := c.Named(ctx, own, namespace)
+	switch {
+	case err != nil:
+		return err
+	case owner != own:
+		return errForeignSA
+	}
+	return nil
+}

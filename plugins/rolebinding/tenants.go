@@ -1,0 +1,102 @@
+package rolebinding
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+
+// Spread is what a Tenant gives in each namespace of a tenant.
+type Spread struct {
+	Tenant tenant.ID
+	Roles  []SpreadRole
+}
+
+// SpreadRole is a ClusterRole and to whom it is given. Path is the field of the subjects.
+type SpreadRole struct {
+	Path, ClusterRole string
+	Subjects          []rbacv1.Subject
+}
+
+// checkTenant holds whoever writes a Tenant, the system tenant's callers too, to subjects that the tenant may give a role, and to roles
+// that the writer may bind everywhere: the server binds them with rights of its own.
+func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error {
+	if p.Spread == nil || a.GetSubresource() != "" {
+		return nil
+	}
+	is, err := p.Spread(a.GetObject())
+	if err == nil && a.GetOperation() == admission.Create {
+		err = checkName(a.GetObject(), is.Tenant)
+	}
+	if err == nil {
+		was := &Spread{}
+		if a.GetOperation() == admission.Update {
+			if was, err = p.Spread(a.GetOldObject()); err != nil {
+				was = &Spread{} // it was given nothing
+			}
+		}
+		err = p.checkSpread(ctx, a.GetUserInfo(), was, is)
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// checkName holds a new Tenant to the name of its tenant's: of an ID that is no DNS label the definition cannot tell, and one that
+// stands in another's place would leave that one with what it has.
+func checkName(obj runtime.Object, id tenant.ID) error {
+	is, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	if is.GetName() != id.ObjectName() {
+		return fmt.Errorf("metadata.name must be %s", id.ObjectName())
+	}
+	return nil
+}
+
+func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spread) error {
+	for _, role := range is.Roles {
+		var before []rbacv1.Subject
+		for _, r := range was.Roles {
+			if r.ClusterRole == role.ClusterRole {
+				before = append(before, r.Subjects...)
+			}
+		}
+		added := false
+		for i, s := range role.Subjects {
+			if slices.Contains(before, s) {
+				continue
+			}
+			added = true
+			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
+				return fmt.Errorf("%s[%d] %w", role.Path, i, err)
+			}
+		}
+		if !added {
+			continue
+		}
+		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: writer, Verb: "bind", ResourceRequest: true,
+			APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: "clusterroles", Name: role.ClusterRole})
+		if err != nil {
+			return fmt.Errorf("%s: it cannot be told now whether the caller may bind the ClusterRole %s: %w", role.Path, role.ClusterRole, err)
+		}
+		if may != authorizer.DecisionAllow {
+			return fmt.Errorf("%s: the caller itself may not bind the ClusterRole %s", role.Path, role.ClusterRole)
+		}
+	}
+	return nil
+}
