@@ -34,8 +34,9 @@ type Deletion struct {
 // ErrNotEmpty says that a tenant owns something.
 var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
 
-// Delete deletes a tenant that is empty; with everything, whatever is in it. The error wraps [ErrNotEmpty],
-// [ErrRefused] or [ErrNoTenant]. Unless send is set nothing is deleted, and said is what would be.
+// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The error wraps [ErrNotEmpty],
+// [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of [Deletion.Confirm]. With [Deletion.Nothing] nothing is deleted, and
+// said is what would be.
 func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
 	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
 	if err != nil {
