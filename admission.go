@@ -27,6 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/binding"
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/placement"
@@ -177,7 +178,10 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 	return []Plugin{
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
-			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels})},
+			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels,
+			Over: p.cluster.isOver})},
+		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.lineage(),
+			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Now: p.now})},
 		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(restriction.Options{
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
@@ -187,7 +191,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Authorizer: p.grantors})},
 		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating})},
 		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
-		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
+		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Lineage: p.cluster.lineage(), Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
 		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(attribution.Options{
 			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user})},
 		{Name: binding.Name, Setting: "admission.binding", Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
@@ -212,6 +216,20 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 		return nil, fmt.Errorf("spec.id: %w", err)
 	}
 	return provision.SpreadOf(id, &t.Spec), nil
+}
+
+// lifeOf reads what a Tenant says of its end.
+func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
+	t, err := v1alpha1.TenantOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	id, err := tenant.Parse(t.Spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("spec.id: %w", err)
+	}
+	policy := t.Spec.DeletionPolicy
+	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil
 }
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while

@@ -61,7 +61,7 @@ type authorizationParts struct {
 func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Authorization) (*authz.Boundary, error) {
 	o := authz.Options{
 		Subjects: &authz.Subjects{Names: p.names, SystemNamespaces: config.SystemNamespaces,
-			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners},
+			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners, Lineage: p.cluster.lineage()},
 		Owners:       p.cluster.Owners,
 		Scopes:       authz.Scopes{Custom: p.cluster.CustomScope},
 		UnboundPaths: config.UnboundAllow.Paths,

@@ -95,6 +95,7 @@ func ExampleNew() {
 	}
 	// Output:
 	// TenantNamespace
+	// TenantLifecycle
 	// TenantRestriction
 	// TenantRoleBinding
 	// TenantManaged

@@ -134,6 +134,11 @@ type Cluster struct {
 	Tenants Tenants
 	// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet. Nil never knows.
 	WithoutTenant func() (ids []string, known bool)
+	// OwnedNamespaces returns the namespaces that bear a tenant's label, and References what in the system tenant's space names a
+	// tenant or service accounts of namespaces that it had, as [cluster.Cluster] does. Nil cannot tell: the name of a
+	// tenant that was deleted is nobody's then.
+	OwnedNamespaces func(tenant.ID) ([]string, error)
+	References      func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 
 	// ControllerMetadata and ControllerObjects return the objects from which controllers make others, as
 	// [cluster.ControllerLookup] does: the first at least their metadata, and without the network where it

@@ -19,11 +19,30 @@ import (
 //
 // [tenants.Store]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/tenants#Store
 type Tenants interface {
-	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant, and the zero value where that is
-	// not known.
+	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant, [authz.AccessRetired] where that
+	// was deleted, and the zero value where it is not known.
 	Of(id tenant.ID) authz.Access
 	// TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
+	// Lineage returns what is known of a tenant beside its name.
+	Lineage(id tenant.ID) tenant.Lineage
+}
+
+// lineage returns what is known of tenants beside their names; nil where no Tenants are known.
+func (c *Cluster) lineage() func(tenant.ID) tenant.Lineage {
+	if c.Tenants == nil {
+		return nil
+	}
+	return c.Tenants.Lineage
+}
+
+// isOver reports whether a tenant is being deleted, or was.
+func (c *Cluster) isOver(id tenant.ID) bool {
+	if c.Tenants == nil {
+		return false
+	}
+	lineage := c.Tenants.Lineage(id)
+	return lineage.IsOver()
 }
 
 // warnEvery is after how long it is logged again that a tenant has no Tenant.
@@ -103,7 +122,7 @@ func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string,
 	switch c.Tenants.Of(id) {
 	case authz.AccessUnknown:
 		return "", false
-	case authz.AccessNone:
+	case authz.AccessNone, authz.AccessRetired:
 		return "", true
 	}
 	return id.ObjectName(), true

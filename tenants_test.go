@@ -38,6 +38,8 @@ func (o tenantsOf) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
+func (o tenantsOf) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
+
 func (o tenantsOf) TenantOf(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if _, known := o[name]; err != nil || !known {

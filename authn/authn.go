@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubetenant/kubetenant/authn/internal/issued"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -59,7 +60,10 @@ type Chain struct {
 	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each
 	// request, remembered answers included.
 	Revoked func() *Revocations
-	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked. Required with it.
+	// Lineage tells who had a tenant's name before, whose credentials count no longer. It is asked for each request, and
+	// MUST be quick and safe for concurrent use. Nil for nobody.
+	Lineage func(tenant.ID) tenant.Lineage
+	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and Lineage. Required with them.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Metrics to count in; nil for none.
 	Metrics *Metrics
@@ -101,7 +105,15 @@ func New(c Chain) authenticator.Request {
 func (c *Chain) request(s Source) authenticator.Request {
 	wrapped := authenticator.WrapAudienceAgnosticRequest(c.Audiences, s.Request)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		return s.Hygiene.apply(wrapped.AuthenticateRequest(req))
+		resp, ok, err := wrapped.AuthenticateRequest(req)
+		at := time.Time{}
+		if err == nil && ok {
+			at = issued.At(resp.User)
+		}
+		if resp, ok, err = s.Hygiene.apply(resp, ok, err); err != nil || !ok {
+			return resp, ok, err
+		}
+		return lineages(c.Lineage).check(s.Hygiene.Source, resp, at)
 	})
 }
 

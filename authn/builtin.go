@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -21,23 +20,9 @@ const builtInSource = "built-in"
 // cleanBuiltIn refuses identities of the server's own chain that speak with our words, since no
 // credential that we did not check may name a tenant, and tokens that were revoked.
 func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
-	// Upstream's adapters take the token from a request that they authenticate, so it is looked at before.
-	tokens := newTokenAdapter(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if err := wellFormed(token); err != nil {
-			return nil, false, err
-		}
-		if c.Revoked != nil {
-			switch seen, err := unverified.Read(token); {
-			case err != nil: // another reader may find in it who is revoked
-				return nil, false, ErrForm
-			case c.Revoked().hasToken(&seen):
-				return nil, false, ErrRevoked
-			}
-		}
-		return nil, false, errUnclaimed
-	}))
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		if _, _, err := tokens.AuthenticateRequest(req); errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
+		var token unverified.Token
+		if _, _, err := c.tokenLooker(&token).AuthenticateRequest(req); errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)
@@ -63,6 +48,9 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 		if c.isOfRevokedAuthority(req, resp.User) {
 			return revoked(builtInSource, resp.User)
 		}
+		if c.isBuiltInOfPredecessor(req, &token, resp.User) {
+			return predecessor(builtInSource, resp.User)
+		}
 		return resp, ok, nil
 	})
 }
@@ -74,7 +62,7 @@ func (c *Chain) isOfRevokedAuthority(req *http.Request, u user.Info) bool {
 		return false
 	}
 	list := c.Revoked()
-	if list == nil || len(list.Serials)+len(list.Fingerprints) == 0 || !slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool { return strings.HasPrefix(id, certificateCredential) }) {
+	if list == nil || len(list.Serials)+len(list.Fingerprints) == 0 || !isCertificate(u) {
 		return false
 	}
 	return !slices.ContainsFunc(c.BuiltInChains(req.TLS.PeerCertificates), func(chain []*x509.Certificate) bool {

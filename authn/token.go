@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 
+	"github.com/kubetenant/kubetenant/authn/internal/issued"
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
 )
@@ -61,6 +62,7 @@ type tokens struct {
 	cache    *tokencache.Cache[verified]
 	now      func() time.Time
 	revoked  func() *Revocations
+	lineages lineages
 	metrics  *Metrics
 }
 
@@ -72,10 +74,11 @@ type tokenSource struct {
 
 // verified is what is remembered of a token that its source accepted.
 type verified struct {
-	resp  *authenticator.Response
-	token unverified.Token // whose claims are verified by now
-	live  func(context.Context) error
-	from  *tokenSource
+	resp   *authenticator.Response
+	token  unverified.Token // whose claims are verified by now
+	issued time.Time        // zero where the token does not say when
+	live   func(context.Context) error
+	from   *tokenSource
 }
 
 // Living is implemented by the user.Info of a source whose identities depend on more than their
@@ -86,7 +89,7 @@ type Living interface {
 
 func newTokens(c *Chain) *tokens {
 	d := &tokens{byIssuer: map[string]*tokenSource{}, cache: tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
-		now: c.now(), revoked: c.Revoked, metrics: c.Metrics}
+		now: c.now(), revoked: c.Revoked, lineages: c.Lineage, metrics: c.Metrics}
 	for _, s := range c.Sources {
 		if s.Token == nil {
 			continue
@@ -125,11 +128,14 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 				return v.from.refuse(err)
 			}
 		}
-		return d.unrevoked(&v)
+		return d.counts(&v)
 	}
 	for _, src := range d.lookups {
 		if resp, ok, err := src.authenticate.AuthenticateToken(ctx, token); ok || err != nil {
-			return src.Hygiene.apply(resp, ok, err)
+			if resp, ok, err = src.Hygiene.apply(resp, ok, err); err != nil || !ok {
+				return resp, ok, err
+			}
+			return d.lineages.check(src.Hygiene.Source, resp, time.Time{})
 		}
 	}
 	if err := wellFormed(token); err != nil {
@@ -196,7 +202,10 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 	if err != nil {
 		return src.refuse(err)
 	}
-	v := verified{token: *seen, from: src}
+	v := verified{token: *seen, issued: issued.At(resp.User), from: src}
+	if seen.JWT {
+		v.issued = seen.IssuedAt
+	}
 	if living, is := resp.User.(Living); is {
 		v.live = living.Live
 	}
@@ -210,14 +219,15 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 		}
 		d.cache.Set(key, v, tokencache.SizeOf(v.resp.User), until)
 	}
-	return d.unrevoked(&v)
+	return d.counts(&v)
 }
 
-func (d *tokens) unrevoked(v *verified) (*authenticator.Response, bool, error) {
+// counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
+func (d *tokens) counts(v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
 		return revoked(v.from.Hygiene.Source, v.resp.User)
 	}
-	return v.resp, true, nil
+	return d.lineages.check(v.from.Hygiene.Source, v.resp, v.issued)
 }
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {

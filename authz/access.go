@@ -14,6 +14,8 @@ type Access int
 const (
 	// AccessUnknown: it is not known yet. Callers are denied.
 	AccessUnknown Access = iota
+	// AccessRetired: the tenant was deleted. Its callers have no tenant, whether or not one must exist.
+	AccessRetired
 	// AccessNone: the tenant does not exist. Its callers have no tenant.
 	AccessNone
 	// AccessClosed leaves nothing but reviews of oneself.
@@ -41,6 +43,8 @@ func (access Access) exceededBy(attrs *requestAttributes) Reason {
 		return ""
 	case access == AccessUnknown:
 		return ReasonStale
+	case access == AccessRetired:
+		return ReasonRetired
 	case access == AccessNone:
 		return ReasonNoTenantObject
 	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb && isSelfReview(attrs.resource):

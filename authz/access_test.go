@@ -34,7 +34,7 @@ func TestRulesByAccess(t *testing.T) {
 		authz.AccessOpen: {"get,create,delete,deletecollection /pods", "get,create /pods/exec", "get /pods/log", "get,list,watch,create,update,patch,delete,deletecollection apps/deployments",
 			"list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
 		authz.AccessReadOnly: {"get,delete /pods", "get /pods/log", "get,list,watch,delete apps/deployments", "list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
-		authz.AccessClosed:   nil, authz.AccessNone: nil, authz.AccessUnknown: nil, authz.AccessOpen + 1: nil,
+		authz.AccessClosed:   nil, authz.AccessNone: nil, authz.AccessRetired: nil, authz.AccessUnknown: nil, authz.AccessOpen + 1: nil,
 	} {
 		resources, _, incomplete, err := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
 		var got []string
@@ -74,7 +74,7 @@ func TestPathsByAccess(t *testing.T) {
 // TestRulesInTheShadow: all are listed, but of who is held there too.
 func TestRulesInTheShadow(t *testing.T) {
 	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
-	for access, want := range map[authz.Access]int{authz.AccessOpen: 1, authz.AccessNone: 1, authz.AccessUnknown: 1, authz.AccessReadOnly: 0, authz.AccessClosed: 0} {
+	for access, want := range map[authz.Access]int{authz.AccessOpen: 1, authz.AccessNone: 1, authz.AccessUnknown: 1, authz.AccessReadOnly: 0, authz.AccessClosed: 0, authz.AccessRetired: 0} {
 		o := reaching(access)
 		o.Shadow = true
 		resources, _, incomplete, err := authz.New(o, nil, r).RulesFor(t.Context(), callerOf("a"), "b--web")
@@ -86,7 +86,7 @@ func TestRulesInTheShadow(t *testing.T) {
 
 // TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what is not known or not there.
 func TestAccessInTheShadow(t *testing.T) {
-	for access, want := range map[authz.Access]authorizer.Decision{authz.AccessClosed: authorizer.DecisionDeny, authz.AccessReadOnly: authorizer.DecisionDeny,
+	for access, want := range map[authz.Access]authorizer.Decision{authz.AccessClosed: authorizer.DecisionDeny, authz.AccessReadOnly: authorizer.DecisionDeny, authz.AccessRetired: authorizer.DecisionDeny,
 		authz.AccessNone: authorizer.DecisionAllow, authz.AccessUnknown: authorizer.DecisionAllow, authz.AccessOpen: authorizer.DecisionAllow} {
 		o := reaching(access)
 		o.Shadow = true
@@ -139,6 +139,60 @@ func TestTenantSessionsEnd(t *testing.T) {
 			}
 			if got, code := s.send(t, callerOf(id), http.MethodGet, target); got == nil {
 				t.Errorf("%s of %s: %d", target, id, code)
+			}
+		}
+	}
+}
+
+// TestRetiredCallers: callers of a tenant that was deleted may ask for what is open to everybody, in a shadow too, and for nothing else.
+func TestRetiredCallers(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		o := reaching(authz.AccessRetired)
+		o.Shadow, o.UnboundPaths = shadow, []string{"/healthz"}
+		b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
+		self := authorizer.AttributesRecord{User: callerOf("a"), Verb: "create", APIGroup: "authentication.k8s.io", Resource: "selfsubjectreviews", ResourceRequest: true}
+		foreign := &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
+		for what, c := range map[string]struct {
+			asked authorizer.Attributes
+			want  authorizer.Decision
+		}{
+			"what is open to everybody":                {authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/healthz"}, authorizer.DecisionAllow},
+			"the same by one in a group of the system": {authorizer.AttributesRecord{User: foreign, Verb: "get", Path: "/healthz"}, authorizer.DecisionDeny},
+			"discovery":        {authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/api"}, authorizer.DecisionDeny},
+			"its namespace":    {readOf("a", "a--web"), authorizer.DecisionDeny},
+			"who he is":        {self, authorizer.DecisionDeny},
+			"another's caller": {readOf("b", "b--web"), authorizer.DecisionAllow},
+		} {
+			if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil || d == authorizer.DecisionDeny && reason != string(authz.ReasonRetired) {
+				t.Errorf("%s (shadow %t): %v %q %v", what, shadow, d, reason, err)
+			}
+		}
+	}
+}
+
+// TestUndatedCertificates: of whom kube-apiserver has authenticated by a certificate nobody knows since when; so they are no caller's
+// whose tenant's name was another's.
+func TestUndatedCertificates(t *testing.T) {
+	certified := &user.DefaultInfo{Name: "alice", Groups: []string{"tenant:a"}, Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=00"}}}
+	for name, c := range map[string]struct {
+		lineage tenant.Lineage
+		want    authorizer.Decision
+	}{
+		"a name that was nobody's": {tenant.Lineage{UID: "new"}, authorizer.DecisionAllow},
+		"another's":                {tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny},
+		"one that takes them":      {tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
+	} {
+		for _, shadow := range []bool{false, true} {
+			o := options(cluster)
+			o.Shadow = shadow
+			subjects := *o.Subjects
+			subjects.FromGroups, subjects.Lineage = true, func(tenant.ID) tenant.Lineage { return c.lineage }
+			o.Subjects = &subjects
+			asked := readOf("a", "a--web")
+			asked.User = certified
+			d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), asked)
+			if d != c.want || err != nil || d == authorizer.DecisionDeny && reason != string(authz.ReasonUndated) {
+				t.Errorf("%s (shadow %t): %v %q %v", name, shadow, d, reason, err)
 			}
 		}
 	}

@@ -182,6 +182,10 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	exceeds := access.exceededBy(&attrs)
 	switch {
 	case c.denied == ReasonRevoked:
+	case access == AccessRetired && c.denied == "":
+		if v = b.decideUnbound(&attrs); !v.delegate {
+			v.reason = exceeds
+		}
 	case exceeds.isFirm():
 		v.reason = exceeds // in a shadow too, which lets other reasons pass
 	case c.denied != "":

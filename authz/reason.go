@@ -29,6 +29,8 @@ const (
 	ReasonGrant          Reason = "tenant grant: an access grant of the namespace allows it"
 	ReasonAnnounced      Reason = "tenant grant: the access grants that are announced to the caller's tenant"
 	ReasonNoTenantObject Reason = "tenant subject: the caller's tenant does not exist"
+	ReasonRetired        Reason = "tenant subject: the caller's tenant was deleted"
+	ReasonUndated        Reason = "tenant subject: the credential may be one of the deleted tenant that had the name before"
 	ReasonClosed         Reason = "tenant access: the caller's tenant is closed"
 	ReasonReadOnly       Reason = "tenant access: the caller's tenant may only read and delete"
 	ReasonABAC           Reason = "tenant abac: a line of the policy file allows it"
@@ -37,7 +39,7 @@ const (
 // isFirm reports whether a shadow denies for a reason too: somebody says so of the caller or its tenant. Of who is revoked elsewhere
 // authentication says it.
 func (r Reason) isFirm() bool {
-	return r == ReasonRevoked || r == ReasonClosed || r == ReasonReadOnly
+	return r == ReasonRevoked || r == ReasonRetired || r == ReasonUndated || r == ReasonClosed || r == ReasonReadOnly
 }
 
 // Reasons returns all reasons, in the order of their declaration.
@@ -46,6 +48,7 @@ func Reasons() []Reason {
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonRules, ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonAnnounced, ReasonNoTenantObject, ReasonClosed, ReasonReadOnly, ReasonABAC,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonAnnounced, ReasonNoTenantObject, ReasonRetired, ReasonUndated,
+		ReasonClosed, ReasonReadOnly, ReasonABAC,
 	}
 }

@@ -34,6 +34,8 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 			return caller{denied: ReasonImpersonation}
 		case errors.Is(err, tenant.ErrUnbound):
 			return caller{user: u}
+		case errors.Is(err, ErrUndated):
+			return caller{denied: ReasonUndated}
 		}
 		return caller{denied: ReasonBadTenant, err: err}
 	}

@@ -26,8 +26,8 @@ func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) 
 	id := c.tenant
 	access := b.accessOf(id)
 	switch {
-	case access == AccessClosed:
-		return nil, nil, true, errors.New(string(ReasonClosed))
+	case access == AccessClosed, access == AccessRetired:
+		return nil, nil, true, errors.New(string(access.exceededBy(&requestAttributes{})))
 	case b.Shadow && access == AccessReadOnly: // which rules would be left is known only where they are cut
 		return nil, nil, true, errors.New(string(ReasonReadOnly))
 	case b.Shadow:

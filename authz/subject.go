@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -15,6 +16,10 @@ import (
 
 // ErrDisagree says that an identity names one tenant in one place and another in another.
 var ErrDisagree = errors.New("tenants disagree")
+
+// ErrUndated says that an identity may be one of a deleted tenant's that had the name before: nobody says when its credential
+// was issued.
+var ErrUndated = errors.New("credential of no known time")
 
 // certificateCredential begins the credential-id of identities from client certificates
 // (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
@@ -32,6 +37,9 @@ type Subjects struct {
 	FromGroups bool
 	// Owners of the service accounts' namespaces.
 	Owners *Owners
+	// Lineage tells who had a tenant's name before, whose certificates FromGroups must not take for the tenant's. It MUST be
+	// quick and safe for concurrent use. Nil for nobody.
+	Lineage func(tenant.ID) tenant.Lineage
 }
 
 // Of returns the tenant of u, by the first rule that applies: (1) the extra tenant.ExtraKey; (2)
@@ -39,7 +47,7 @@ type Subjects struct {
 // one group tenant:<id> of a certificate's identity; (4) the names of the system tenant.
 //
 // The error wraps [tenant.ErrUnbound] where no rule applies, [tenant.ErrAmbiguous],
-// [tenant.ErrInvalid] or [ErrDisagree] where one applies and does not lead to one tenant, or says
+// [tenant.ErrInvalid], [ErrDisagree] or [ErrUndated] where one applies and does not lead to one tenant, or says
 // that a lookup failed. With an error the ID is zero.
 //
 // Security: u MUST be the real caller's or have been checked as impersonated by a caller of the
@@ -75,6 +83,11 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 		id, err := fromGroups(u)
 		if err == nil && !id.IsSystem() && s.hasReservedName(u) {
 			return tenant.ID{}, "", fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
+		}
+		if err == nil && s.Lineage != nil {
+			if lineage := s.Lineage(id); !lineage.Accepts(time.Time{}) {
+				return tenant.ID{}, "", ErrUndated
+			}
 		}
 		if err == nil {
 			return id, SubjectRuleGroup, nil

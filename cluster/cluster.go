@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -24,11 +25,11 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/provision"
+	"github.com/kubetenant/kubetenant/cluster/retirement"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Clients reach an API server, all on one connection. Each has a rate limit of its own, so that none waits for what
@@ -98,8 +99,7 @@ type Cluster struct {
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{Clients: clients, Namespaces: namespaces.Lister(), namespaces: namespaces.Informer(),
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
-		Grants: accessgrant.New(clients.Grants, nil)}
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery()))}
 	c.Owners = authz.NewOwners(c.Namespaces.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return clients.Typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})
@@ -113,9 +113,10 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Quotas, err = tenantquota.New(clients.Quotas); err != nil {
 		return nil, err
 	}
-	if c.Tenants, err = tenants.New(clients.Dynamic, c.tenantsDefined); err != nil {
+	if c.Tenants, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {
 		return nil, err
 	}
+	c.Grants = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil)
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
@@ -158,10 +159,10 @@ func (c *Cluster) Run(ctx context.Context) {
 	c.CRDs.Run(ctx)
 }
 
-// tenantsDefined reports whether the kind Tenant is.
-func (c *Cluster) tenantsDefined() (is, known bool) {
+// isDefined reports whether a custom resource is.
+func (c *Cluster) isDefined(r schema.GroupResource) (is, known bool) {
 	known = c.CRDs.HasSynced() // first: what is not there afterwards is not there
-	return c.CRDs.Of(v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource()) != authz.ScopeUnknown, known
+	return c.CRDs.Of(r) != authz.ScopeUnknown, known
 }
 
 // WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet.
@@ -175,6 +176,40 @@ func (c *Cluster) WithoutTenant() (ids []string, known bool) {
 		}
 	}
 	return ids, true
+}
+
+// Retire ends tenants whose Tenants are deleted until ctx ends. One process at a time may. The Tenants must be followed.
+func (c *Cluster) Retire(ctx context.Context, m Manager) error {
+	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
+		return errNamespaces
+	}
+	return retirement.New(retirement.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants,
+		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
+			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
+		}}).Run(ctx)
+}
+
+// OwnedNamespaces returns the namespaces that bear the label of a tenant, as far as they are known.
+func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
+	if !c.NamespacesSynced() {
+		return nil, errNamespaces
+	}
+	return c.byTenant.Of(id.String())
+}
+
+// References returns what in the system tenant's space names a tenant, see [tenants.References].
+func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
+	return tenants.References(ctx, c.Typed, id, namespaces, c.isTenants)
+}
+
+// isTenants reports whether a namespace is known to be a tenant's.
+func (c *Cluster) isTenants(namespace string) bool {
+	ns, err := c.Namespaces.Get(namespace)
+	if err != nil {
+		return false
+	}
+	owner := authz.OwnerOf(ns)
+	return !owner.IsZero() && !owner.IsSystem()
 }
 
 // NamespacesSynced reports whether all namespaces are known.

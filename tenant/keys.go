@@ -55,6 +55,11 @@ const (
 	// PreparedAnnotation stands on a Namespace that has all that its tenant's are given: a hash of that and of the
 	// Namespace's UID. Nobody but [ManagerUser] writes it.
 	PreparedAnnotation = Domain + "/prepared"
+	// OfTenantLabel stands on cluster-scoped objects that were made for a tenant and go with it: the tenant's own label
+	// stands in its namespaces alone.
+	OfTenantLabel = Domain + "/of-tenant"
+	// Finalizer keeps a Tenant that is deleted until all that was its tenant's has gone. Nobody but [ManagerUser] takes it off.
+	Finalizer = Domain + "/tenant"
 	// ManagerUser is the user name by which the server keeps what bears [ManagedLabel]: always the system tenant's.
 	ManagerUser = "system:kubetenant:tenants"
 

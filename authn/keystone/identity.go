@@ -9,12 +9,14 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubetenant/kubetenant/authn/internal/issued"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // answer is what Keystone says of a token (Identity API v3, "Validate and show information for token").
 type answer struct {
 	Expires  time.Time `json:"expires_at"`
+	Issued   time.Time `json:"issued_at"`
 	AuditIDs []string  `json:"audit_ids"`
 	User     struct {
 		named
@@ -112,7 +114,8 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{wellFormedValue(t.User.Domain.Name)}
 		extra[legacyRoles] = roles
 	}
-	return &user.DefaultInfo{Name: wellFormed(t.User.Name), UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}, nil
+	u := &user.DefaultInfo{Name: wellFormed(t.User.Name), UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}
+	return issued.With(u, t.Issued), nil
 }
 
 // tenant returns the tenant that a domain is. A domain that bears the name of a tenant to which

@@ -16,6 +16,8 @@ import (
 	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/kubetenant/kubetenant/authn/internal/issued"
 )
 
 // Options say what certificates may be.
@@ -109,5 +111,5 @@ func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err erro
 	for _, chain := range own {
 		issuers = append(issuers, chain[1:])
 	}
-	return outcome{user: resp.User, issuers: issuers, until: earliest(slices.Concat(own...))}
+	return outcome{user: issued.With(resp.User, own[0][0].NotBefore), issuers: issuers, until: earliest(slices.Concat(own...))}
 }

@@ -242,3 +242,39 @@ func BenchmarkGrants(b *testing.B) {
 		}
 	}
 }
+
+// TestLineage: a grant counts for those whose names its owner and its grantee had when it was made, and while neither ends.
+func TestLineage(t *testing.T) {
+	before := []tenant.Retired{{UID: "old"}}
+	for name, c := range map[string]struct {
+		recorded       string
+		owner, grantee tenant.Lineage
+		want           bool
+	}{
+		"names alone":                     {"", tenant.Lineage{}, tenant.Lineage{}, true},
+		"the same Tenant":                 {"u", tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
+		"a Tenant that came later":        {"", tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
+		"another Tenant":                  {"u", tenant.Lineage{}, tenant.Lineage{UID: "v"}, false},
+		"a Tenant that went":              {"u", tenant.Lineage{}, tenant.Lineage{}, false},
+		"a successor":                     {"old", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
+		"a successor, nothing recorded":   {"", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
+		"for a successor":                 {"v", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
+		"a grantee that ends":             {"u", tenant.Lineage{}, tenant.Lineage{UID: "u", Ending: true}, false},
+		"an owner that ends":              {"u", tenant.Lineage{UID: "o", Ending: true}, tenant.Lineage{UID: "u"}, false},
+		"an owner that was deleted":       {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
+		"a successor's own and its names": {"u", tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true},
+	} {
+		made := pods(t)
+		made.GranteeUID = c.recorded
+		g := grants(made, func() (*grant.Grant, error) { return made, nil })
+		g.Lineage = func(id tenant.ID) tenant.Lineage {
+			if id == made.Owner {
+				return c.owner
+			}
+			return c.grantee
+		}
+		if got := allowed(t, g, crossing(t)); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

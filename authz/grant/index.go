@@ -73,12 +73,15 @@ func (x *Index) of(id tenant.ID, namespace string) []*Grant {
 	return slices.Clip(x.grants[key{id, namespace}])
 }
 
-// Grants decide by an index. All fields are required but Used.
+// Grants decide by an index. All fields are required but Lineage and Used.
 type Grants struct {
 	Index *Index
 	// Live reads a grant as it is now, on behalf of the tenant whose caller would use it. An error, or nil for one
 	// that does not count any more, denies.
 	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
+	// Lineage tells who has the names of tenants, and who had them before. It MUST be quick and safe for concurrent use. Nil
+	// takes names for enough.
+	Lineage func(tenant.ID) tenant.Lineage
 	// Now is the clock.
 	Now func() time.Time
 	// Used is told of each grant that allowed a request. It must not block.
@@ -98,7 +101,7 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 		return false, time.Time{}
 	}
 	for _, candidate := range candidates {
-		if !candidate.allows(c.User, c.Space.ID, c, g.Now()) {
+		if !candidate.allows(c.User, c.Space.ID, c, g.Now()) || !g.isCurrent(candidate) {
 			continue
 		}
 		if live := g.stillAllows(ctx, candidate, c); live != nil {
@@ -106,6 +109,15 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 		}
 	}
 	return false, time.Time{}
+}
+
+// isCurrent reports whether a grant is of and for those who have the tenants' names now, and neither of them is about to end.
+func (g *Grants) isCurrent(one *Grant) bool {
+	if g.Lineage == nil {
+		return true
+	}
+	owner, grantee := g.Lineage(one.Owner), g.Lineage(one.Tenant)
+	return !owner.IsOver() && grantee.Holds(one.GranteeUID)
 }
 
 // stillAllows reads the grant again: what it says now counts. It returns nil where that allows nothing.
@@ -117,7 +129,7 @@ func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Cro
 		klog.FromContext(ctx).Info("A grant that matches could not be read: denied", "namespace", candidate.Namespace, "grant", candidate.Name, "err", err)
 		return nil
 	}
-	if live == nil || live.Tenant != c.Caller || live.Namespace != c.GetNamespace() || !live.allows(c.User, c.Space.ID, c, g.Now()) {
+	if live == nil || live.Tenant != c.Caller || live.Namespace != c.GetNamespace() || !live.allows(c.User, c.Space.ID, c, g.Now()) || !g.isCurrent(live) {
 		return nil
 	}
 	if g.Used != nil {

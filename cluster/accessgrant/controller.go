@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -36,6 +37,7 @@ const (
 type Controller struct {
 	client   dynamic.Interface
 	reads    *reads
+	lineage  func(tenant.ID) tenant.Lineage
 	now      func() time.Time
 	index    *grant.Index
 	informer cache.SharedIndexInformer
@@ -45,14 +47,14 @@ type Controller struct {
 	doubted map[cache.ObjectName]time.Time // since when a grantor seems not to be allowed any more
 }
 
-// New returns a controller that knows nothing before [Controller.Run] or [Controller.Sync]. A nil now is
-// time.Now.
-func New(client dynamic.Interface, now func() time.Time) *Controller {
+// New returns a controller that knows nothing before [Controller.Run] or [Controller.Sync]. lineage tells who has the names of
+// tenants, see [grant.Grants]. A nil now is time.Now.
+func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time) *Controller {
 	if now == nil {
 		now = time.Now
 	}
 	return &Controller{client: client, reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
-		now: now, index: grant.NewIndex(),
+		lineage: lineage, now: now, index: grant.NewIndex(),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants()).Informer(),
 		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
 }
@@ -63,7 +65,7 @@ func accessGrants() schema.GroupVersionResource {
 
 // Grants are what a boundary asks: those that count, each read again live before it does.
 func (g *Controller) Grants() *grant.Grants {
-	return &grant.Grants{Index: g.index, Live: g.reads.live, Now: g.now, Used: g.noteUse}
+	return &grant.Grants{Index: g.index, Live: g.reads.live, Lineage: g.lineage, Now: g.now, Used: g.noteUse}
 }
 
 // Run follows the grants, and writes their status, until ctx ends. may says what grantors may do themselves.

@@ -95,7 +95,7 @@ func TestWhatCounts(t *testing.T) {
 	} {
 		g := granted()
 		c.change(g)
-		grants := accessgrant.New(clientOf(t, g), func() time.Time { return now })
+		grants := accessgrant.New(clientOf(t, g), nil, func() time.Time { return now })
 		if err := grants.Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestWhatCounts(t *testing.T) {
 	// A service account is named by its namespace.
 	g := granted()
 	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil, []v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
-	grants := accessgrant.New(clientOf(t, g), nil)
+	grants := accessgrant.New(clientOf(t, g), nil, nil)
 	if err := grants.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ type running struct {
 
 func run(t *testing.T, client dynamic.Interface) *running {
 	t.Helper()
-	r := &running{Controller: accessgrant.New(client, nil), client: client, rights: &rights{}}
+	r := &running{Controller: accessgrant.New(client, nil, nil), client: client, rights: &rights{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var over sync.WaitGroup
 	over.Go(func() {

@@ -35,14 +35,14 @@ func (e *Engine) record(ctx context.Context) (stop func()) {
 // writeStatus brings the status of a tenant's Tenant up to date.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
-	if !known || t == nil {
-		return nil // there is none to write on, and it is told when there is
+	if !known || t == nil || t.DeletionTimestamp != nil {
+		return nil // there is none to write on, and it is told when there is; or it says what becomes of it
 	}
 	status, err := e.statusOf(ctx, id, t)
 	if err != nil || equality.Semantic.DeepEqual(status, &t.Status) {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID}, "status": status})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID, "resourceVersion": t.ResourceVersion}, "status": status})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, t.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, "status")
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // another Tenant of that name by now: it is told of it
+	case apierrors.IsNotFound(err): // it is told of the next one
 		return nil
 	case err != nil:
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // BenchmarkBoundary decides for callers of 10,000 tenants in their own namespaces, without Tenants and with one of each.
@@ -36,8 +37,8 @@ func BenchmarkBoundary(b *testing.B) {
 		asked = append(asked, &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice", Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}},
 			Verb: "get", Resource: "pods", Name: "p", APIVersion: "v1", Namespace: id + "--web", ResourceRequest: true})
 	}
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "TenantList", definitions: "CustomResourceDefinitionList"}, objects...)
-	store, err := tenants.New(client, func() (bool, bool) { return true, true })
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", definitions: "CustomResourceDefinitionList"}, objects...)
+	store, err := tenants.New(client, func(schema.GroupResource) (bool, bool) { return true, true })
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -29,53 +31,73 @@ const definedEvery = 200 * time.Millisecond
 
 func resource() schema.GroupVersionResource { return v1alpha1.Resource(v1alpha1.ResourceTenants) }
 
-func definitions() schema.GroupVersionResource {
+func retiredResource() schema.GroupVersionResource {
+	return v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
+}
+
+// Definitions is the resource of the definitions of custom resources.
+func Definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// Store holds the Tenants that a client sees. Safe for concurrent use.
+// Store holds the Tenants that a client sees, and those that were deleted. Safe for concurrent use.
 //
 // What is not known is [authz.AccessUnknown]: until the Tenants were read once. A Tenant that goes since its definition does is
 // kept in mind, until its like is made anew or the process ends: who was closed stays so.
 type Store struct {
 	client   dynamic.Interface
-	defined  func() (is, known bool)
+	defined  func(schema.GroupResource) (is, known bool)
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
-	gone     workqueue.TypedRateLimitingInterface[string] // names that an end was seen of
+	changed  workqueue.TypedRateLimitingInterface[string] // names of which an end was seen, or begins
 	synced   atomic.Bool
 	less     atomic.Pointer[func(tenant.ID)]
+	retired  *retired
 
 	count *metrics.GaugeVec
 
-	mu     sync.RWMutex
-	access map[tenant.ID]authz.Access
-	named  map[string]named // by the name of the object
+	mu    sync.RWMutex
+	live  map[tenant.ID]live
+	named map[string]tenant.ID // by the name of the object
 }
 
-// named is the Tenant of a name.
-type named struct {
-	id   tenant.ID
-	made metav1.Time
+// live is what counts of a Tenant.
+type live struct {
+	access  authz.Access // that it says
+	uid     types.UID
+	made    metav1.Time
+	ending  bool // it is being deleted, and not for its definition's sake
+	undated bool
 }
 
-// New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports whether their definition is
-// there: without it there are none.
-func New(client dynamic.Interface, defined func() (is, known bool)) (*Store, error) {
-	s := &Store{client: client, defined: defined, access: map[tenant.ID]authz.Access{}, named: map[string]named{}, count: newCount(),
+// effective is how far callers may go: who is about to end gives back what he has.
+func (l *live) effective() authz.Access {
+	if l.ending {
+		return min(l.access, authz.AccessReadOnly)
+	}
+	return l.access
+}
+
+// New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports whether a definition of the
+// project's kinds is there: without it there are none.
+func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
+	s := &Store{client: client, defined: defined, live: map[tenant.ID]live{}, named: map[string]tenant.ID{}, count: newCount(),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(resource()).Informer(),
-		gone:     workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	if err := s.informer.SetTransform(slim); err != nil {
 		return nil, err
 	}
 	var err error
-	s.handled, err = s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if s.handled, err = s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: s.set, UpdateFunc: func(_, is any) { s.set(is) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				s.gone.Add(name.Name)
+				s.changed.Add(name.Name)
 			}
-		}})
+		}}); err != nil {
+		return nil, err
+	}
+	s.retired, err = newRetired(client, s.tell)
 	return s, err
 }
 
@@ -93,6 +115,8 @@ func slim(obj any) (any, error) {
 	out.SetUID(u.GetUID())
 	out.SetGeneration(u.GetGeneration())
 	out.SetCreationTimestamp(u.GetCreationTimestamp())
+	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
+	out.SetFinalizers(u.GetFinalizers())
 	out.SetResourceVersion(u.GetResourceVersion())
 	return out, nil
 }
@@ -128,20 +152,29 @@ func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 // Follow has f told of each tenant whose Tenant is there, comes, goes or changes, until stop is called. What goes counts on
 // until it is known why: see [Store.Tenant].
 func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
+	return s.FollowObjects(func(u *unstructured.Unstructured) {
+		if id, _ := AccessOf(u); !id.IsZero() {
+			f(id)
+		}
+	})
+}
+
+// FollowObjects is [Store.Follow] of Tenants as they are stored, those too that count for nothing. They have no more than
+// is looked at, and must not be changed.
+func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), err error) {
 	tell := func(obj any) {
 		if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
 			obj = gone.Obj
 		}
 		if u, is := obj.(*unstructured.Unstructured); is {
-			if id, _ := AccessOf(u); !id.IsZero() {
-				f(id)
-			}
+			f(u)
 		}
 	}
 	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(was, is any) {
 		before, _ := was.(*unstructured.Unstructured)
 		now, _ := is.(*unstructured.Unstructured)
-		if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() { // and not of a status
+		if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
+			(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) { // and not of a status
 			tell(was)
 			tell(is)
 		}
@@ -150,7 +183,7 @@ func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 }
 
 // Tenant returns the Tenant of a tenant, nil where there is none; false where that is not known, or it is not understood. It
-// has no more of the metadata than name, UID and generation, and is the caller's.
+// has no more of the metadata than is looked at, and is the caller's.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false
@@ -163,10 +196,11 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 			return t, err == nil
 		}
 	}
-	if defined, _ := s.defined(); !defined { // who begins then does not know whom it took with it
+	if defined, _ := s.defined(resource().GroupResource()); !defined { // who begins then does not know whom it took with it
 		return nil, false
 	}
-	return nil, err == nil && s.Of(id) == authz.AccessNone // else it is gone, and it is not known yet why
+	access := s.Of(id)
+	return nil, err == nil && (access == authz.AccessNone || access == authz.AccessRetired) // else it is gone, and it is not known yet why
 }
 
 // Run follows the Tenants until ctx ends, as soon as they are defined. Once per Store.
@@ -176,62 +210,88 @@ func (s *Store) Run(ctx context.Context) {
 	}
 	go func() {
 		<-ctx.Done()
-		s.gone.ShutDown()
+		s.changed.ShutDown()
 	}()
-	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
-		is, _ := s.defined()
-		return is, nil
-	}) != nil {
+	go s.follow(ctx, retiredResource(), s.retired.informer)
+	if !s.follow(ctx, resource(), s.informer) {
 		return
 	}
-	go s.informer.RunWithContext(ctx)
 	for {
-		name, shutdown := s.gone.Get()
+		name, shutdown := s.changed.Get()
 		if shutdown {
 			return
 		}
-		if err := s.end(ctx, name); err != nil && ctx.Err() == nil {
+		if err := s.look(ctx, name); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("A Tenant was deleted, and counts until it is known whether its definition is", "tenant", name, "err", err)
-			s.gone.AddRateLimited(name)
+			s.changed.AddRateLimited(name)
 		} else {
-			s.gone.Forget(name)
+			s.changed.Forget(name)
 		}
-		s.gone.Done(name)
+		s.changed.Done(name)
 	}
 }
 
-// HasSynced reports whether the Tenants of the start are known: that there are none, too.
+// follow starts an informer as soon as its kind is defined, and reports false if that was not before the end.
+func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
+	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
+		is, _ := s.defined(of.GroupResource())
+		return is, nil
+	}) != nil {
+		return false
+	}
+	go informer.RunWithContext(ctx)
+	return true
+}
+
+// HasSynced reports whether the Tenants of the start are known, and those that were deleted: that there are none, too.
 func (s *Store) HasSynced() bool {
 	if s.synced.Load() {
 		return true
 	}
-	if s.handled.HasSynced() {
+	if s.handled.HasSynced() && s.retired.handled.HasSynced() {
 		s.synced.Store(true)
 		return true
 	}
-	is, known := s.defined()
-	return known && !is
+	return s.knows(resource(), s.handled) && s.knows(retiredResource(), s.retired.handled)
 }
 
-// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant.
+// knows reports whether all of a kind was read, or is not defined.
+func (s *Store) knows(of schema.GroupVersionResource, handled cache.ResourceEventHandlerRegistration) bool {
+	is, known := s.defined(of.GroupResource())
+	return handled.HasSynced() || known && !is
+}
+
+// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant, [authz.AccessRetired] where that was
+// deleted.
 func (s *Store) Of(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
 	}
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	access, exists := s.access[id]
-	if !exists {
-		return authz.AccessNone
+	is, exists := s.live[id]
+	s.mu.RUnlock()
+	switch {
+	case exists:
+		return is.effective()
+	case len(s.retired.of(id)) > 0:
+		return authz.AccessRetired
 	}
-	return access
+	return authz.AccessNone
 }
 
 // TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
 func (s *Store) TenantOf(name string) tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.named[name].id
+	return s.named[name]
+}
+
+// Lineage returns what is known of a tenant beside its name.
+func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
+	s.mu.RLock()
+	is := s.live[id]
+	s.mu.RUnlock()
+	return tenant.Lineage{UID: string(is.uid), Created: is.made.Time, Ending: is.ending, AcceptUndated: is.undated, Retired: s.retired.of(id)}
 }
 
 func (s *Store) set(obj any) {
@@ -245,17 +305,31 @@ func (s *Store) set(obj any) {
 		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be", "tenant", u.GetName())
 		return
 	}
+	now := live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
+	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
+	if u.GetDeletionTimestamp() != nil {
+		s.changed.Add(u.GetName())
+		s.mu.RLock()
+		before, existed := s.live[id]
+		s.mu.RUnlock()
+		now.ending = !existed || before.uid != now.uid || before.ending // whom this process has not seen before ends until it is known why
+	}
+	s.put(u.GetName(), id, now)
+}
+
+// put takes over what counts of a Tenant, and tells of callers that may go less far.
+func (s *Store) put(name string, id tenant.ID, now live) {
 	s.mu.Lock()
-	before, existed := s.access[id]
-	s.access[id], s.named[u.GetName()] = access, named{id, u.GetCreationTimestamp()}
+	was, existed := s.live[id]
+	s.live[id], s.named[name] = now, id
 	s.mu.Unlock()
-	if !existed {
-		before = authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
-	} else {
+	before := authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
+	if existed {
+		before = was.effective()
 		s.counts(before, -1)
 	}
-	s.counts(access, 1)
-	if access < before {
+	s.counts(now.effective(), 1)
+	if now.effective() < before || existed && was.uid != now.uid {
 		s.tell(id)
 	}
 }
@@ -263,18 +337,41 @@ func (s *Store) set(obj any) {
 // replace forgets the tenant whose Tenant had a name that is another's by now: the definition cannot tell to whom a name belongs of an
 // ID that is no DNS label.
 func (s *Store) replace(name string, by tenant.ID) {
-	s.mu.Lock()
+	s.mu.RLock()
 	last, had := s.named[name]
-	if !had || last.id == by {
-		s.mu.Unlock()
-		return
+	s.mu.RUnlock()
+	if had && last != by {
+		s.forget(name, last)
 	}
-	before := s.access[last.id]
-	delete(s.access, last.id)
+}
+
+// forget takes a Tenant out of those that count.
+func (s *Store) forget(name string, id tenant.ID) {
+	s.mu.Lock()
+	before := s.live[id]
+	delete(s.live, id)
 	delete(s.named, name)
 	s.mu.Unlock()
-	s.counts(before, -1)
-	s.tell(last.id)
+	s.counts(before.effective(), -1)
+	s.tell(id)
+}
+
+// Ended returns which deletions of Tenants, by their UIDs, have begun, as far as they are not over or were since a time; and how
+// many Tenants there are.
+func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
+	begun = map[string]bool{}
+	all := s.informer.GetStore().List()
+	for _, obj := range all {
+		u, is := obj.(*unstructured.Unstructured)
+		if !is || u.GetDeletionTimestamp() == nil {
+			continue
+		}
+		if t, err := v1alpha1.TenantOf(u); err == nil && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionDeleting) {
+			begun[string(u.GetUID())] = true
+		}
+	}
+	s.retired.since(since, func(uid string) { begun[uid] = true })
+	return begun, len(all)
 }
 
 func (s *Store) tell(id tenant.ID) {
@@ -283,30 +380,32 @@ func (s *Store) tell(id tenant.ID) {
 	}
 }
 
-// end forgets a Tenant that is gone, and not for its definition's sake.
-func (s *Store) end(ctx context.Context, name string) error {
-	definition, err := s.client.Resource(definitions()).Get(ctx, resource().GroupResource().String(), metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
-		return nil
-	case err != nil:
+// look finds out why a Tenant goes, or is gone: not for its definition's sake it ends.
+func (s *Store) look(ctx context.Context, name string) error {
+	definition, err := s.client.Resource(Definitions()).Get(ctx, resource().GroupResource().String(), metav1.GetOptions{})
+	isDefined := err == nil && definition.GetDeletionTimestamp() == nil
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	s.mu.Lock()
-	if _, found, err := s.informer.GetStore().GetByKey(name); err != nil || found { // made anew
-		s.mu.Unlock()
+	obj, found, err := s.informer.GetStore().GetByKey(name)
+	if err != nil {
 		return err
 	}
-	ended, counted := s.named[name]
-	if created := definition.GetCreationTimestamp(); !counted || ended.made.Before(&created) { // it went with the definition before this one
-		s.mu.Unlock()
-		return nil
+	s.mu.RLock()
+	id, counted := s.named[name]
+	is := s.live[id]
+	s.mu.RUnlock()
+	switch u, _ := obj.(*unstructured.Unstructured); {
+	case !counted:
+	case found && u != nil && u.GetDeletionTimestamp() != nil && u.GetUID() == is.uid:
+		is.ending = isDefined
+		s.put(name, id, is)
+	case found: // made anew
+	case isDefined:
+		if created := definition.GetCreationTimestamp(); is.made.Before(&created) { // it went with the definition before this one
+			return nil
+		}
+		s.forget(name, id)
 	}
-	before := s.access[ended.id]
-	delete(s.access, ended.id)
-	delete(s.named, name)
-	s.mu.Unlock()
-	s.counts(before, -1)
-	s.tell(ended.id)
 	return nil
 }

@@ -59,10 +59,10 @@ type world struct {
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{t: t, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{resource: "TenantList", definitions: "CustomResourceDefinitionList"}, objects...)}
+		map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", definitions: "CustomResourceDefinitionList"}, objects...)}
 	w.defined.Store(true)
 	var err error
-	if w.store, err = tenants.New(w.client, func() (bool, bool) { return w.defined.Load(), true }); err != nil {
+	if w.store, err = tenants.New(w.client, func(schema.GroupResource) (bool, bool) { return w.defined.Load(), true }); err != nil {
 		t.Fatal(err)
 	}
 	w.store.OnLess(func(id tenant.ID) {
@@ -220,7 +220,7 @@ func TestWithoutDefinition(t *testing.T) {
 		w.defined.Store(false)
 		w.expect("known once", "a", authz.AccessClosed)
 	})
-	s, err := tenants.New(newWorld(t).client, func() (bool, bool) { return false, false })
+	s, err := tenants.New(newWorld(t).client, func(schema.GroupResource) (bool, bool) { return false, false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,25 +16,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// deletionWait is how long delete-tenant waits for namespaces to end.
-const deletionWait = time.Minute
+// deletionWait is how long delete-tenant waits for a tenant to end: a server looks for its namespaces once more after a minute and
+// a half.
+const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
-	everything, yes, mode := false, false, ""
+	everything, yes, wait, mode := false, false, true, ""
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
-		Short: "Delete a tenant that is empty",
-		Long: `Deletes the namespaces of a tenant, its quota, its Tenant and the bindings that
-create-tenant made. While a namespace of it holds anything beside what is in
+		Short: "End a tenant that is empty, or with everything in it",
+		Long: `Has the server end a tenant: it sets spec.deletionPolicy of its Tenant to Delete
+and deletes the Tenant. While a namespace of it holds anything beside what is in
 every namespace it refuses, and says what; --with-everything deletes that too.
 
-It asks for the tenant's name to be typed, unless --yes is given.
+It asks for the tenant's name to be typed, unless --yes is given, and waits ten
+minutes at the most, which --wait=false does not. The server goes on all the same: its
+callers may only read, its namespaces, bindings and quotas go, and when no
+namespace has been there for a minute and a half, the Tenant. The name is
+nobody's then (kubectl tenant retired), until create-tenant --replaces gives it to another.
 
-The Tenant goes last: it waits a minute for the namespaces to end, and says so
-if they have not. A tenant that is closed is so until then.
-
-What others' namespaces say about the tenant, as access grants, stays: it lets
-nobody in once nobody is of the tenant.`,
+Of a tenant that has no Tenant the command deletes what there is, and its name
+may be used again at once.`,
 		Example: `  kubectl tenant delete-tenant acme --dry-run=server
   kubectl tenant delete-tenant acme --with-everything --yes`,
 		Args: cobra.ExactArgs(1),
@@ -60,8 +62,10 @@ nobody in once nobody is of the tenant.`,
 			}
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			how := tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Wait: deletionWait,
-				Left: func(namespaces []string) { progress.Say("waiting for %s to end", strings.Join(namespaces, ", ")) }}
+			how := tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Left: func(what string) { progress.Say("%s", output.Safe(what)) }}
+			if wait {
+				how.Wait = deletionWait
+			}
 			if !yes {
 				how.Confirm = func(namespaces []string) error { return confirmDeletion(cmd, id, namespaces) }
 			}
@@ -69,6 +73,7 @@ nobody in once nobody is of the tenant.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the tenant has ended")
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	addDryRun(cmd, &mode)

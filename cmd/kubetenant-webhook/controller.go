@@ -86,7 +86,7 @@ func newControllerCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tasks := []leader.Task{work.Sweep, work.Provision}
+		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}

@@ -47,10 +47,12 @@ type Request struct {
 	Expires time.Time
 }
 
-// Options configure the plugin. All but Now are required.
+// Options configure the plugin. All but Lineage and Now are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
+	// Lineage tells which Tenant a tenant has. Nil knows of none.
+	Lineage func(tenant.ID) tenant.Lineage
 	// Read reads and validates an AccessGrant. Its error names the field.
 	Read func(runtime.Object) (*Request, error)
 	// Authorizer is the server's: what the grantor may do itself.
@@ -116,7 +118,11 @@ func (p *plugin) grantor(ctx context.Context, a admission.Attributes, is *unstru
 	if owner.IsZero() {
 		return nil, errNobodys
 	}
-	u := a.GetUserInfo()
+	return p.recorded(is, a.GetUserInfo(), caller, owner), nil
+}
+
+// recorded is what a grant says of who made it, and of the Tenant for whose callers.
+func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, owner tenant.ID) map[string]any {
 	grantor := map[string]any{"owner": owner.String(), "tenant": caller.String(), "user": u.GetName()}
 	if uid := u.GetUID(); uid != "" {
 		grantor["uid"] = uid
@@ -128,7 +134,13 @@ func (p *plugin) grantor(ctx context.Context, a admission.Attributes, is *unstru
 		}
 		grantor["groups"] = groups
 	}
-	return grantor, nil
+	name, _, _ := unstructured.NestedString(is.Object, "spec", "from", "tenant")
+	if id, err := tenant.Parse(name); err == nil && p.Lineage != nil {
+		if lineage := p.Lineage(id); lineage.UID != "" {
+			grantor["granteeUID"] = lineage.UID
+		}
+	}
+	return grantor
 }
 
 // sameSpec compares what clients write.

@@ -39,6 +39,7 @@ var (
 	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
 	errMoved         = errors.New("the label " + tenant.Label + " never changes: delete the namespace and create it anew")
 	errGive          = errors.New("only the system tenant may give a namespace to a tenant")
+	errOver          = errors.New("the label " + tenant.Label + " names a tenant that is being deleted, or was: nothing new may be its own")
 	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator + ", may not create namespaces")
 	errReserved      = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator + " is that tenant's: give it the label " + tenant.Label + " of that tenant, or none, or another name")
 )
@@ -57,6 +58,8 @@ type Options struct {
 	// Selected reports whether webhooks or policies choose namespaces by a label, which is the system's then. Nil
 	// knows of none.
 	Selected func(key string) bool
+	// Over reports whether a tenant is being deleted, or was: it gets no namespace any more. Nil knows of nobody.
+	Over func(tenant.ID) bool
 	// Recorded are annotations that another plugin writes and protects.
 	Recorded []string
 }
@@ -155,6 +158,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return admission.NewForbidden(a, errUnknownCaller)
 	}
 	err = checkOwner(caller, a.GetOperation(), was.GetLabels(), is.GetLabels())
+	if err == nil {
+		err = p.checkOver(was, is)
+	}
 	if err == nil && !caller.IsSystem() {
 		err = p.checkTenant(caller, a, was, is)
 	}
@@ -209,6 +215,18 @@ func checkOwner(caller tenant.ID, op admission.Operation, was, is map[string]str
 		return errBadLabel
 	case has && op == admission.Update && !caller.IsSystem():
 		return errGive
+	}
+	return nil
+}
+
+// checkOver gives nothing to a tenant that ends, whoever asks.
+func (p *plugin) checkOver(was, is metav1.Object) error {
+	label := is.GetLabels()[tenant.Label]
+	if p.Over == nil || label == was.GetLabels()[tenant.Label] {
+		return nil
+	}
+	if id, err := tenant.Parse(label); err == nil && p.Over(id) {
+		return errOver
 	}
 	return nil
 }

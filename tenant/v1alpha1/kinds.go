@@ -13,9 +13,10 @@ const FieldManager = "kubetenant"
 
 // The resources of the project's kinds.
 const (
-	ResourceAccessGrants = "accessgrants"
-	ResourceTenantQuotas = "tenantquotas"
-	ResourceTenants      = "tenants"
+	ResourceAccessGrants   = "accessgrants"
+	ResourceTenantQuotas   = "tenantquotas"
+	ResourceTenants        = "tenants"
+	ResourceRetiredTenants = "retiredtenants"
 )
 
 // Resource returns one of them with its group and version.
@@ -29,7 +30,11 @@ var tenantQuotaDefinition string
 //go:embed tenants.yaml
 var tenantDefinition string
 
+//go:embed retiredtenants.yaml
+var retiredTenantDefinition string
+
 // Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
 func Definitions() map[string]string {
-	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition, "tenants.yaml": tenantDefinition}
+	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition, "tenants.yaml": tenantDefinition,
+		"retiredtenants.yaml": retiredTenantDefinition}
 }

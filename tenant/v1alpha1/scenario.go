@@ -94,6 +94,8 @@ type X509Credential struct {
 	// notAfterIn is the time from now to the end of validity; negative for an expired certificate.
 	// Default: 1h.
 	NotAfterIn *metav1.Duration `json:"notAfterIn,omitempty"`
+	// notBeforeIn is the time from now to the begin of validity. Default: -24h.
+	NotBeforeIn *metav1.Duration `json:"notBeforeIn,omitempty"`
 	// usages are extended key usages: client (default), server.
 	Usages []string `json:"usages,omitempty"`
 	// serial is the serial number. Default: a random one.

@@ -95,6 +95,9 @@ type AccessGrantor struct {
 	UID string `json:"uid,omitempty"`
 	// +optional
 	Groups []string `json:"groups,omitempty"`
+	// granteeUID of the Tenant that from.tenant had. The grant counts for no other's callers.
+	// +optional
+	GranteeUID string `json:"granteeUID,omitempty"`
 }
 
 // AccessGrantStatus is what became of a grant. Only the system tenant's callers write it.

@@ -41,7 +41,31 @@ type TenantSpec struct {
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
+	// deletionPolicy says what the deletion of the Tenant does: Protect (default), Delete or Orphan.
+	// +optional
+	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
+	// replaces is the UID of the Tenant that had the ID before and was deleted, as kubectl tenant retired shows it. Without it the
+	// ID of a tenant that was deleted is nobody's. It counts when the Tenant is made.
+	// +optional
+	Replaces string `json:"replaces,omitempty"`
+	// acceptUndated lets credentials of a replaced tenant's name count that do not say when they were issued: lines of token and
+	// password files, opaque tokens, front proxies, and in the webhook shape client certificates.
+	// +optional
+	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
+
+// TenantDeletionPolicy says what the deletion of a Tenant does.
+type TenantDeletionPolicy string
+
+// The policies.
+const (
+	// TenantDeletionProtect refuses it.
+	TenantDeletionProtect TenantDeletionPolicy = "Protect"
+	// TenantDeletionDelete deletes the tenant's namespaces with all that is in them.
+	TenantDeletionDelete TenantDeletionPolicy = "Delete"
+	// TenantDeletionOrphan leaves the namespaces with their label to the cluster's admins; what the Tenant gave goes.
+	TenantDeletionOrphan TenantDeletionPolicy = "Orphan"
+)
 
 // TenantBinding gives a ClusterRole in every namespace of a tenant.
 type TenantBinding struct {
@@ -67,6 +91,25 @@ const (
 	ReasonSubject   = "SubjectRefused"
 )
 
+// ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone that it had no namespace any more, and
+// ConditionDeletionHeld why nothing is done.
+const (
+	ConditionDeleting       = "Deleting"
+	ConditionNamespacesGone = "NamespacesGone"
+	ConditionDeletionHeld   = "DeletionHeld"
+)
+
+// The reasons of these.
+const (
+	ReasonNamespaces = "Namespaces" // are being deleted
+	ReasonStuck      = "Stuck"      // some for long
+	ReasonSettling   = "Settling"   // it is looked once more
+	ReasonRetiring   = "Retiring"   // the rest goes
+	ReasonProtected  = "Protected"
+	ReasonTooMany    = "TooMany"
+	ReasonReleased   = "Released" // it is not held any more
+)
+
 // TenantStatus says what became of a Tenant.
 type TenantStatus struct {
 	// observedGeneration is the generation that the rest is about.
@@ -75,7 +118,7 @@ type TenantStatus struct {
 	// namespaces counts those of the tenant.
 	// +optional
 	Namespaces TenantNamespaces `json:"namespaces,omitempty"`
-	// conditions: Prepared.
+	// conditions: Prepared, and while it is deleted Deleting, NamespacesGone and DeletionHeld.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

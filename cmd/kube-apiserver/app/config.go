@@ -190,7 +190,7 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
 		Cluster: kubetenant.Cluster{
 			Owners: known.Owners, CustomScope: known.CRDs.Of, KindScope: known.CRDs.OfKind, CustomKind: known.CRDs.KindOf, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
-			Tenants: known.Tenants, WithoutTenant: known.WithoutTenant,
+			Tenants: known.Tenants, WithoutTenant: known.WithoutTenant, OwnedNamespaces: known.OwnedNamespaces, References: known.References,
 			ControllerMetadata: known.Controllers.Metadata, ControllerObjects: known.Controllers.Object,
 			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
@@ -309,12 +309,13 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 }
 
 // lead does while this server leads what one at a time may: quotas are counted (of several, one that is behind would take
-// what another saw for gone), and tenants' namespaces given what their Tenants say.
+// what another saw for gone), tenants' namespaces given what their Tenants say, and tenants ended whose Tenants are deleted.
 func lead(ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager) {
 	provision := func(ctx context.Context) error { return known.Provision(ctx, manager) }
+	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Another server leads: it counts quotas and prepares namespaces", "err", err)
+		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision, retire); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Another server leads: it counts quotas, prepares namespaces and ends tenants", "err", err)
 		}
 	}, time.Second)
 }

@@ -68,6 +68,7 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 	if s.Scopes {
 		custom("CustomResourceDefinitions", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
 		custom("Tenants", v1alpha1.Resource(v1alpha1.ResourceTenants), "")
+		custom("RetiredTenants", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "")
 		custom("TenantQuotas", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "")
 	}
 	if s.Grants {

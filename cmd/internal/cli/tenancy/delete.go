@@ -2,21 +2,26 @@ package tenancy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Deletion says how a tenant is deleted.
@@ -26,123 +31,145 @@ type Deletion struct {
 	Everything, Nothing bool
 	// Confirm is asked before the first thing is deleted, where something will be; its error ends it. Nil is asked nothing.
 	Confirm func(namespaces []string) error
-	// Wait is how long it is waited for the namespaces to end; with zero it is looked once. Left is told of those there are.
+	// Wait is how long it is waited for the end of a tenant that has a Tenant; with zero not at all. Left is told what it waits
+	// for.
 	Wait time.Duration
-	Left func(namespaces []string)
+	Left func(what string)
 }
 
 // ErrNotEmpty says that a tenant owns something.
 var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
 
-// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The error wraps [ErrNotEmpty],
-// [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of [Deletion.Confirm]. With [Deletion.Nothing] nothing is deleted, and
-// said is what would be.
+// ErrNoTenant says that nothing is a tenant's.
+var ErrNoTenant = errors.New("nothing is of this tenant: kubectl tenant tenants lists those there are")
+
+// ErrEnding says that a tenant has not ended yet.
+var ErrEnding = errors.New("it has not ended yet, and the server goes on: kubectl get tenant -o wide says how far it is, and the same command waits again")
+
+// parts are what there is of a tenant.
+type parts struct {
+	spaces   []corev1.Namespace
+	bindings []rbacv1.ClusterRoleBinding
+	quotas   []string
+	object   *unstructured.Unstructured // nil where there is none
+}
+
+// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The server ends one that has a Tenant;
+// what is of another is deleted here. The error wraps [ErrNotEmpty], [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of
+// [Deletion.Confirm]. With [Deletion.Nothing] nothing is deleted, and said is what would be.
 func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
-	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
-	if err != nil {
-		return refusal(err)
-	}
-	bindings, err := k.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{ofTenant: id.String()})})
-	if err != nil {
-		return refusal(err)
-	}
-	limits, err := quotasOf(ctx, d, id)
+	is, err := partsOf(ctx, k, d, id)
 	if err != nil {
 		return err
-	}
-	_, err = d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return refusal(err)
-	}
-	if len(spaces.Items)+len(bindings.Items)+len(limits) == 0 && err != nil {
-		return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 	}
 	empty := func() error {
 		if how.Everything {
 			return nil
 		}
-		found, err := contents(ctx, k, d, spaces.Items)
+		found, err := contents(ctx, k, d, is.spaces)
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
 		}
 		return err
 	}
-	object := err == nil
 	if err := empty(); err != nil {
 		return err
 	}
-	stored := len(how.DryRun) == 0 && !how.Nothing
-	if how.Confirm != nil && stored {
-		if err := how.Confirm(namesOf(spaces.Items)); err != nil {
+	if how.Confirm != nil && len(how.DryRun) == 0 && !how.Nothing {
+		if err := how.Confirm(namesOf(is.spaces)); err != nil {
 			return err
 		}
 		if err := empty(); err != nil { // what came meanwhile
 			return err
 		}
 	}
-	remove := func(what, name string, of func() error) error {
-		if !how.Nothing {
-			if err := of(); err != nil && !apierrors.IsNotFound(err) {
-				return refusal(err)
-			}
-		}
-		how.Say("deleted %s %s", what, name)
-		return nil
+	if is.object != nil {
+		return deleteObject(ctx, d, is, &how)
 	}
-	options := func(uid string) metav1.DeleteOptions {
-		return metav1.DeleteOptions{DryRun: how.DryRun, Preconditions: metav1.NewUIDPreconditions(uid)}
-	}
-	for i := range spaces.Items {
-		ns := &spaces.Items[i]
-		err := remove("namespace", ns.Name, func() error { return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(string(ns.UID))) })
-		if err != nil {
-			return err
-		}
-	}
-	for i := range bindings.Items {
-		b := &bindings.Items[i]
-		err := remove("ClusterRoleBinding", b.Name, func() error { return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(string(b.UID))) })
-		if err != nil {
-			return err
-		}
-	}
-	for _, name := range limits {
-		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
-		if err != nil {
-			return err
-		}
-	}
-	if !object {
-		return nil
-	}
-	// A tenant that is closed is so until nothing is left that it could open.
-	if stored {
-		if err := awaitGone(ctx, k, id, &how); err != nil {
-			return err
-		}
-	}
-	return remove("Tenant", id.ObjectName(), func() error {
-		return d.Resource(tenantObjects).Delete(ctx, id.ObjectName(), metav1.DeleteOptions{DryRun: how.DryRun})
-	})
+	return deleteParts(ctx, k, d, is, &how)
 }
 
-// ErrEnding says that the namespaces of a tenant are still there.
-var ErrEnding = errors.New("its namespaces have not ended, and its Tenant stays until they have: run the same again")
+func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {
+	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	bindings, err := k.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.OfTenantLabel: id.String()})})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	is := &parts{spaces: spaces.Items, bindings: bindings.Items}
+	if is.quotas, err = quotasOf(ctx, d, id); err != nil {
+		return nil, err
+	}
+	object, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		is.object = object
+	case !apierrors.IsNotFound(err):
+		return nil, refusal(err)
+	case len(is.spaces)+len(is.bindings)+len(is.quotas) == 0:
+		return nil, fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
+	}
+	return is, nil
+}
 
-// awaitGone waits until no namespace is a tenant's. The error wraps [ErrEnding] or [ErrRefused].
-func awaitGone(ctx context.Context, k kubernetes.Interface, id tenant.ID, how *Deletion) error {
+// deleteObject has the server end a tenant.
+func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
+	name, uid := is.object.GetName(), is.object.GetUID()
+	how.Say("tenant %s ends: its namespaces (%d), bindings and quotas are deleted, and its name is nobody's afterwards", name, len(is.spaces))
+	if how.Nothing || len(how.DryRun) > 0 {
+		return dryDelete(ctx, d, is, how)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"deletionPolicy": v1alpha1.TenantDeletionDelete}})
+	if err != nil {
+		return err
+	}
+	if _, err := d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return refusal(err)
+	}
+	err = d.Resource(tenantObjects).Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return refusal(err)
+	}
+	if how.Wait == 0 {
+		return nil
+	}
+	if err := awaitEnd(ctx, d, name, uid, how); err != nil {
+		return err
+	}
+	how.Say("deleted Tenant %s", name)
+	return nil
+}
+
+// dryDelete asks for the first of the two writes that a deletion is: without it, which is not stored, the server would refuse the
+// second.
+func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
+	if how.Nothing {
+		return nil
+	}
+	_, err := d.Resource(tenantObjects).Patch(ctx, is.object.GetName(), types.MergePatchType,
+		[]byte(`{"spec":{"deletionPolicy":"`+string(v1alpha1.TenantDeletionDelete)+`"}}`), metav1.PatchOptions{DryRun: how.DryRun})
+	if err != nil {
+		return refusal(err)
+	}
+	return nil
+}
+
+// awaitEnd waits until a Tenant has gone. The error wraps [ErrEnding] or [ErrRefused].
+func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.UID, how *Deletion) error {
 	for begun := time.Now(); ; {
-		left, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
+		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
 		switch {
+		case apierrors.IsNotFound(err), err == nil && u.GetUID() != uid:
+			return nil
 		case err != nil:
 			return refusal(err)
-		case len(left.Items) == 0:
-			return nil
 		case time.Since(begun) >= how.Wait:
-			return fmt.Errorf("tenant %s: %w", id, ErrEnding)
+			return fmt.Errorf("tenant %s: %w", name, ErrEnding)
 		}
 		if how.Left != nil {
-			how.Left(namesOf(left.Items))
+			how.Left(waitsFor(u))
 		}
 		select {
 		case <-ctx.Done():
@@ -152,7 +179,57 @@ func awaitGone(ctx context.Context, k kubernetes.Interface, id tenant.ID, how *D
 	}
 }
 
-// lookEvery is how often it is looked whether namespaces have ended.
+// waitsFor says what a Tenant that is deleted waits for.
+func waitsFor(u *unstructured.Unstructured) string {
+	t, err := v1alpha1.TenantOf(u)
+	if err != nil {
+		return "waiting for the server"
+	}
+	if held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld); held != nil && held.Status == metav1.ConditionTrue {
+		return held.Message
+	}
+	if doing := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting); doing != nil {
+		return doing.Message
+	}
+	return "waiting for the server that ends tenants"
+}
+
+// deleteParts deletes a tenant that has no Tenant.
+func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
+	remove := func(what, name string, of func() error) error {
+		if !how.Nothing {
+			if err := of(); err != nil && !apierrors.IsNotFound(err) {
+				return refusal(err)
+			}
+		}
+		how.Say("deleted %s %s", what, name)
+		return nil
+	}
+	options := func(uid types.UID) metav1.DeleteOptions {
+		return metav1.DeleteOptions{DryRun: how.DryRun, Preconditions: metav1.NewUIDPreconditions(string(uid))}
+	}
+	for i := range is.spaces {
+		ns := &is.spaces[i]
+		if err := remove("namespace", ns.Name, func() error { return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID)) }); err != nil {
+			return err
+		}
+	}
+	for i := range is.bindings {
+		b := &is.bindings[i]
+		if err := remove("ClusterRoleBinding", b.Name, func() error { return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID)) }); err != nil {
+			return err
+		}
+	}
+	for _, name := range is.quotas {
+		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookEvery is how often it is looked how far a deletion is.
 const lookEvery = 500 * time.Millisecond
 
 func namesOf(spaces []corev1.Namespace) []string {
@@ -162,9 +239,6 @@ func namesOf(spaces []corev1.Namespace) []string {
 	}
 	return names
 }
-
-// ErrNoTenant says that nothing is a tenant's.
-var ErrNoTenant = errors.New("nothing is of this tenant: kubectl tenant tenants lists those there are")
 
 func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string, error) {
 	list, err := d.Resource(quotas).List(ctx, metav1.ListOptions{})

@@ -31,9 +31,6 @@ const (
 	// subjectLabel holds a hash of whom a binding is for, by which it is found again.
 	subjectLabel = tenant.Domain + "/subject"
 	podSecurity  = "pod-security.kubernetes.io/enforce"
-	// ofTenant is the label of cluster-scoped objects that were made for a tenant: the tenant's own label
-	// may stand on nothing outside its space.
-	ofTenant = tenant.Domain + "/of-tenant"
 )
 
 // The errors of this package.

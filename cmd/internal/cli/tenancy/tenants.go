@@ -67,7 +67,7 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 	}
 	unread = p.Unread
 	for _, b := range p.Bindings {
-		if owner := b.Labels[ofTenant]; b.Namespace == "" && owner != "" {
+		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
 			of(owner)
 		}
 		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.Ended(time.Now()) {
@@ -131,6 +131,8 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 type New struct {
 	ID                 tenant.ID
 	Admins, Namespaces []string
+	// Replaces is the UID of the tenant that had the ID before; empty for none.
+	Replaces string
 	// NetworkPolicy lets only pods of the tenant's own namespaces reach those in each namespace.
 	NetworkPolicy bool
 	// MembersAdmin makes every caller of the tenant an admin of all its namespaces, who makes more.
@@ -196,7 +198,7 @@ func newRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 func (t *New) membersBinding(name, role string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: name + ":" + t.ID.String(), Labels: map[string]string{privileges.MadeBy: maker, ofTenant: t.ID.String()}},
+		ObjectMeta: metav1.ObjectMeta{Name: name + ":" + t.ID.String(), Labels: map[string]string{privileges.MadeBy: maker, tenant.OfTenantLabel: t.ID.String()}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}},
 	}
@@ -209,8 +211,12 @@ func (t *New) object() *unstructured.Unstructured {
 	for _, admin := range t.Admins {
 		admins = append(admins, map[string]any{"kind": rbacv1.UserKind, "name": admin})
 	}
-	if spec, is := u.Object["spec"].(map[string]any); is && len(admins) > 0 {
+	spec, _ := u.Object["spec"].(map[string]any)
+	if len(admins) > 0 {
 		spec["admins"] = admins
+	}
+	if t.Replaces != "" {
+		spec["replaces"] = t.Replaces
 	}
 	return u
 }
@@ -301,7 +307,7 @@ func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id
 
 // IsOfTenants keeps the bindings that [List] looks at.
 func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
-	return b.Labels[ofTenant] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
+	return b.Labels[tenant.OfTenantLabel] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
 }
 
 // Usage returns what is used of the first of some quantities that the quota limits, and the limit.

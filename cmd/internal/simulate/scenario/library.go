@@ -74,7 +74,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
 		AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy-client"},
 	}
-	grants := accessgrant.New(snapshot.AccessGrants(), w.Now())
+	grants := accessgrant.New(snapshot.AccessGrants(), snapshot.TenantObjects().Lineage, w.Now())
 	if err := grants.Sync(ctx); err != nil {
 		return s, err
 	}
@@ -91,6 +91,8 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 			Labelled:           func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:             grants.Grants(),
 			Tenants:            snapshot.TenantObjects(),
+			OwnedNamespaces:    snapshot.OwnedNamespaces,
+			References:         snapshot.References,
 			ControllerMetadata: bindings.find, ControllerObjects: bindings.find, DefaultPriority: bindings.isDefaultPriority,
 		},
 		Now: w.Now(),

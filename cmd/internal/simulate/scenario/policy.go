@@ -59,12 +59,12 @@ func Snapshot(s *v1alpha1.Scenario) (*simulator.Snapshot, authorizer.Authorizer,
 	}
 	switch s.Delegate {
 	case v1alpha1.DelegateAllow:
-		snapshot.Roles, snapshot.Bindings = map[simulator.Key]*simulator.Role{}, nil
+		snapshot.DropRBAC()
 		return snapshot, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
 		}), nil
 	case v1alpha1.DelegateNoOpinion:
-		snapshot.Roles, snapshot.Bindings = map[simulator.Key]*simulator.Role{}, nil
+		snapshot.DropRBAC()
 	}
 	return snapshot, nil, nil
 }

@@ -308,15 +308,11 @@ func (w *World) template(c *v1alpha1.X509Credential) (*x509.Certificate, error) 
 			return nil, err
 		}
 	}
-	notAfter := time.Hour
-	if c.NotAfterIn != nil {
-		notAfter = c.NotAfterIn.Duration
-	}
 	t := &x509.Certificate{
 		SerialNumber: serial,
 		Subject: pkix.Name{CommonName: c.CommonName, Organization: c.Organization,
 			OrganizationalUnit: c.OrganizationalUnit},
-		NotBefore: w.now.Add(-24 * time.Hour), NotAfter: w.now.Add(notAfter),
+		NotBefore: w.now.Add(duration(c.NotBeforeIn, -24*time.Hour)), NotAfter: w.now.Add(duration(c.NotAfterIn, time.Hour)),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if c.UID != "" {

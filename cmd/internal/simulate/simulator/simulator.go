@@ -92,7 +92,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate a
 	if err != nil {
 		return nil, err
 	}
-	grants := accessgrant.New(s.AccessGrants(), nil)
+	grants := accessgrant.New(s.AccessGrants(), s.TenantObjects().Lineage, nil)
 	if err := grants.Sync(ctx); err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate a
 			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants:   grants.Grants(),
 			Quotas:   quotaTenants(s.Quotas),
-			Tenants:  s.TenantObjects(),
+			Tenants:  s.TenantObjects(), OwnedNamespaces: s.OwnedNamespaces, References: s.References,
 		},
 		Observe: observe,
 	})

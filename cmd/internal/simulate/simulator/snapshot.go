@@ -22,7 +22,6 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -39,12 +38,15 @@ type Snapshot struct {
 	Grants   []*unstructured.Unstructured
 	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
 	Quotas map[string]tenant.ID
-	// Tenants are how far callers of tenants may go, by their Tenants.
-	Tenants map[tenant.ID]authz.Access
+	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
+	Tenants map[tenant.ID]TenantObject
+	Retired map[tenant.ID][]tenant.Retired
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// selected are the labels by which webhooks and policies choose namespaces.
 	selected map[string]bool
+	// dropped are bindings that nobody is asked by, see DropRBAC.
+	dropped []*Binding
 	// Unread are the kinds that the caller may not list.
 	Unread []string
 }
@@ -144,7 +146,7 @@ func BindingOf(obj runtime.Object) *Binding {
 
 // NewSnapshot returns a snapshot of nothing.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]authz.Access{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
+	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]TenantObject{}, Retired: map[tenant.ID][]tenant.Retired{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
 }
 
 // Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
@@ -201,6 +203,11 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 	return nil
 }
 
+// DropRBAC takes away the roles and bindings, for a cluster that is not asked for them. They still name whom they name.
+func (s *Snapshot) DropRBAC() {
+	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
+}
+
 // addSelector adds the labels by which a webhook or a policy chooses namespaces.
 func (s *Snapshot) addSelector(obj runtime.Object) {
 	for _, key := range cluster.SelectedKeys(obj) {
@@ -223,8 +230,13 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		s.Quotas[u.GetName()] = id
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}:
-		if id, access := tenants.AccessOf(u); !id.IsZero() {
-			s.Tenants[id] = access
+		if id, is := tenantObjectOf(u); !id.IsZero() {
+			s.Tenants[id] = is
+		}
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
+		if id, is := v1alpha1.RetiredOf(u); !id.IsZero() {
+			s.Retired[id] = append(slices.Clip(s.Retired[id]), is)
 		}
 		return nil
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
@@ -270,7 +282,7 @@ func (s *Snapshot) Owner(namespace string) tenant.ID {
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
 	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
-	changed.Tenants, changed.selected = maps.Clone(s.Tenants), maps.Clone(s.selected)
+	changed.Tenants, changed.Retired, changed.selected = maps.Clone(s.Tenants), maps.Clone(s.Retired), maps.Clone(s.selected)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
 		if err := changed.Add(obj); err != nil {

@@ -1,30 +1,98 @@
 package simulator
 
 import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TenantObjects returns what the Tenants say.
-func (s *Snapshot) TenantObjects() kubetenant.Tenants { return tenantObjects(s.Tenants) }
+// TenantObjects returns what the Tenants say, and those that were deleted.
+func (s *Snapshot) TenantObjects() kubetenant.Tenants { return tenantObjects{s.Tenants, s.Retired} }
 
-type tenantObjects map[tenant.ID]authz.Access
+type tenantObjects struct {
+	live    map[tenant.ID]TenantObject
+	retired map[tenant.ID][]tenant.Retired
+}
+
+// TenantObject is what counts of a Tenant.
+type TenantObject struct {
+	Access        authz.Access
+	UID           string
+	Created       time.Time
+	AcceptUndated bool
+	Ending        bool
+}
+
+// tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
+func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
+	id, access := tenants.AccessOf(u)
+	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time}
+	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
+	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
+		is.Access = min(is.Access, authz.AccessReadOnly)
+	}
+	if is.UID == "" { // of a file: it is as if it were made now
+		is.UID, is.Created = "unknown", time.Now()
+	}
+	return id, is
+}
 
 // Of implements [kubetenant.Tenants].
 func (t tenantObjects) Of(id tenant.ID) authz.Access {
-	if access, exists := t[id]; exists {
-		return access
+	if is, exists := t.live[id]; exists {
+		return is.Access
+	}
+	if len(t.retired[id]) > 0 {
+		return authz.AccessRetired
 	}
 	return authz.AccessNone
 }
 
+// Lineage implements [kubetenant.Tenants].
+func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
+	is := t.live[id]
+	return tenant.Lineage{UID: is.UID, Created: is.Created, Ending: is.Ending, AcceptUndated: is.AcceptUndated, Retired: tenant.InOrderOfEnd(t.retired[id])}
+}
+
 // TenantOf implements [kubetenant.Tenants].
 func (t tenantObjects) TenantOf(name string) tenant.ID {
-	for id := range t {
+	for id := range t.live {
 		if id.ObjectName() == name {
 			return id
 		}
 	}
 	return tenant.ID{}
+}
+
+// OwnedNamespaces returns the namespaces that bear a tenant's label.
+func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
+	for name, ns := range s.Namespaces {
+		if ns.Labels[tenant.Label] == id.String() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// References returns which bindings name a tenant in the system tenant's space, as [tenants.References] does.
+func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
+	for _, b := range slices.Concat(s.Bindings, s.dropped) {
+		owner := s.Owner(b.Namespace)
+		switch {
+		case !tenants.Names(id, namespaces, b.Subjects):
+		case b.Namespace == "" && b.Labels[tenant.OfTenantLabel] != id.String():
+			found = append(found, "ClusterRoleBinding "+b.Name)
+		case b.Namespace != "" && (owner.IsZero() || owner.IsSystem()):
+			found = append(found, "RoleBinding "+b.Namespace+"/"+b.Name)
+		}
+	}
+	return found, nil
 }

@@ -34,9 +34,9 @@ const fieldManager = "kubetenant-controller"
 // Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
 // what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
 // the webhooks are in place; Quotas counts what the objects of tenants use; Provision gives tenants' namespaces what their
-// Tenants say, while Sweep runs.
+// Tenants say, while Sweep runs, and Retire ends tenants whose Tenants are deleted, while Provision does.
 type Tasks struct {
-	Sweep, Quotas, Provision leader.Task
+	Sweep, Quotas, Provision, Retire leader.Task
 	// Lacking returns of how many resources something is left to label.
 	Lacking func() int
 }
@@ -77,6 +77,7 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 			go known.Tenants.Run(ctx)
 			return known.Provision(ctx, manager)
 		},
+		Retire: func(ctx context.Context) error { return known.Retire(ctx, manager) },
 	}, nil
 }
 

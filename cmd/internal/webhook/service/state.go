@@ -101,7 +101,7 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
 			Stale:              func() bool { return !s.current.Load() },
 			ControllerMetadata: s.known.Controllers.Metadata, ControllerObjects: s.known.Controllers.Object,
-			Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant,
+			Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant, OwnedNamespaces: s.known.OwnedNamespaces, References: s.known.References,
 			SelectedLabels:  selectors.Has,
 			DefaultPriority: cluster.DefaultPriority(classes.Lister()),
 		},

@@ -1,0 +1,97 @@
+package authn_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/internal/issued"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestPredecessors: of every kind of credential one from before the tenant was made is refused where its name was another's, and one
+// that does not say when unless the Tenant takes such; whether or not it is remembered, and of the system tenant never.
+func TestPredecessors(t *testing.T) {
+	made := time.Unix(2_000_000, 0)
+	old, young := made.Add(-time.Hour), made.Add(time.Hour)
+	at := func(u user.Info, at time.Time) authenticator.RequestFunc {
+		return func(*http.Request) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: issued.With(u, at)}, true, nil
+		}
+	}
+	source := func(s authn.Source) authn.Chain {
+		s.Hygiene = hygiene(t, "src", "a", "system")
+		return authn.Chain{Sources: []authn.Source{s}}
+	}
+	builtIn := func(u user.Info) authn.Chain {
+		return authn.Chain{BuiltIn: identity(u), Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil }}
+	}
+	one := authn.Match{Issuers: []string{"https://one"}}
+	token := func(more ...map[string]any) *http.Request { return bearing(t.Context(), jwt("https://one", more...)) }
+	certified := &user.DefaultInfo{Name: "u", Extra: credential("X509SHA256=00")}
+	system := &user.DefaultInfo{Name: "root", Extra: of("system")}
+	_, certificate := issue(t, testKey.Private)
+	with := func(at time.Time) *http.Request {
+		presented := *certificate
+		presented.NotBefore = at
+		return &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{&presented}}}
+	}
+	type answer struct{ ok, acceptingUndated bool }
+	no, always, undated := answer{}, answer{true, true}, answer{false, true}
+	for what, c := range map[string]struct {
+		chain authn.Chain
+		req   *http.Request
+		want  answer
+	}{
+		"an old certificate":               {source(authn.Source{Request: at(alice(), old)}), &http.Request{}, no},
+		"a young certificate":              {source(authn.Source{Request: at(alice(), young)}), &http.Request{}, always},
+		"one made just before":             {source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute))}), &http.Request{}, always},
+		"one made a little earlier":        {source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute-time.Second))}), &http.Request{}, no},
+		"a password":                       {source(authn.Source{Request: identity(alice())}), &http.Request{}, undated},
+		"the system tenant's password":     {source(authn.Source{Request: identity(system)}), &http.Request{}, always},
+		"a front proxy's":                  {authn.Chain{FrontProxy: &authn.Source{Hygiene: hygiene(t, "src", "a"), Request: identity(alice())}}, &http.Request{}, undated},
+		"an old token":                     {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": old.Unix()}), no},
+		"a young token":                    {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": young.Unix()}), always},
+		"a token without a time":           {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(), undated},
+		"an old opaque token":              {source(authn.Source{Token: &fake{user: issued.With(alice(), old)}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), no},
+		"a young opaque token":             {source(authn.Source{Token: &fake{user: issued.With(alice(), young)}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), always},
+		"an opaque token without a time":   {source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), undated},
+		"a line of a file":                 {source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}), bearing(t.Context(), "line"), undated},
+		"the server's own old certificate": {builtIn(certified), with(old), no},
+		"the server's own young one":       {builtIn(certified), with(young), always},
+		"the server's own old token":       {builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": old.Unix()}), no},
+		"the server's own young token":     {builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": young.Unix()}), always},
+		"the server's own of no time":      {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
+	} {
+		for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
+			var of tenant.Lineage
+			c.chain.Lineage = func(id tenant.ID) tenant.Lineage {
+				if id.String() != "a" {
+					return tenant.Lineage{}
+				}
+				return of
+			}
+			chain := authn.New(c.chain)
+			ask := func() (bool, error) {
+				_, ok, err := chain.AuthenticateRequest(c.req.Clone(t.Context()))
+				return ok, err
+			}
+			if ok, err := ask(); !ok || err != nil { // which is remembered
+				t.Errorf("%s, of a name that was nobody's: %t, %v", what, ok, err)
+			}
+			of = tenant.Lineage{UID: "new", Created: made, AcceptUndated: accepting, Retired: []tenant.Retired{{UID: "old"}}}
+			if ok, err := ask(); ok != want || errors.Is(err, authn.ErrPredecessor) == want {
+				t.Errorf("%s, accepting undated %t: %t, %v", what, accepting, ok, err)
+			}
+		}
+	}
+}

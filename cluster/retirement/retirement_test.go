@@ -1,0 +1,430 @@
+package retirement_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/retirement"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var (
+	tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
+	retiredOnes   = v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
+	quotas        = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	definitions   = tenants.Definitions()
+	namespaces    = corev1.SchemeGroupVersion.WithResource("namespaces")
+	errKilled     = errors.New("killed")
+)
+
+// world is a cluster in virtual time, whose namespaces end ten seconds after they are deleted, and an engine that can be killed.
+type world struct {
+	t       *testing.T
+	kube    *fake.Clientset
+	dynamic *dynamicfake.FakeDynamicClient
+	store   *tenants.Store
+	left    []string // references
+	stuck   atomic.Bool
+	writes  atomic.Int64 // of the engine
+	kill    int64        // the write at which it dies
+	stop    func()
+}
+
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	definition.SetName("tenants.kubetenant.dev")
+	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{tenantObjects: "TenantList", retiredOnes: "RetiredTenantList", quotas: "TenantQuotaList", definitions: "CustomResourceDefinitionList"},
+		append(objects, definition)...)}
+	w.kube.PrependReactor("delete", "namespaces", w.deleteNamespace)
+	w.kube.PrependReactor("*", "*", w.dies)
+	w.dynamic.PrependReactor("*", "*", w.dies)
+	w.dynamic.PrependReactor("update", "tenants", w.updated)
+	return w
+}
+
+// dies ends the engine at a write.
+func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
+	if slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
+		return false, nil, nil
+	}
+	if w.writes.Add(1) == w.kill {
+		return true, nil, errKilled
+	}
+	return false, nil, nil
+}
+
+// deleteNamespace marks a namespace, which goes a little later.
+func (w *world) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
+	name := a.(clienttesting.DeleteAction).GetName()
+	obj, err := w.kube.Tracker().Get(namespaces, "", name)
+	if err != nil {
+		return true, nil, err
+	}
+	ns := obj.(*corev1.Namespace).DeepCopy()
+	if p := a.(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions; p == nil || *p.UID != ns.UID {
+		return true, nil, apierrors.NewConflict(corev1.Resource("namespaces"), name, errors.New("another UID"))
+	}
+	if ns.DeletionTimestamp == nil {
+		at := metav1.Now()
+		ns.DeletionTimestamp = &at
+		if err := w.kube.Tracker().Update(namespaces, ns, ""); err != nil {
+			return true, nil, err
+		}
+		go func() {
+			time.Sleep(10 * time.Second)
+			if !w.stuck.Load() {
+				_ = w.kube.Tracker().Delete(namespaces, "", name)
+			}
+		}()
+	}
+	return true, nil, nil
+}
+
+// updated takes a Tenant away that has no finalizer any more, as the server does.
+func (w *world) updated(a clienttesting.Action) (bool, runtime.Object, error) {
+	u, is := a.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured)
+	if is && u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 {
+		return true, u, w.dynamic.Tracker().Delete(tenantObjects, "", u.GetName())
+	}
+	return false, nil, nil
+}
+
+// start starts an engine, as a new leader does.
+func (w *world) start() {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var err error
+	if w.store, err = tenants.New(w.dynamic, func(schema.GroupResource) (bool, bool) { return true, true }); err != nil {
+		w.t.Fatal(err)
+	}
+	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store,
+		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil }})
+	var running sync.WaitGroup
+	running.Go(func() { w.store.Run(ctx) })
+	running.Go(func() {
+		if err := engine.Run(ctx); err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+		}
+	})
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	w.t.Cleanup(func() { w.stop() })
+}
+
+func (w *world) namespace(name, of string) {
+	w.t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{tenant.Label: of}}}
+	if err := w.kube.Tracker().Add(ns); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// has returns what there is.
+func (w *world) has() string {
+	w.t.Helper()
+	var all []string
+	spaces, err := w.kube.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, ns := range spaces.Items {
+		all = append(all, "namespace "+ns.Name)
+	}
+	bindings, err := w.kube.RbacV1().ClusterRoleBindings().List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, b := range bindings.Items {
+		all = append(all, "binding "+b.Name)
+	}
+	for _, r := range []schema.GroupVersionResource{quotas, tenantObjects} {
+		list, err := w.dynamic.Resource(r).List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, u := range list.Items {
+			all = append(all, strings.TrimSuffix(r.Resource, "s")+" "+u.GetName())
+		}
+	}
+	list, err := w.dynamic.Resource(retiredOnes).List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range list.Items {
+		id, was := v1alpha1.RetiredOf(&list.Items[i])
+		references, _, _ := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "references")
+		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v", id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, references))
+	}
+	return strings.Join(all, "; ")
+}
+
+// condition returns the reason and message of one of a Tenant.
+func (w *world) condition(name, of string) string {
+	w.t.Helper()
+	u, err := w.dynamic.Resource(tenantObjects).Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return "gone"
+	}
+	t, err := v1alpha1.TenantOf(u)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c := meta.FindStatusCondition(t.Status.Conditions, of)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return ""
+	}
+	return c.Reason + ": " + c.Message
+}
+
+func object(id string, policy v1alpha1.TenantDeletionPolicy, deleted bool) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
+		"spec": map[string]any{"id": id, "deletionPolicy": string(policy)}}}
+	u.SetName(id)
+	u.SetUID(types.UID("uid-" + id))
+	u.SetFinalizers([]string{tenant.Finalizer})
+	u.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-time.Hour)))
+	if deleted {
+		at := metav1.Now()
+		u.SetDeletionTimestamp(&at)
+	}
+	return u
+}
+
+func (w *world) filled() {
+	w.namespace("acme--web", "acme")
+	w.namespace("acme--db", "acme")
+	w.namespace("globex--shop", "globex")
+	for _, id := range []string{"acme", "globex"} {
+		q := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota, "spec": map[string]any{"tenant": id}}}
+		q.SetName(id)
+		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "member:" + id, Labels: map[string]string{tenant.OfTenantLabel: id}}}
+		if err := errors.Join(w.dynamic.Tracker().Create(quotas, q, ""), w.kube.Tracker().Add(b)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
+
+// TestDelete: all that was the tenant's goes and nothing else, also where the engine dies at any of its writes and another takes
+// over.
+func TestDelete(t *testing.T) {
+	for kill, done := int64(0), false; !done; kill++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true), object("globex", v1alpha1.TenantDeletionDelete, false))
+			w.kill = kill
+			w.filled()
+			w.start()
+			begun := time.Now()
+			for range 40 {
+				time.Sleep(5 * time.Second)
+				if w.kill > 0 && w.writes.Load() >= w.kill {
+					w.kill = 0
+					w.stop()
+					w.start()
+				}
+				if w.condition("acme", v1alpha1.ConditionDeleting) == "gone" {
+					break
+				}
+			}
+			if took := time.Since(begun); took < 100*time.Second {
+				t.Errorf("killed at write %d: it took %s: it was not looked again for namespaces", kill, took)
+			}
+			if got := w.has(); got != afterDelete {
+				t.Errorf("killed at write %d: %s", kill, got)
+			}
+			done = kill > w.writes.Load()
+		})
+		if kill > 100 {
+			t.Fatal("it does not end")
+		}
+	}
+}
+
+// TestRaces: a namespace that came meanwhile goes too, and is remembered.
+func TestRaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.namespace("acme--web", "acme")
+		w.start()
+		time.Sleep(60 * time.Second)
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got, "Settling: ") {
+			t.Errorf("after a minute: %s", got)
+		}
+		w.namespace("raced", "acme")
+		time.Sleep(90 * time.Second)
+		if got := w.has(); got != "tenant acme; retired acme acme-uid-acme ended=false [acme--web raced] []" {
+			t.Errorf("after the race: %s", got)
+		}
+		time.Sleep(120 * time.Second)
+		if got := w.has(); got != "retired acme acme-uid-acme ended=true [acme--web raced] []" {
+			t.Errorf("at the end: %s", got)
+		}
+	})
+}
+
+// TestOrphan: the namespaces stay, and what names the tenant elsewhere is said.
+func TestOrphan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
+		w.filled()
+		for i := range 30 {
+			w.left = append(w.left, fmt.Sprintf("ClusterRoleBinding %d", i))
+		}
+		w.start()
+		time.Sleep(10 * time.Second)
+		got := w.has()
+		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:globex; tenantquota globex; retired acme") ||
+			!strings.Contains(got, "ClusterRoleBinding 19 and 10 more]") {
+			t.Error(got)
+		}
+	})
+}
+
+// TestHeld: what nobody may have deleted, what went with its definition and what counts for nothing is no end of a tenant.
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := object("acme", v1alpha1.TenantDeletionDelete, true)
+		wrong.SetName("other")
+		w := newWorld(t, object("acme", "", true), wrong, object("plain", "", false))
+		w.filled()
+		plain, err := w.dynamic.Resource(tenantObjects).Get(t.Context(), "plain", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain.SetFinalizers(nil)
+		if err := w.dynamic.Tracker().Update(tenantObjects, plain, ""); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		time.Sleep(5 * time.Minute)
+		if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got, "Protected: ") {
+			t.Errorf("held: %q", got)
+		}
+		if got := w.has(); !strings.HasSuffix(got, "tenant acme; tenant plain") || !strings.HasPrefix(got, "namespace acme--db; namespace acme--web") {
+			t.Errorf("there is %s", got)
+		}
+		if plain, err = w.dynamic.Resource(tenantObjects).Get(t.Context(), "plain", metav1.GetOptions{}); err != nil || !slices.Equal(plain.GetFinalizers(), []string{tenant.Finalizer}) {
+			t.Errorf("an older one has %v, %v", plain.GetFinalizers(), err)
+		}
+	})
+}
+
+// TestDefinitionEnds: Tenants that go since their definition does take nothing with them, and their callers go on.
+func TestDefinitionEnds(t *testing.T) {
+	for name, end := range map[string]func(*world) error{
+		"gone": func(w *world) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
+		"terminating": func(w *world) error {
+			u, err := w.dynamic.Resource(definitions).Get(w.t.Context(), "tenants.kubetenant.dev", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			at := metav1.Now()
+			u.SetDeletionTimestamp(&at)
+			return w.dynamic.Tracker().Update(definitions, u, "")
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, false))
+			w.filled()
+			w.start()
+			time.Sleep(time.Second)
+			if err := end(w); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.dynamic.Tracker().Update(tenantObjects, object("acme", v1alpha1.TenantDeletionDelete, true), ""); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute)
+			if got := w.has(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex" {
+				t.Errorf("%s: there is %s", name, got)
+			}
+			if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
+				t.Errorf("%s: its callers may go %d", name, got)
+			}
+		})
+	}
+}
+
+// TestStuck: a namespace that does not end is named, and its tenant's callers may only read.
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.filled()
+		w.stuck.Store(true)
+		w.start()
+		time.Sleep(9 * time.Minute)
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Namespaces: 2 namespaces are left" {
+			t.Errorf("after nine minutes: %q", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got, "Stuck: 2 namespaces are left. acme--db: it has been") {
+			t.Errorf("after eleven minutes: %q", got)
+		}
+		if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
+			t.Errorf("its callers may go %d", got)
+		}
+	})
+}
+
+// TestTooMany: ten deletions begin in an hour, the others later.
+func TestTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []runtime.Object
+		for i := range 25 {
+			all = append(all, object(fmt.Sprintf("t%02d", i), v1alpha1.TenantDeletionOrphan, true))
+		}
+		w := newWorld(t, all...)
+		w.start()
+		left := func() (n, held int) {
+			for i := range 25 {
+				switch got := w.condition(fmt.Sprintf("t%02d", i), v1alpha1.ConditionDeletionHeld); {
+				case strings.HasPrefix(got, "TooMany: "):
+					held++
+				case got == "gone":
+					n++
+				}
+			}
+			return n, held
+		}
+		for hour, want := range []int{10, 20, 25} {
+			time.Sleep(30 * time.Minute)
+			w.stop() // which remembers nothing
+			w.start()
+			time.Sleep(10 * time.Minute)
+			if gone, held := left(); gone != want || held != 25-want {
+				t.Errorf("hour %d: %d have gone, %d are held; want %d", hour, gone, held, want)
+			}
+			time.Sleep(22 * time.Minute)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package tenants
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// retired are the Tenants that were deleted.
+type retired struct {
+	informer cache.SharedIndexInformer
+	handled  cache.ResourceEventHandlerRegistration
+	changed  func(tenant.ID)
+
+	mu    sync.RWMutex
+	ids   map[string]tenant.ID                    // by the name of the object
+	named map[tenant.ID]map[string]tenant.Retired // the same of each
+	byID  map[tenant.ID][]tenant.Retired          // in the order of their end; never changed
+}
+
+// newRetired follows those that client sees as soon as its informer runs. changed is told of the tenants.
+func newRetired(client dynamic.Interface, changed func(tenant.ID)) (*retired, error) {
+	r := &retired{changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
+		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(retiredResource()).Informer()}
+	var err error
+	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: r.set, UpdateFunc: func(_, is any) { r.set(is) },
+		DeleteFunc: func(obj any) {
+			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+				r.put(name.Name, tenant.ID{}, tenant.Retired{})
+			}
+		}})
+	return r, err
+}
+
+func (r *retired) set(obj any) {
+	if u, is := obj.(*unstructured.Unstructured); is {
+		id, one := v1alpha1.RetiredOf(u)
+		r.put(u.GetName(), id, one)
+	}
+}
+
+// put takes over who has a name, the zero ID for nobody.
+func (r *retired) put(name string, id tenant.ID, is tenant.Retired) {
+	r.mu.Lock()
+	was := r.ids[name]
+	if !was.IsZero() {
+		delete(r.named[was], name)
+		delete(r.ids, name)
+		r.order(was)
+	}
+	if !id.IsZero() {
+		if r.named[id] == nil {
+			r.named[id] = map[string]tenant.Retired{}
+		}
+		r.ids[name], r.named[id][name] = id, is
+		r.order(id)
+	}
+	r.mu.Unlock()
+	if !id.IsZero() && was.IsZero() {
+		r.changed(id)
+	}
+}
+
+// order puts those of a tenant's name in order.
+func (r *retired) order(id tenant.ID) {
+	if len(r.named[id]) == 0 {
+		delete(r.named, id)
+		delete(r.byID, id)
+		return
+	}
+	r.byID[id] = tenant.InOrderOfEnd(slices.Collect(maps.Values(r.named[id])))
+}
+
+// of returns those of a tenant's name.
+func (r *retired) of(id tenant.ID) []tenant.Retired {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byID[id]
+}
+
+// since tells of those that ended since a time, or have not yet.
+func (r *retired) since(at time.Time, tell func(uid string)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, all := range r.byID {
+		for _, one := range all {
+			if one.At.IsZero() || one.At.After(at) {
+				tell(one.UID)
+			}
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package tenants_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var retiredOnes = v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
+
+func retired(id, uid string, at time.Time) *unstructured.Unstructured {
+	spec := map[string]any{"id": id, "uid": uid}
+	if !at.IsZero() {
+		spec["retiredAt"] = at.UTC().Format(time.RFC3339)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindRetiredTenant, "spec": spec}}
+	u.SetName(v1alpha1.RetiredName(id, uid))
+	return u
+}
+
+func deleted(u *unstructured.Unstructured) *unstructured.Unstructured {
+	at := metav1.Now()
+	u.SetDeletionTimestamp(&at)
+	u.SetFinalizers([]string{tenant.Finalizer})
+	return u
+}
+
+// TestRetired: the name of a tenant that was deleted is nobody's until a Tenant has it again, and what is known of those before stays.
+func TestRetired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		live := object("live", "live", nil)
+		live.SetUID("new")
+		w := newWorld(t, definition(), live, retired("live", "u0", time.Now()), retired("gone", "u2", time.Time{}), retired("gone", "u1", time.Now()),
+			retired("system", "u3", time.Now()))
+		w.expect("before", "gone", authz.AccessUnknown)
+		w.run()
+		w.told()
+		w.expect("deleted", "gone", authz.AccessRetired)
+		w.expect("a successor", "live", authz.AccessOpen)
+		w.expect("nobody", "nobody", authz.AccessNone)
+		w.expect("the system tenant", "system", authz.AccessNone)
+		if l := w.store.Lineage(tenanttest.ID(t, "gone")); !l.IsOver() || len(l.Retired) != 2 || l.Retired[1].UID != "u2" {
+			t.Errorf("of who was deleted: %+v", l)
+		}
+		if l := w.store.Lineage(tenanttest.ID(t, "live")); l.IsOver() || len(l.Retired) != 1 || l.Created.IsZero() {
+			t.Errorf("of a successor: %+v", l)
+		}
+		if gone, known := w.store.Tenant(tenanttest.ID(t, "gone")); gone != nil || !known {
+			t.Errorf("who was deleted has the Tenant %v, %t", gone, known)
+		}
+		if _, err := w.client.Resource(retiredOnes).Create(t.Context(), retired("nobody", "u4", time.Now()), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("retired by somebody", "nobody", authz.AccessRetired)
+		if got := w.told(); !slices.Equal(got, []string{"nobody"}) {
+			t.Errorf("told of %v", got)
+		}
+		if err := w.client.Resource(retiredOnes).Delete(t.Context(), "nobody-u4", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("forgotten", "nobody", authz.AccessNone)
+	})
+}
+
+// TestEnding: callers of a tenant whose Tenant is deleted may only read, from the moment that it is known that not its definition
+// goes; a server that begins then does not let them write meanwhile.
+func TestEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}), deleted(object("b", "b", nil)))
+		w.run()
+		w.told()
+		w.expect("deleted before", "b", authz.AccessReadOnly)
+		for _, u := range []*unstructured.Unstructured{deleted(object("a", "a", nil)), deleted(object("c", "c", map[string]any{"access": "Closed"}))} {
+			if _, err := w.client.Resource(resource).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle()
+		w.expect("deleted", "a", authz.AccessReadOnly)
+		w.expect("closed, and deleted", "c", authz.AccessClosed)
+		if got := w.told(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("told of %v", got)
+		}
+		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.IsOver() || !l.Ending {
+			t.Errorf("of one that ends: %+v", l)
+		}
+		begun, total := w.store.Ended(time.Now().Add(-time.Hour))
+		if len(begun) != 0 || total != 3 {
+			t.Errorf("begun %v of %d", begun, total)
+		}
+	})
+}
+
+// TestReferences: what names a tenant where the system tenant's callers have written it, and what was not made for it.
+func TestReferences(t *testing.T) {
+	role := func(namespace, name string, subjects ...rbacv1.Subject) runtime.Object {
+		if namespace == "" {
+			return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: subjects}
+		}
+		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Subjects: subjects}
+	}
+	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: "Group", Name: name} }
+	account := func(namespace string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: "x"}
+	}
+	made := role("", "made", group("tenant:acme")).(*rbacv1.ClusterRoleBinding)
+	made.Labels = map[string]string{tenant.OfTenantLabel: "acme"}
+	client := kubefake.NewClientset(made, role("", "group", group("x"), group("tenant:acme")), role("", "others", group("tenant:acme2"), group("acme"), account("shop2"), rbacv1.Subject{Kind: "User", Name: "acme"}),
+		role("", "account", account("acme--web")), role("", "had", account("shop")), role("", "user", rbacv1.Subject{Kind: "User", Name: "system:serviceaccount:shop:x"}),
+		role("", "accounts", group("system:serviceaccounts:shop")), role("kube-system", "in", group("tenant:acme")), role("globex--web", "theirs", group("tenant:acme")),
+		role("kube-system", "not", group("tenant:globex")))
+	got, err := tenants.References(t.Context(), client, tenanttest.ID(t, "acme"), []string{"shop"}, func(namespace string) bool { return namespace == "globex--web" })
+	want := []string{"ClusterRoleBinding account", "ClusterRoleBinding accounts", "ClusterRoleBinding group", "ClusterRoleBinding had", "ClusterRoleBinding user", "RoleBinding kube-system/in"}
+	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}

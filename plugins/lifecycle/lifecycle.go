@@ -1,0 +1,211 @@
+// Package lifecycle guards the beginning and the end of Tenants: who is protected is not deleted, who is deleted stays until
+// the server has taken away all that was his, and the name of a deleted tenant is given to another only once nothing is left
+// that he could inherit.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Name of the plugin.
+const Name = "TenantLifecycle"
+
+// rest is how long after the end of a tenant its name rests: longer than anybody remembers a token or a decision
+// (kube-apiserver keeps those of webhooks for five minutes at most by default).
+const rest = 10 * time.Minute
+
+var (
+	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+
+	errProtected  = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, or use kubectl tenant delete-tenant")
+	errFinalizer  = errors.New("the finalizer " + tenant.Finalizer + " is the server's own: it goes when all that was the tenant's has gone")
+	errReplaces   = errors.New("spec.replaces: no Tenant of this ID was deleted")
+	errRetired    = errors.New("spec.replaces: the ID was a tenant's that was deleted")
+	errUnfinished = errors.New("spec.id: the tenant that had the ID before has not ended yet")
+)
+
+// Life is what the plugin is told of a Tenant.
+type Life struct {
+	ID tenant.ID
+	// Replaces is the UID of the one before.
+	Replaces string
+	// Protected says that it must not be deleted.
+	Protected bool
+}
+
+// Options configure the plugin. Subject and Read are required.
+type Options struct {
+	Subject plugins.SubjectFunc
+	// Read reads a Tenant. Its error names the field.
+	Read func(runtime.Object) (*Life, error)
+	// Lineage tells who had a name before. Nil knows of nobody.
+	Lineage func(tenant.ID) tenant.Lineage
+	// Owned returns the namespaces that bear the label of a tenant; References what in the system tenant's space names it,
+	// or service accounts of its namespaces. An error, or nil, refuses who would have the name again.
+	Owned      func(tenant.ID) ([]string, error)
+	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// New returns the plugin. It governs Tenants.
+func New(o Options) plugins.Interface {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
+}
+
+type plugin struct {
+	*admission.Handler
+	Options
+}
+
+func governs(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == tenants && a.GetSubresource() == ""
+}
+
+func (p *plugin) isManager(ctx context.Context, a admission.Attributes) bool {
+	return a.GetUserInfo().GetName() == tenant.ManagerUser && p.Subject.IsSystem(ctx, a.GetUserInfo())
+}
+
+// Admit implements [admission.MutationInterface]: it puts the finalizer on what is not being deleted, and back where an update
+// left it out.
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !governs(a) || a.GetOperation() == admission.Delete || p.isManager(ctx, a) {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return admission.NewForbidden(a, plugins.ErrObject)
+	}
+	if needsFinalizer(was, is) {
+		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.Finalizer))
+	}
+	return nil
+}
+
+// needsFinalizer reports whether the finalizer is not on a Tenant and must be: one that is being deleted keeps it, and gets
+// none.
+func needsFinalizer(was, is metav1.Object) bool {
+	had := was != nil && slices.Contains(was.GetFinalizers(), tenant.Finalizer)
+	return !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && (had || is.GetDeletionTimestamp() == nil)
+}
+
+// Validate implements [admission.ValidationInterface].
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !governs(a) {
+		return nil
+	}
+	check := p.checkCreate
+	switch a.GetOperation() {
+	case admission.Update:
+		check = p.checkUpdate
+	case admission.Delete:
+		check = p.checkDelete
+	}
+	if err := check(ctx, a); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error {
+	was, is, err := plugins.Stored(a)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && !p.isManager(ctx, a) {
+		return errFinalizer
+	}
+	return nil
+}
+
+// checkDelete holds whoever asks, the cluster's admins too. What goes since its definition does is not asked.
+func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
+	obj := a.GetOldObject()
+	if obj == nil {
+		return plugins.ErrObject
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return plugins.ErrObject
+	}
+	life, err := p.Read(obj)
+	if err != nil {
+		return err
+	}
+	if life.Protected && m.GetDeletionTimestamp() == nil {
+		return errProtected
+	}
+	return nil
+}
+
+// checkCreate holds the names of tenants that were deleted.
+func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
+	life, err := p.Read(a.GetObject())
+	if err != nil || p.Lineage == nil {
+		return err
+	}
+	lineage := p.Lineage(life.ID)
+	last, was := lineage.Last()
+	switch {
+	case !was && life.Replaces != "":
+		return errReplaces
+	case !was:
+		return nil
+	case last.At.IsZero():
+		return errUnfinished
+	case life.Replaces != last.UID:
+		return fmt.Errorf("%w: to give it to another say replaces: %s (kubectl tenant retired)", errRetired, last.UID)
+	}
+	if until := last.At.Add(rest); p.Now().Before(until) {
+		return fmt.Errorf("spec.id: the tenant that had the ID before ended a moment ago: from %s on another may have it", until.UTC().Format(time.RFC3339))
+	}
+	return p.checkLeft(ctx, life.ID, &lineage)
+}
+
+// named is how much of what is left is named.
+const named = 5
+
+var errNotTold = errors.New("spec.id: what is left of the tenant that had the ID before cannot be told here")
+
+// checkLeft refuses a name that something is left of.
+func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Lineage) error {
+	if p.Owned == nil || p.References == nil {
+		return errNotTold
+	}
+	owned, err := p.Owned(id)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotTold, err)
+	}
+	if len(owned) > 0 {
+		return fmt.Errorf("spec.id: namespaces of the tenant that had the ID before are still there: %s", strings.Join(owned[:min(named, len(owned))], ", "))
+	}
+	var had []string
+	for _, r := range lineage.Retired {
+		had = append(had, r.Namespaces...)
+	}
+	left, err := p.References(ctx, id, had)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotTold, err)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("spec.id: what names the tenant that had the ID before would count for this one: %s", strings.Join(left[:min(named, len(left))], ", "))
+	}
+	return nil
+}

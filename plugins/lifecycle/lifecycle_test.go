@@ -1,0 +1,190 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+// world is what the plugin is told.
+type world struct {
+	lineage           tenant.Lineage
+	owned, references []string
+	err               error
+	unknown           bool
+}
+
+func (w *world) options(t *testing.T) lifecycle.Options {
+	o := lifecycle.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+			if u.GetName() == "mallory" {
+				return tenanttest.ID(t, "a"), nil
+			}
+			return tenant.System(), nil
+		},
+		Read: func(obj runtime.Object) (*lifecycle.Life, error) {
+			u, is := obj.(*unstructured.Unstructured)
+			if !is || u.GetName() == "" {
+				return nil, errors.New("not read")
+			}
+			replaces, _, _ := unstructured.NestedString(u.Object, "spec", "replaces")
+			policy, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
+			return &lifecycle.Life{ID: tenanttest.ID(t, u.GetName()), Replaces: replaces, Protected: policy == ""}, nil
+		},
+		Lineage: func(tenant.ID) tenant.Lineage { return w.lineage },
+		Now:     func() time.Time { return now },
+	}
+	if !w.unknown {
+		o.Owned = func(tenant.ID) ([]string, error) { return w.owned, w.err }
+		o.References = func(_ context.Context, _ tenant.ID, namespaces []string) ([]string, error) {
+			return append(namespaces, w.references...), w.err
+		}
+	}
+	return o
+}
+
+func object(spec map[string]any, finalizers ...string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	u.SetName("acme")
+	u.SetFinalizers(finalizers)
+	return u
+}
+
+func ending(u *unstructured.Unstructured) *unstructured.Unstructured {
+	at := metav1.NewTime(now)
+	u.SetDeletionTimestamp(&at)
+	return u
+}
+
+func attributes(by, sub string, op admission.Operation, is, was runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(is, was, schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "Tenant"}, "", "acme",
+		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}, sub, op, nil, false, &user.DefaultInfo{Name: by})
+}
+
+// TestNames: a name that was a tenant's is given to another once it is known that nothing is left, to whoever names the one before.
+func TestNames(t *testing.T) {
+	before := []tenant.Retired{{UID: "older", At: now.Add(-time.Hour)}, {UID: "old", At: now.Add(-10 * time.Minute)}}
+	replaces := func(uid string) map[string]any { return map[string]any{"replaces": uid} }
+	for name, c := range map[string]struct {
+		spec map[string]any
+		world
+		want string
+	}{
+		"a new name":             {nil, world{}, ""},
+		"a new name in use":      {nil, world{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, ""},
+		"nobody replaced":        {replaces("old"), world{}, "no Tenant of this ID was deleted"},
+		"a name that was":        {nil, world{lineage: tenant.Lineage{Retired: before}}, "replaces: old (kubectl tenant retired)"},
+		"another is replaced":    {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: old"},
+		"the last is replaced":   {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
+		"one that has not ended": {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}}, "has not ended yet"},
+		"one that just ended":    {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-10*time.Minute + time.Second)}}}}, "from 2026-11-24T12:00:01Z on"},
+		"a namespace is left":    {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}}, "are still there: acme--web"},
+		"a binding is left":      {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}}, "would count for this one: ClusterRoleBinding x"},
+		"what it had is asked":   {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-time.Hour), Namespaces: []string{"shop"}}}}}, "for this one: shop"},
+		"the server is away":     {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")}, "cannot be told here: away"},
+		"nobody can tell":        {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true}, "cannot be told here"},
+	} {
+		p := lifecycle.New(c.options(t))
+		err := p.Validate(t.Context(), attributes("root", "", admission.Create, object(c.spec), nil), nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+	o := (&world{}).options(t)
+	o.Lineage = nil
+	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, object(nil), nil), nil); err != nil {
+		t.Errorf("where no Tenants are known: %v", err)
+	}
+	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, &unstructured.Unstructured{}, nil), nil); err == nil {
+		t.Error("what cannot be read is let in")
+	}
+}
+
+// TestProtected: who is protected is deleted by nobody.
+func TestProtected(t *testing.T) {
+	deletes := map[string]any{"deletionPolicy": "Delete"}
+	for name, c := range map[string]struct {
+		was  runtime.Object
+		want string
+	}{
+		"protected":                  {object(nil), "spec.deletionPolicy is Protect"},
+		"not":                        {object(deletes), ""},
+		"protected, but ends by now": {ending(object(nil)), ""},
+		"nothing":                    {nil, "no object"},
+		"not to be read":             {&unstructured.Unstructured{}, "not read"},
+	} {
+		for _, by := range []string{"root", tenant.ManagerUser} {
+			err := lifecycle.New((&world{}).options(t)).Validate(t.Context(), attributes(by, "", admission.Delete, nil, c.was), nil)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s by %s: %v; want %q", name, by, err, c.want)
+			}
+		}
+	}
+}
+
+// TestFinalizer: it is on every Tenant that does not end, is put back where an update leaves it out, and goes by the manager alone.
+func TestFinalizer(t *testing.T) {
+	const f = tenant.Finalizer
+	for name, c := range map[string]struct {
+		by      string
+		was, is *unstructured.Unstructured
+		want    []string
+		unasked bool // the second half is asked of what the first was not
+		refused bool
+	}{
+		"created":                       {by: "root", is: object(nil), want: []string{f}},
+		"created with it":               {by: "root", is: object(nil, f, "x"), want: []string{f, "x"}},
+		"an older one":                  {by: "root", was: object(nil, "x"), is: object(nil, "x"), want: []string{"x", f}},
+		"left out":                      {by: "root", was: object(nil, f), is: object(nil), want: []string{f}},
+		"left out by a tenant":          {by: "mallory", was: object(nil, f), is: object(nil), want: []string{f}},
+		"left out where it ends":        {by: "root", was: ending(object(nil, f)), is: ending(object(nil)), want: []string{f}},
+		"none where it ends":            {by: "root", was: ending(object(nil, "x")), is: ending(object(nil, "x")), want: []string{"x"}},
+		"taken off by the manager":      {by: tenant.ManagerUser, was: ending(object(nil, f)), is: ending(object(nil)), want: nil},
+		"taken off past the first half": {by: "root", was: object(nil, f), is: object(nil), want: nil, unasked: true, refused: true},
+	} {
+		op := admission.Create
+		var was runtime.Object
+		if c.was != nil {
+			op, was = admission.Update, c.was
+		}
+		p, a := lifecycle.New((&world{}).options(t)), attributes(c.by, "", op, c.is, was)
+		if !c.unasked {
+			if err := p.Admit(t.Context(), a, nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := c.is.GetFinalizers(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p := lifecycle.New((&world{}).options(t))
+	status := object(nil)
+	if err := p.Admit(t.Context(), attributes("root", "status", admission.Update, status, object(nil, f)), nil); err != nil || len(status.GetFinalizers()) > 0 {
+		t.Errorf("a status: %v, %v", err, status.GetFinalizers())
+	}
+	if err := p.Admit(t.Context(), attributes("root", "", admission.Create, nil, nil), nil); err == nil {
+		t.Error("nothing is admitted")
+	}
+	if err := p.Admit(t.Context(), attributes("root", "", admission.Delete, nil, nil), nil); err != nil {
+		t.Errorf("a deletion: %v", err)
+	}
+}

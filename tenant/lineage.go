@@ -1,0 +1,85 @@
+package tenant
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// backdated is how much older than they are credentials may say to be: kube-controller-manager's signer dates certificates
+// back by as much (k8s.io/kubernetes pkg/controller/certificates/signer, v1.37.1).
+const backdated = 5 * time.Minute
+
+// Lineage is what is known of a tenant beside its name: the Tenant that it has, and those that had the name before. The zero
+// value is a tenant by name alone, whose name was never another's.
+type Lineage struct {
+	// UID of the Tenant; empty where there is none.
+	UID string
+	// Created is when the Tenant was made. Ending says that it is being deleted.
+	Created time.Time
+	Ending  bool
+	// AcceptUndated lets credentials count that do not say when they were issued.
+	AcceptUndated bool
+	// Retired are the Tenants of the name that were deleted, in the order of their end. It must not be changed.
+	Retired []Retired
+}
+
+// Retired is a Tenant that was deleted.
+type Retired struct {
+	// UID of the Tenant that it was.
+	UID string
+	// At is when it had ended; zero while it has not.
+	At time.Time
+	// Namespaces that it had.
+	Namespaces []string
+}
+
+// IsOver reports whether the name is nobody's: its Tenant is being deleted, or was and has no successor.
+func (l *Lineage) IsOver() bool { return l.Ending || l.UID == "" && len(l.Retired) > 0 }
+
+// Accepts reports whether a credential that was issued at a time, zero where it does not say when, can be the tenant's own and
+// not one of those that had the name before.
+func (l *Lineage) Accepts(issued time.Time) bool {
+	switch {
+	case len(l.Retired) == 0:
+		return true
+	case issued.IsZero():
+		return l.AcceptUndated
+	}
+	return !issued.Before(l.Created.Add(-backdated))
+}
+
+// Holds reports whether what was recorded of the tenant with the UID of its Tenant, empty where it had none, is about who has
+// the name now.
+func (l *Lineage) Holds(uid string) bool {
+	switch {
+	case l.IsOver():
+		return false
+	case uid == "":
+		return len(l.Retired) == 0
+	}
+	return uid == l.UID
+}
+
+// Last returns the Tenant of the name that was deleted last; false where none was.
+func (l *Lineage) Last() (Retired, bool) {
+	if len(l.Retired) == 0 {
+		return Retired{}, false
+	}
+	return l.Retired[len(l.Retired)-1], true
+}
+
+// InOrderOfEnd returns Tenants of a name in the order of their end, those that have not ended last.
+func InOrderOfEnd(all []Retired) []Retired {
+	return slices.SortedFunc(slices.Values(all), func(a, b Retired) int {
+		switch {
+		case a.At.Equal(b.At):
+			return cmp.Compare(a.UID, b.UID)
+		case a.At.IsZero():
+			return 1
+		case b.At.IsZero():
+			return -1
+		}
+		return a.At.Compare(b.At)
+	})
+}

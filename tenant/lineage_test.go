@@ -1,0 +1,64 @@
+package tenant_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestLineage: of a name that was another's before only what is known to be of who has it now counts, and of one that is nobody's
+// nothing does.
+func TestLineage(t *testing.T) {
+	made := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	before := []tenant.Retired{{UID: "old", At: made.Add(-time.Hour)}}
+	type of struct {
+		over                                         bool
+		undated, early, late, holdsNobody, old, live bool
+	}
+	for name, c := range map[string]struct {
+		tenant.Lineage
+		want of
+	}{
+		"by name alone":            {tenant.Lineage{}, of{undated: true, early: true, late: true, holdsNobody: true}},
+		"a Tenant":                 {tenant.Lineage{UID: "live", Created: made}, of{undated: true, early: true, late: true, holdsNobody: true, live: true}},
+		"one that ends":            {tenant.Lineage{UID: "live", Created: made, Ending: true}, of{over: true, undated: true, early: true, late: true}},
+		"deleted":                  {tenant.Lineage{Retired: before}, of{over: true, late: true, early: true}},
+		"a successor":              {tenant.Lineage{UID: "live", Created: made, Retired: before}, of{late: true, live: true}},
+		"one that takes undated":   {tenant.Lineage{UID: "live", Created: made, AcceptUndated: true, Retired: before}, of{undated: true, late: true, live: true}},
+		"a successor that ends":    {tenant.Lineage{UID: "live", Created: made, Ending: true, Retired: before}, of{over: true, late: true}},
+		"deleted, takes undated":   {tenant.Lineage{AcceptUndated: true, Retired: before}, of{over: true, undated: true, late: true, early: true}},
+		"the second of that name":  {tenant.Lineage{UID: "live", Created: made, Retired: append(before, tenant.Retired{UID: "older"})}, of{late: true, live: true}},
+		"one that never was live ": {tenant.Lineage{UID: "live"}, of{undated: true, early: true, late: true, holdsNobody: true, live: true}},
+	} {
+		l := c.Lineage
+		got := of{l.IsOver(), l.Accepts(time.Time{}), l.Accepts(made.Add(-5*time.Minute - time.Second)), l.Accepts(made.Add(-5 * time.Minute)), l.Holds(""), l.Holds("old"), l.Holds("live")}
+		if got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestInOrderOfEnd: whoever has not ended yet is the last.
+func TestInOrderOfEnd(t *testing.T) {
+	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	all := tenant.InOrderOfEnd([]tenant.Retired{{UID: "c"}, {UID: "b", At: at}, {UID: "d"}, {UID: "a", At: at}, {UID: "e", At: at.Add(-1)}})
+	text := ""
+	for _, r := range all {
+		text += r.UID
+	}
+	last, was := (&tenant.Lineage{Retired: all}).Last()
+	if text != "eabcd" || !was || last.UID != "d" {
+		t.Errorf("%s, last %+v", text, last)
+	}
+	if _, was := (&tenant.Lineage{}).Last(); was {
+		t.Error("there was somebody before nobody")
+	}
+}
+
+func ExampleLineage() {
+	l := tenant.Lineage{UID: "new", Created: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), Retired: []tenant.Retired{{UID: "old"}}}
+	fmt.Println(l.Accepts(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)), l.Accepts(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)), l.Accepts(time.Time{}))
+	// Output: false true false
+}
