@@ -180,6 +180,7 @@ func TestUndatedCertificates(t *testing.T) {
 	}{
 		"a name that was nobody's": {tenant.Lineage{UID: "new"}, authorizer.DecisionAllow},
 		"another's":                {tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny},
+		"nobody's any more":        {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow}, // which the access denies
 		"one that takes them":      {tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
 	} {
 		for _, shadow := range []bool{false, true} {

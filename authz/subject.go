@@ -85,7 +85,7 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 			return tenant.ID{}, "", fmt.Errorf("%w: a reserved name in a tenant's certificate", tenant.ErrInvalid)
 		}
 		if err == nil && s.Lineage != nil {
-			if lineage := s.Lineage(id); !lineage.Accepts(time.Time{}) {
+			if lineage := s.Lineage(id); !lineage.IsOver() && !lineage.Accepts(time.Time{}) {
 				return tenant.ID{}, "", ErrUndated
 			}
 		}

@@ -102,10 +102,17 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	if out, err := kubectl(t, s, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
 		t.Errorf("a namespace with what is given does not go: %s", out)
 	}
-	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err != nil {
+	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil || !strings.Contains(out, "spec.deletionPolicy is Protect") {
+		t.Errorf("a Tenant that is protected is deleted: %s", out)
+	}
+	give(`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme", "--timeout=1m"); err != nil {
 		t.Fatal(out)
 	}
 	has("acme--web")
+	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil || !strings.Contains(out, "the caller's tenant was deleted") {
+		t.Errorf("callers of a tenant that was deleted: %s", out)
+	}
 }
 
 // managerIsHeld has the manager try what it could do with all rights.
@@ -119,7 +126,12 @@ func managerIsHeld(t *testing.T, s *localserver.Server) {
 		"a namespace's label":            {"label", "namespace", "acme--web", "x=y"},
 		"another annotation":             {"annotate", "namespace", "acme--web", "x=y"},
 		"a namespace's owner":            {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
-		"the end of a namespace":         {"delete", "namespace", "acme--db"},
+		"the end of the system's space":  {"delete", "namespace", "default"},
+		"the end of others' bindings":    {"delete", "clusterrolebinding", "cluster-admin"},
+		"a new binding of a tenant's":    {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
+		"another finalizer":              {"patch", "tenant", "acme", "--type=merge", "-p", `{"metadata":{"finalizers":["kubetenant.dev/tenant","x.example/y"]}}`},
+		"a Tenant's labels":              {"label", "tenant", "acme", "x=y"},
+		"the end of a Tenant":            {"delete", "tenant", "acme"},
 		"a Tenant":                       {"patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"access":"Closed"}}`},
 		"somebody else's binding":        {"delete", "rolebinding", "-n", "kube-system", "--all"},
 		"an event beside those it makes": {"create", "-n", "acme--web", "-f", "testdata/event.yaml"},
