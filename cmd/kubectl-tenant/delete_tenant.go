@@ -30,10 +30,11 @@ and deletes the Tenant. While a namespace of it holds anything beside what is in
 every namespace it refuses, and says what; --with-everything deletes that too.
 
 It asks for the tenant's name to be typed, unless --yes is given, and waits ten
-minutes at the most, which --wait=false does not. The server goes on all the same: its
-callers may only read, its namespaces, bindings and quotas go, and when no
-namespace has been there for a minute and a half, the Tenant. The name is
-nobody's then (kubectl tenant retired), until create-tenant --replaces gives it to another.
+minutes at the most, which --wait=false does not. The server goes on all the
+same: callers of the tenant may only read, its namespaces, bindings and quotas
+go, and when no namespace has been there for a minute and a half, the Tenant.
+The name is nobody's then (kubectl tenant retired), until create-tenant
+--replaces gives it to another.
 
 Of a tenant that has no Tenant the command deletes what there is, and its name
 may be used again at once.`,

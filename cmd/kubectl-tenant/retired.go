@@ -24,9 +24,9 @@ func newRetiredCommand(flags *client.Flags) *cobra.Command {
 		Use:   "retired [TENANT...]",
 		Short: "List the tenants that were deleted, whose names are nobody's",
 		Long: `Lists what the Tenants that were deleted have left: whose names are nobody's,
-since when, and what in the system tenant's space names them still. Such a name
-is given to another by create-tenant --replaces with the UID that stands here, once
-nothing names the one before.`,
+since when, and what in the system tenant's space named them then. Such a name
+is given to another by create-tenant --replaces with the UID that stands here,
+once nothing names the one before.`,
 		Example: `  kubectl tenant retired
   kubectl tenant retired acme -o wide`,
 		RunE: func(cmd *cobra.Command, args []string) error {

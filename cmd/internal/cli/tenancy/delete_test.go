@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // contains is a cluster that serves what may be in a namespace.
@@ -106,26 +107,55 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 }
 
 // TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a dry run by requests that
-// say so, or by none.
+// say so, or by none. One that has a Tenant is ended by the server.
 func TestDelete(t *testing.T) {
-	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme", "tenants acme"}
+	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
+	said := []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}
+	ends := []string{"tenant acme ends: its namespaces (1), bindings and quotas are deleted, and its name is nobody's afterwards"}
+	dry := tenancy.Writing{DryRun: []string{"All"}}
 	for name, c := range map[string]struct {
-		how  tenancy.Deletion
-		want []string
+		how           tenancy.Deletion
+		object        bool
+		want, patched []string
+		said          []string
 	}{
-		"for good":     {tenancy.Deletion{}, want},
-		"by no server": {tenancy.Deletion{Nothing: true}, nil},
-		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, []string{"All " + want[0], "All " + want[1], "All " + want[2], "All " + want[3]}},
+		"for good":                   {tenancy.Deletion{}, false, want, nil, said},
+		"by no server":               {tenancy.Deletion{Nothing: true}, false, nil, nil, said},
+		"in a dry run":               {tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, said},
+		"for good, a Tenant":         {tenancy.Deletion{}, true, []string{"tenants acme uid-acme"}, []string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`}, ends},
+		"by no server, a Tenant":     {tenancy.Deletion{Nothing: true}, true, nil, nil, ends},
+		"in a dry run, a Tenant":     {tenancy.Deletion{Writing: dry}, true, nil, []string{`All {"spec":{"deletionPolicy":"Delete"}}`}, ends},
+		"for good, a Tenant that is": {tenancy.Deletion{Wait: time.Minute}, true, []string{"tenants acme uid-acme"}, []string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`}, append(ends, "deleted Tenant acme")},
 	} {
 		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
-		k, d := ofAcme(), objects(append(everywhere(), own, tenancy.Object(tenanttest.ID(t, "acme")))...)
-		var said []string
-		c.how.Say = say(&said)
+		k, d := ofAcme(), objects(append(everywhere(), own)...)
+		if c.object {
+			addTenant(t, d)
+		}
+		var told []string
+		c.how.Say = say(&told)
 		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		var patched []string
+		for _, a := range d.Actions() {
+			if p, is := a.(clienttesting.PatchActionImpl); is {
+				patched = append(patched, strings.TrimSpace(strings.Join(p.PatchOptions.DryRun, " ")+" "+string(p.Patch)))
+			}
+		}
 		same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
-		same(t, name+": said", []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme", "deleted Tenant acme"}, said)
+		same(t, name+": patched", c.patched, patched)
+		same(t, name+": said", c.said, told)
+	}
+}
+
+// addTenant makes acme's Tenant.
+func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
+	t.Helper()
+	u := tenancy.Object(tenanttest.ID(t, "acme"))
+	u.SetUID("uid-acme")
+	if err := d.Tracker().Create(v1alpha1.Resource(v1alpha1.ResourceTenants), u, ""); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -154,19 +184,52 @@ func TestDeleteIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestDeleteWaits: the Tenant goes when no namespace is left, and stays where one is.
+// TestDeleteWaits: it waits until the Tenant has gone, or another stands in its place, and says meanwhile what the server says.
 func TestDeleteWaits(t *testing.T) {
-	for left, want := range map[bool]string{true: "deleted TenantQuota acme", false: "deleted Tenant acme"} {
+	for name, c := range map[string]struct {
+		conditions []any
+		after      func(*dynamicfake.FakeDynamicClient) error
+		waited     string
+		err        error
+	}{
+		"nobody ends it": {nil, nil, "waiting for the server that ends tenants", tenancy.ErrEnding},
+		"it is held": {[]any{map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
+			nil, "too many", tenancy.ErrEnding},
+		"it is being done": {[]any{map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
+			nil, "2 namespaces are left", tenancy.ErrEnding},
+		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
+			return d.Tracker().Delete(v1alpha1.Resource(v1alpha1.ResourceTenants), "", "acme")
+		}, "waiting for the server that ends tenants", nil},
+		"another comes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
+			u := tenancy.Object(tenanttest.ID(t, "acme"))
+			u.SetUID("another")
+			return d.Tracker().Update(v1alpha1.Resource(v1alpha1.ResourceTenants), u, "")
+		}, "waiting for the server that ends tenants", nil},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
-			if left {
-				k.PrependReactor("delete", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+			k, d := ofAcme(), objects(everywhere()...)
+			addTenant(t, d)
+			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // it has a finalizer
+			u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			var said, waited []string
-			how := tenancy.Deletion{Writing: tenancy.Writing{Say: say(&said)}, Wait: time.Millisecond, Left: func(namespaces []string) { waited = namespaces }}
-			err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
-			if errors.Is(err, tenancy.ErrEnding) != left || !left && err != nil || said[len(said)-1] != want || (len(waited) > 0) != left {
-				t.Errorf("left %t: said %v, waited for %v, %v", left, said, waited, err)
+			u.Object["status"] = map[string]any{"conditions": c.conditions}
+			if err := d.Tracker().Update(v1alpha1.Resource(v1alpha1.ResourceTenants), u, ""); err != nil {
+				t.Fatal(err)
+			}
+			if c.after != nil {
+				go func() {
+					time.Sleep(30 * time.Second)
+					if err := c.after(d); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			waited := ""
+			how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}, Wait: time.Minute, Left: func(what string) { waited = what }}
+			if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.err) || waited != c.waited {
+				t.Errorf("%s: waited for %q, %v", name, waited, err)
 			}
 		})
 	}
@@ -222,8 +285,12 @@ func TestDeleteFails(t *testing.T) {
 		"no Tenants":            {"get", "tenants", gone("tenants"), nil},
 		"a Tenant kept":         {"delete", "tenants", forbidden, tenancy.ErrRefused},
 		"a Tenant gone":         {"delete", "tenants", gone("tenants"), nil},
+		"a Tenant held":         {"patch", "tenants", forbidden, tenancy.ErrRefused},
 	} {
-		k, d := ofAcme(), objects(append(everywhere(), tenancy.Object(tenanttest.ID(t, "acme")))...)
+		k, d := ofAcme(), objects(everywhere()...)
+		if strings.Contains(name, "Tenant") && name != "no Tenants" {
+			addTenant(t, d)
+		}
 		refuse(&k.Fake, c.verb, c.resource, c.err)
 		refuse(&d.Fake, c.verb, c.resource, c.err)
 		if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as it is where somebody else was faster
