@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,17 +33,31 @@ func (e *Engine) record(ctx context.Context) (stop func()) {
 	return broadcaster.Shutdown
 }
 
-// writeStatus brings the status of a tenant's Tenant up to date.
+// writeStatus brings the quota of a tenant up to date, and the status of a tenant's Tenant up to date.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	if !known || t == nil || t.DeletionTimestamp != nil {
 		return nil // there is none to write on, and it is told when there is; or it says what becomes of it
 	}
-	status, err := e.statusOf(ctx, id, t)
+	quota, failed := e.applyQuota(ctx, id, t)
+	if failed != nil && !errors.Is(failed, errQuotaTaken) {
+		return failed
+	}
+	status, err := e.statusOf(ctx, id, t, failed)
+	if err == nil {
+		status.Quota = quota
+	}
 	if err != nil || equality.Semantic.DeepEqual(status, &t.Status) {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID, "resourceVersion": t.ResourceVersion}, "status": status})
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	if err != nil {
+		return err
+	}
+	if status.Quota == "" {
+		content["quota"] = nil // or the one that was stays
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID, "resourceVersion": t.ResourceVersion}, "status": content})
 	if err != nil {
 		return err
 	}
@@ -61,8 +76,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	return nil
 }
 
-// statusOf returns the status that a Tenant should have.
-func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (*v1alpha1.TenantStatus, error) {
+// statusOf returns the status that a Tenant should have; taken says that its quota is not its.
+func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, taken error) (*v1alpha1.TenantStatus, error) {
 	gives := e.given(ctx, id, t)
 	names, err := e.Owned(id.String())
 	if err != nil {
@@ -83,6 +98,8 @@ func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant)
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
 	switch n := status.Namespaces; {
+	case taken != nil:
+		c.Reason, c.Message = v1alpha1.ReasonQuota, taken.Error()
 	case gives.refused != nil:
 		c.Reason, c.Message = v1alpha1.ReasonSubject, gives.refused.Error()
 	case len(failed) > 0:

@@ -1,5 +1,4 @@
-// Package managed keeps what the server makes in tenants' namespaces by itself as it is: the bindings that a Tenant
-// gives. Whoever else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put
+// Package managed keeps what the server makes of Tenants by itself as it is: bindings in tenants' namespaces, and quotas. Whoever else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put
 // it back.
 package managed
 
@@ -32,7 +31,7 @@ const (
 )
 
 var (
-	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins or spec.bindings there")
+	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there")
 	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
 	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
 	errPrepared = errors.New("the annotation " + tenant.PreparedAnnotation + " is the server's own")
@@ -45,7 +44,7 @@ type Options struct {
 	Terminating func(namespace string) bool
 }
 
-// New returns the plugin. It governs RoleBindings with [tenant.ManagedLabel], and [tenant.PreparedAnnotation] of Namespaces.
+// New returns the plugin. It governs RoleBindings and TenantQuotas with [tenant.ManagedLabel], and [tenant.PreparedAnnotation] of Namespaces.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }
@@ -66,8 +65,11 @@ func Governs(r schema.GroupResource, operation admission.Operation) bool {
 
 // mayBeManaged reports whether objects of a resource may be.
 func mayBeManaged(r schema.GroupResource) bool {
-	return r == rbacv1.SchemeGroupVersion.WithResource("rolebindings").GroupResource()
+	return r == rbacv1.SchemeGroupVersion.WithResource("rolebindings").GroupResource() || r == quotas
 }
+
+// quotas are one for each tenant, whose status is written by whoever counts.
+var quotas = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 
 // Admit implements [admission.MutationInterface]: it leaves the annotation of a Namespace as it was.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -92,6 +94,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	resource := a.GetResource().GroupResource()
 	if !Governs(resource, a.GetOperation()) {
 		return nil
+	}
+	if a.GetSubresource() != "" && resource == quotas {
+		return nil // its metadata stays as it is
 	}
 	check := p.checkNamespace
 	if mayBeManaged(resource) {
@@ -131,7 +136,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	}
 	switch a.GetOperation() {
 	case admission.Delete:
-		if p.Terminating(a.GetNamespace()) {
+		if a.GetNamespace() != "" && p.Terminating(a.GetNamespace()) {
 			return nil
 		}
 	case admission.Update:

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,8 +90,11 @@ type plugin struct {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() == own {
+	switch a.GetResource().GroupResource() {
+	case own:
 		return p.checkOwn(ctx, a)
+	case tenants:
+		return p.checkNames(a, "spec", "quota")
 	}
 	if a.GetNamespace() == "" || !handles(a) {
 		return nil
@@ -136,8 +140,11 @@ func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attrib
 // own is the resource of the quotas themselves.
 var own = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 
-// checkOwn holds the quotas: what nothing uses limits nothing, and one tenant has one.
-func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
+// tenants become quotas by a field of theirs.
+var tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+
+// checkNames refuses limits of what nothing uses, in a field of an object.
+func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 	if a.GetSubresource() != "" {
 		return nil
 	}
@@ -145,14 +152,29 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	if !is {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
-	hard, _, err := unstructured.NestedMap(u.UnstructuredContent(), "spec", "hard")
+	hard, _, err := unstructured.NestedMap(u.UnstructuredContent(), field...)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	for name := range hard {
 		if of, known := Resource(corev1.ResourceName(name)); !known || p.ClusterScoped != nil && p.ClusterScoped(of) {
-			return admission.NewForbidden(a, fmt.Errorf("spec.hard[%s]: no object uses it", name))
+			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses it", strings.Join(field, "."), name))
 		}
+	}
+	return nil
+}
+
+// checkOwn holds the quotas: what nothing uses limits nothing, and one tenant has one.
+func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
+	if a.GetSubresource() != "" {
+		return nil
+	}
+	if err := p.checkNames(a, "spec", "hard"); err != nil {
+		return err
+	}
+	u, is := a.GetObject().(runtime.Unstructured)
+	if !is {
+		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	name, _, _ := unstructured.NestedString(u.UnstructuredContent(), "spec", "tenant")
 	id, err := tenant.Parse(name)

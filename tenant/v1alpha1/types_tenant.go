@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,6 +42,10 @@ type TenantSpec struct {
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
+	// quota is what the tenant may use over all its namespaces, by the names of a TenantQuota, which it becomes. Left out: another may
+	// be made for the tenant, or none.
+	// +optional
+	Quota corev1.ResourceList `json:"quota,omitempty"`
 	// deletionPolicy says what the deletion of the Tenant does: Protect (default), Delete or Orphan.
 	// +optional
 	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
@@ -89,6 +94,7 @@ const (
 	ReasonPreparing = "Preparing"
 	ReasonFailed    = "Failed"
 	ReasonSubject   = "SubjectRefused"
+	ReasonQuota     = "QuotaTaken"
 )
 
 // ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone that it had no namespace any more, and
@@ -118,6 +124,9 @@ type TenantStatus struct {
 	// namespaces counts those of the tenant.
 	// +optional
 	Namespaces TenantNamespaces `json:"namespaces,omitempty"`
+	// quota is the name of the TenantQuota that was made of the Tenant's.
+	// +optional
+	Quota string `json:"quota,omitempty"`
 	// conditions: Prepared, and while it is deleted Deleting, NamespacesGone and DeletionHeld.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

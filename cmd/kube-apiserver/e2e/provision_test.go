@@ -86,6 +86,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	if len(args) > 0 { // compiled in it is the server itself, and no account's
 		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
 	}
+	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
+	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
 	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
 	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })
 
@@ -112,6 +114,61 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	has("acme--web")
 	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil || !strings.Contains(out, "the caller's tenant was deleted") {
 		t.Errorf("callers of a tenant that was deleted: %s", out)
+	}
+}
+
+// quotaIsGiven: of umbrella, which has no namespace but one.
+func quotaIsGiven(t *testing.T, s *localserver.Server) {
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
+	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella, quota: { count/secrets: 2 } } }`)
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella", "-o", `jsonpath={.spec.hard} {.status.used}`)
+		if err != nil || out != `{"count/secrets":"2"} {"count/secrets":"0"}` {
+			return fmt.Errorf("its quota: %s", out)
+		}
+		return nil
+	})
+	for i, want := range []bool{true, true, false} {
+		out, err := kubectl(t, s, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web", "--as=ops", "--as-group=system:masters")
+		if (err == nil) != want {
+			t.Errorf("secret %d of 2: %s", i, out)
+		}
+	}
+	if out, err := kubectl(t, s, "admin", "patch", "tenantquota", "umbrella", "--type=merge", "-p", `{"spec":{"hard":{"count/secrets":9}}}`); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
+		t.Errorf("a quota that a Tenant gives is changed: %s", out)
+	}
+	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella } }`)
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella"); err == nil {
+			return fmt.Errorf("its quota stays: %s", out)
+		}
+		return nil
+	})
+}
+
+// appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and finalizer: nobody takes anything from the other.
+func appliedAgain(t *testing.T, s *localserver.Server) {
+	manifest := testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, spec: { id: hooli, access: Open, admins: [ { kind: User, name: gavin } ], quota: { pods: 5 }, deletionPolicy: Protect } }`)
+	var versions []string
+	for range 3 {
+		if out, err := kubectl(t, s, "admin", "apply", "--server-side", "--field-manager=gitops", "-f", manifest); err != nil {
+			t.Fatal(out)
+		}
+		waittest.Until(t, func() error {
+			out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o", `jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
+			if err != nil || out != `1 hooli ["kubetenant.dev/tenant"] True` {
+				return fmt.Errorf("its status: %s", out)
+			}
+			return nil
+		})
+		out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o", "jsonpath={.metadata.resourceVersion}")
+		if err != nil {
+			t.Fatal(out)
+		}
+		versions = append(versions, out)
+	}
+	if versions[0] != versions[1] || versions[1] != versions[2] {
+		t.Errorf("what is applied again is written: %v", versions)
 	}
 }
 

@@ -1,10 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -154,7 +154,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	}
 	waittest.Until(t, func() error {
 		if err := asked(); err == nil || !strings.Contains(err.Error(), refusal) && !strings.Contains(err.Error(), "Unauthorized") {
-			return fmt.Errorf("an old credential: %v", err)
+			return fmt.Errorf("an old credential: %w", err)
 		}
 		return nil
 	})
@@ -172,8 +172,11 @@ func successor(replaces, more string) string {
 func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
 	waittest.Until(t, func() error {
 		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
-		if err == nil || !strings.Contains(err.Error(), "the caller's tenant was deleted") && !strings.Contains(err.Error(), "Unauthorized") {
-			return fmt.Errorf("a caller of a tenant that was deleted: %v", err)
+		if err == nil {
+			return errors.New("a caller of a tenant that was deleted may read")
+		}
+		if !strings.Contains(err.Error(), "the caller's tenant was deleted") && !strings.Contains(err.Error(), "Unauthorized") {
+			return fmt.Errorf("a caller of a tenant that was deleted: %w", err)
 		}
 		return nil
 	})
@@ -204,7 +207,7 @@ func testFile(t *testing.T, text string) string {
 }
 
 // openedWatch is one that a caller has open.
-type openedWatch struct{ ended chan error }
+type openedWatch struct{ ended chan struct{} }
 
 func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	t.Helper()
@@ -222,13 +225,11 @@ func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatal(answer, err)
 	}
-	w := &openedWatch{make(chan error, 1)}
+	w := &openedWatch{make(chan struct{})}
 	go func() {
+		defer close(w.ended)
 		defer func() { _ = answer.Body.Close() }()
-		lines := bufio.NewScanner(answer.Body)
-		for lines.Scan() {
-		}
-		w.ended <- lines.Err()
+		_, _ = io.Copy(io.Discard, answer.Body)
 	}()
 	return w
 }

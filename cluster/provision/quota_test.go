@@ -1,0 +1,109 @@
+package provision_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// quota makes one that is not the Tenant's.
+func (w *world) quota(name, of, label string) {
+	w.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota,
+		"spec": map[string]any{"tenant": of, "hard": map[string]any{"pods": "1"}}}}
+	u.SetName(name)
+	if label != "" {
+		u.SetLabels(map[string]string{label: "true"})
+	}
+	_, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Create(w.t.Context(), u, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// quotas returns those there are: name, tenant, limits and labels; and the one that the Tenant says.
+func (w *world) quotas() string {
+	w.t.Helper()
+	list, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).List(w.t.Context(), metav1.ListOptions{})
+	w.must(err)
+	var all []string
+	for _, u := range list.Items {
+		hard, _, _ := unstructured.NestedMap(u.Object, "spec", "hard")
+		of, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
+		all = append(all, fmt.Sprintf("%s of %s %v %v", u.GetName(), of, hard, u.GetLabels()))
+	}
+	slices.Sort(all)
+	u, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(w.t.Context(), "acme", metav1.GetOptions{})
+	w.must(err)
+	said, _, _ := unstructured.NestedString(u.Object, "status", "quota")
+	return strings.Join(all, "; ") + " | " + said
+}
+
+func pods(n int64) func(*v1alpha1.TenantSpec) {
+	return func(s *v1alpha1.TenantSpec) {
+		s.Quota = corev1.ResourceList{"pods": *apiresource.NewQuantity(n, apiresource.DecimalSI)}
+	}
+}
+
+func none(s *v1alpha1.TenantSpec) { s.Quota = nil }
+
+// TestQuota: what a Tenant says its tenant may use becomes its quota and follows it; what somebody else has made stays, and is said.
+func TestQuota(t *testing.T) {
+	own, byDefault := "map["+tenant.ManagedLabel+":tenant]", v1alpha1.DefaultQuotaLabel
+	distinct := tenanttest.ID(t, "acme").DistinctObjectName()
+	for name, c := range map[string]struct {
+		before         func(*world)
+		first, changed string
+		after          string
+		says           string
+	}{
+		"none is there":   {func(*world) {}, "acme of acme map[pods:5] " + own + " | acme", "acme of acme map[pods:7] " + own + " | acme", " | ", "Prepared"},
+		"the default one": {func(w *world) { w.quota("some", "acme", byDefault) }, "some of acme map[pods:5] " + own + " | some", "some of acme map[pods:7] " + own + " | some", " | ", "Prepared"},
+		"somebody's":      {func(w *world) { w.quota("some", "acme", "") }, "some of acme map[pods:1] map[] | ", "some of acme map[pods:1] map[] | ", "some of acme map[pods:1] map[] | ", "QuotaTaken"},
+		"another tenant's of its name": {func(w *world) { w.quota("acme", "globex", "") }, distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
+			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " + distinct, "acme of globex map[pods:1] map[] | ", "Prepared"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			c.before(w)
+			for i, step := range []struct {
+				change func(*v1alpha1.TenantSpec)
+				want   string
+			}{{pods(5), c.first}, {pods(7), c.changed}, {none, c.after}} {
+				w.tenant(step.change)
+				sorted := strings.Split(step.want, " | ")
+				parts := strings.Split(sorted[0], "; ")
+				slices.Sort(parts)
+				if want := strings.Join(parts, "; ") + " | " + sorted[1]; w.quotas() != want {
+					t.Errorf("%s, step %d: %s; want %s", name, i, w.quotas(), want)
+				}
+				if says := w.says(); i < 2 && !strings.HasPrefix(says, c.says+" ") {
+					t.Errorf("%s, step %d: it says %s", name, i, says)
+				}
+			}
+		})
+	}
+}
+
+// TestQuotaAtRest: a Tenant whose quota is as it says costs no write, and one that has none is not looked for.
+func TestQuotaAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tenant(pods(5))
+		w.writes()
+		w.stop()
+		w.start()
+		if n := w.writes(); n > 0 {
+			t.Errorf("%d writes at a restart", n)
+		}
+	})
+}
