@@ -179,7 +179,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels,
-			Over: p.cluster.isOver})},
+			Spaces: p.cluster.spaces, Over: p.cluster.isOver})},
 		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.lineage(),
 			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Now: p.now})},
 		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(restriction.Options{

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -26,6 +27,8 @@ type Tenants interface {
 	TenantOf(name string) tenant.ID
 	// Lineage returns what is known of a tenant beside its name.
 	Lineage(id tenant.ID) tenant.Lineage
+	// Spaces returns what is said of its namespaces.
+	Spaces(id tenant.ID) v1alpha1.TenantSpaces
 }
 
 // lineage returns what is known of tenants beside their names; nil where no Tenants are known.
@@ -34,6 +37,14 @@ func (c *Cluster) lineage() func(tenant.ID) tenant.Lineage {
 		return nil
 	}
 	return c.Tenants.Lineage
+}
+
+// spaces returns what a tenant's namespaces are like.
+func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
+	if c.Tenants == nil {
+		return namespace.Spaces{}
+	}
+	return namespace.Spaces(c.Tenants.Spaces(id))
 }
 
 // isOver reports whether a tenant is being deleted, or was.

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -84,6 +85,22 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 		return err // ours, which the list did not have yet, or gone again
 	}
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
+}
+
+// labelsManager is the field manager of the labels that a Tenant gives to Namespaces: what it does not apply any more goes.
+const labelsManager = "kubetenant-labels"
+
+// label brings the labels of a namespace in line, of the one that was looked at: by its UID.
+func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
+	if gives.isLabelled(ns) {
+		return nil
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(gives.labels)
+	_, err := e.Client.CoreV1().Namespaces().Apply(ctx, wanted, metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
+	return err
 }
 
 // mark says on a namespace that it is prepared, if it is the one that was: by its UID.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -24,6 +26,7 @@ import (
 // given is what each namespace of a tenant gets. The zero value is nothing.
 type given struct {
 	bindings []rbacv1.RoleBinding // without their namespace, by name in order
+	labels   map[string]string    // of the Namespace itself
 	refused  error                // why some subjects are left out
 }
 
@@ -54,6 +57,13 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *g
 			out.bindings = append(out.bindings, b)
 		}
 	}
+	out.labels = maps.Clone(t.Spec.Namespaces.Labels)
+	if level := t.Spec.Namespaces.PodSecurity; level != "" {
+		if out.labels == nil {
+			out.labels = map[string]string{}
+		}
+		out.labels[namespace.EnforceLabel] = level
+	}
 	slices.SortFunc(out.bindings, func(a, b rbacv1.RoleBinding) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
@@ -83,15 +93,29 @@ func namesAccounts(spec *v1alpha1.TenantSpec) bool {
 
 // hash is what stands on a namespace that has all of it; empty for nothing.
 func (g *given) hash(ns *corev1.Namespace) string {
-	if len(g.bindings) == 0 {
+	if len(g.bindings)+len(g.labels) == 0 {
 		return ""
 	}
-	text, err := json.Marshal([]any{ns.UID, g.bindings})
+	all := []any{ns.UID, g.bindings}
+	if len(g.labels) > 0 { // those without keep the hash that they have
+		all = append(all, g.labels)
+	}
+	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // strings alone
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
+}
+
+// isLabelled reports whether a Namespace has its labels, and none that it was given and is not any more.
+func (g *given) isLabelled(ns *corev1.Namespace) bool {
+	for key, value := range g.labels {
+		if ns.Labels[key] != value {
+			return false
+		}
+	}
+	return len(g.labels) > 0 || !slices.ContainsFunc(ns.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager })
 }
 
 // isSame reports whether a binding is as it should be: but for labels and annotations of others, which webhooks put on whatever

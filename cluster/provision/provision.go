@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -181,7 +182,7 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
 		e.ownerChanged(authz.OwnerOf(before))
 		e.namespaceCame(now)
-	} else if before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] || !before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
+	} else if !maps.Equal(before.Labels, now.Labels) || before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] || !before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
 	}
 }
@@ -269,11 +270,14 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return errUnknown
 	}
 	hash := gives.hash(ns)
-	if ns.Annotations[tenant.PreparedAnnotation] == hash && !e.hasDrifted(name) {
+	if ns.Annotations[tenant.PreparedAnnotation] == hash && gives.isLabelled(ns) && !e.hasDrifted(name) {
 		e.note(name, nil)
 		return nil
 	}
 	if err = e.apply(ctx, ns, gives); err == nil {
+		err = e.label(ctx, ns, gives)
+	}
+	if err == nil {
 		err = e.mark(ctx, ns, hash)
 	}
 	e.note(name, err)

@@ -68,6 +68,7 @@ type live struct {
 	made    metav1.Time
 	ending  bool // it is being deleted, and not for its definition's sake
 	undated bool
+	spaces  v1alpha1.TenantSpaces // not to be changed
 }
 
 // effective is how far callers may go: who is about to end gives back what he has.
@@ -294,6 +295,13 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	return tenant.Lineage{UID: string(is.uid), Created: is.made.Time, Ending: is.ending, AcceptUndated: is.undated, Retired: s.retired.of(id)}
 }
 
+// Spaces returns what the Tenant of a tenant says of its namespaces. It must not be changed.
+func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantSpaces {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.live[id].spaces
+}
+
 func (s *Store) set(obj any) {
 	u, is := obj.(*unstructured.Unstructured)
 	if !is {
@@ -307,6 +315,8 @@ func (s *Store) set(obj any) {
 	}
 	now := live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
+	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
+	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
 	if u.GetDeletionTimestamp() != nil {
 		s.changed.Add(u.GetName())
 		s.mu.RLock()

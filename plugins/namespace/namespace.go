@@ -4,6 +4,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,28 @@ type Options struct {
 	// Selected reports whether webhooks or policies choose namespaces by a label, which is the system's then. Nil
 	// knows of none.
 	Selected func(key string) bool
+	// Spaces returns what the namespaces of a tenant are like. It MUST be quick. Nil says nothing of any.
+	Spaces func(tenant.ID) Spaces
 	// Over reports whether a tenant is being deleted, or was: it gets no namespace any more. Nil knows of nobody.
 	Over func(tenant.ID) bool
 	// Recorded are annotations that another plugin writes and protects.
 	Recorded []string
+}
+
+// Spaces is what the namespaces of a tenant are like. The zero value says nothing.
+type Spaces struct {
+	// Labels stand on each of them; the tenant cannot change them.
+	Labels map[string]string
+	// PodSecurity is the value of EnforceLabel on those that anybody makes for it; empty for what the plugin says of the tenant's own.
+	PodSecurity string
+}
+
+// spaces returns what the namespaces of a tenant are like.
+func (p *plugin) spaces(id tenant.ID) Spaces {
+	if p.Spaces == nil || id.IsZero() || id.IsSystem() {
+		return Spaces{}
+	}
+	return p.Spaces(id)
 }
 
 // New returns the plugin. It governs every write of a Namespace, its subresources included: status
@@ -107,22 +126,37 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	missing := map[string]string{}
 	switch {
 	case a.GetOperation() == admission.Create && !caller.IsSystem():
+		missing = p.labelsOf(caller)
 		missing[tenant.Label] = caller.String()
-		missing[EnforceLabel] = p.PodSecurity
+		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
-		missing = without(was.GetLabels(), func(key string) bool { return key != EnforceLabel && p.mayLabel(key) })
+		own := p.spaces(caller).Labels
+		missing = without(was.GetLabels(), func(key string) bool { return key != EnforceLabel && p.mayLabel(key, own) })
 		if annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate)); len(annotations) > len(is.GetAnnotations()) {
 			is.SetAnnotations(annotations)
 		}
-	case a.GetOperation() == admission.Update:
-		if owner, labelled := was.GetLabels()[tenant.Label]; labelled && isTenant(owner) {
-			missing[tenant.Label] = owner
+	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]):
+		missing[tenant.Label] = was.GetLabels()[tenant.Label]
+	default: // somebody makes one for a tenant, or gives it one
+		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
+			missing = p.labelsOf(id)
 		}
 	}
 	if labels := with(is.GetLabels(), missing); len(labels) > len(is.GetLabels()) {
 		is.SetLabels(labels)
 	}
 	return nil
+}
+
+// labelsOf returns the labels that each namespace of a tenant gets.
+func (p *plugin) labelsOf(id tenant.ID) map[string]string {
+	spaces := p.spaces(id)
+	out := map[string]string{}
+	maps.Copy(out, spaces.Labels)
+	if spaces.PodSecurity != "" {
+		out[EnforceLabel] = spaces.PodSecurity
+	}
+	return out
 }
 
 // without returns the keys that a tenant may not set: what it leaves out of an update, as a client that replaces does that knows
@@ -233,6 +267,7 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 
 // checkTenant holds what a tenant's caller may write: the name, and the keys.
 func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
+	spaces := p.spaces(caller)
 	own := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
 	if a.GetOperation() == admission.Create {
 		if is.GetLabels()[tenant.Label] != caller.String() {
@@ -241,12 +276,20 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 		if err := p.checkName(caller, is); err != nil {
 			return err
 		}
-		own[EnforceLabel] = p.PodSecurity
-		if is.GetLabels()[EnforceLabel] != p.PodSecurity {
-			return fmt.Errorf("the label %s must be %q", EnforceLabel, p.PodSecurity)
+		level := cmp.Or(spaces.PodSecurity, p.PodSecurity)
+		own[EnforceLabel] = level
+		if is.GetLabels()[EnforceLabel] != level {
+			return fmt.Errorf("the label %s must be %q", EnforceLabel, level)
+		}
+		maps.Copy(own, spaces.Labels)
+		for key, value := range spaces.Labels {
+			if is.GetLabels()[key] != value {
+				return fmt.Errorf("the label %s must be %q", key, value)
+			}
 		}
 	}
-	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), p.mayLabel, own); err != nil {
+	mayLabel := func(key string) bool { return p.mayLabel(key, spaces.Labels) }
+	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), mayLabel, own); err != nil {
 		return err
 	}
 	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.mayAnnotate, nil)
@@ -266,8 +309,11 @@ var injectionLabels = []string{"istio-injection", "control-plane"}
 var toolLabels = []string{"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version", "app.kubernetes.io/created-by",
 	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace"}
 
-// mayLabel reports whether tenants may set a label.
-func (p *plugin) mayLabel(key string) bool {
+// mayLabel reports whether tenants may set a label: none that each of their namespaces gets.
+func (p *plugin) mayLabel(key string, given map[string]string) bool {
+	if _, is := given[key]; is {
+		return false
+	}
 	if slices.Contains(p.AllowedLabels, key) {
 		return true
 	}

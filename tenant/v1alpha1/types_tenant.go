@@ -42,6 +42,9 @@ type TenantSpec struct {
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
+	// namespaces says what the tenant's namespaces are like.
+	// +optional
+	Namespaces TenantSpaces `json:"namespaces,omitempty"`
 	// quota is what the tenant may use over all its namespaces, by the names of a TenantQuota, which it becomes. Left out: another may
 	// be made for the tenant, or none.
 	// +optional
@@ -71,6 +74,17 @@ const (
 	// TenantDeletionOrphan leaves the namespaces with their label to the cluster's admins; what the Tenant gave goes.
 	TenantDeletionOrphan TenantDeletionPolicy = "Orphan"
 )
+
+// TenantSpaces says what the namespaces of a tenant are like, from the moment they are made.
+type TenantSpaces struct {
+	// labels stand on each of them, whatever its creator says. The tenant cannot change them.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// podSecurity is the level that PodSecurity admission enforces in them: privileged, baseline or restricted. Left out:
+	// admission.namespace.podSecurity of the configuration, on those that the tenant makes.
+	// +optional
+	PodSecurity string `json:"podSecurity,omitempty"`
+}
 
 // TenantBinding gives a ClusterRole in every namespace of a tenant.
 type TenantBinding struct {

@@ -87,6 +87,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
 	}
 	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
+	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })
 	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
 	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
 	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })
@@ -146,6 +147,47 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 	})
 }
 
+// spacesAreLike: those that are there get their labels, and new ones have them from the first moment.
+func spacesAreLike(t *testing.T, s *localserver.Server) {
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, kept: by-somebody } } }`)
+	give := func(spaces string) {
+		t.Helper()
+		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: wayne }, spec: { id: wayne, namespaces: `+spaces+` } }`)
+	}
+	give(`{ labels: { cost-centre: "42" }, podSecurity: restricted }`)
+	labels := func(namespace, want string) error {
+		out, err := kubectl(t, s, "admin", "get", "ns", namespace, "-o", `jsonpath={.metadata.labels.cost-centre} {.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
+		if err != nil || out != want {
+			return fmt.Errorf("%s has %q, want %q", namespace, out, want)
+		}
+		return nil
+	}
+	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
+	waittest.Until(t, func() error { // until the server that admits has heard of it
+		_, _ = kubectl(t, s, "admin", "delete", "ns", "wayne--new", "--ignore-not-found")
+		out, err := kubectl(t, s, "admin", append([]string{"create", "-o", `jsonpath={.metadata.labels.cost-centre}`, "-f", testFile(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--new, labels: { kubetenant.dev/tenant: wayne } } }`)}, asOps...)...)
+		if err != nil || out != "42" {
+			return fmt.Errorf("a new namespace has %q", out)
+		}
+		return nil
+	})
+	if out, err := kubectl(t, s, "admin", append([]string{"label", "ns", "wayne--old", "cost-centre=7", "--overwrite"}, asOps...)...); err != nil {
+		t.Fatal(out)
+	}
+	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
+	give(`{ labels: { other: x } }`)
+	waittest.Until(t, func() error { return labels("wayne--old", "  by-somebody") })
+	give(`{}`)
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o", "jsonpath={.metadata.labels.other}"); err != nil || out != "" {
+			return fmt.Errorf("what is not given any more stays: %s", out)
+		}
+		return nil
+	})
+}
+
 // appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and finalizer: nobody takes anything from the other.
 func appliedAgain(t *testing.T, s *localserver.Server) {
 	manifest := testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, spec: { id: hooli, access: Open, admins: [ { kind: User, name: gavin } ], quota: { pods: 5 }, deletionPolicy: Protect } }`)
@@ -180,7 +222,8 @@ func managerIsHeld(t *testing.T, s *localserver.Server) {
 		"one in the system's space":      {"create", "rolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x", "-n", "kube-system"},
 		"one in the whole cluster":       {"create", "clusterrolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x"},
 		"a namespace":                    {"create", "namespace", "x"},
-		"a namespace's label":            {"label", "namespace", "acme--web", "x=y"},
+		"the label of a system's":        {"label", "namespace", "default", "x=y"},
+		"whose a namespace is":           {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
 		"another annotation":             {"annotate", "namespace", "acme--web", "x=y"},
 		"a namespace's owner":            {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
 		"the end of the system's space":  {"delete", "namespace", "default"},
@@ -278,6 +321,15 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 		"no account's name":  {`admins: [ { kind: ServiceAccount, name: Robot_1, namespace: acme--web } ]`, "spec.admins[0].name"},
 		"a user somewhere":   {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
 		"another group":      {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
+		"no level":           {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
+		"no label's key":     {`namespaces: { labels: { "a b": x } }`, "holds what is no label key"},
+		"no label's value":   {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
+		"whose it is":        {`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "server's own"},
+		"a level as a label": {`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "a field of its own"},
+		"no quantity":        {`quota: { pods: many }`, "spec.quota"},
+		"no policy":          {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
+		"undated perhaps":    {`acceptUndated: perhaps`, "spec.acceptUndated"},
+		"nobody replaced":    {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant of this ID was deleted"},
 		"a misspelt field":   {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
 	} {
 		if err := write(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {

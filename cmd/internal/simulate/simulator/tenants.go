@@ -11,6 +11,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TenantObjects returns what the Tenants say, and those that were deleted.
@@ -28,6 +29,7 @@ type TenantObject struct {
 	Created       time.Time
 	AcceptUndated bool
 	Ending        bool
+	Spaces        v1alpha1.TenantSpaces
 }
 
 // tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
@@ -35,6 +37,8 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	id, access := tenants.AccessOf(u)
 	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time}
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
+	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
+	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
 	}
@@ -54,6 +58,9 @@ func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	}
 	return authz.AccessNone
 }
+
+// Spaces implements [kubetenant.Tenants].
+func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
 
 // Lineage implements [kubetenant.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {

@@ -1,0 +1,60 @@
+package provision_test
+
+import (
+	"maps"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// TestLabels: namespaces have the labels that the Tenant says, whoever writes others, until it does not say them any more; those of
+// others stay.
+func TestLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		expect := func(what string, want map[string]string) {
+			t.Helper()
+			ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			w.must(err)
+			want[tenant.Label] = "acme"
+			if !maps.Equal(ns.Labels, want) {
+				t.Errorf("%s: %v, want %v", what, ns.Labels, want)
+			}
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Namespaces = v1alpha1.TenantSpaces{Labels: map[string]string{"a": "1", "b": "2"}, PodSecurity: "restricted"}
+		})
+		expect("given", map[string]string{"a": "1", "b": "2", namespace.EnforceLabel: "restricted"})
+		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+		w.must(err)
+		ns.Labels["a"], ns.Labels["x"] = "other", "y"
+		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{FieldManager: "somebody"})
+		w.must(err)
+		w.settle()
+		expect("put back", map[string]string{"a": "1", "b": "2", "x": "y", namespace.EnforceLabel: "restricted"})
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Namespaces = v1alpha1.TenantSpaces{Labels: map[string]string{"b": "3"}}
+		})
+		expect("others", map[string]string{"b": "3", "x": "y"})
+		if w.prepared("acme--web") == "" {
+			t.Error("it is not prepared")
+		}
+		w.writes()
+		w.stop()
+		w.start()
+		if n := w.writes(); n > 0 {
+			t.Errorf("%d writes at a restart", n)
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces = v1alpha1.TenantSpaces{} })
+		expect("none", map[string]string{"x": "y"})
+		if w.prepared("acme--web") != "" {
+			t.Error("it is prepared for nothing")
+		}
+	})
+}
