@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -92,8 +93,10 @@ const labelsManager = "kubetenant-labels"
 
 // label brings the labels of a namespace in line, of the one that was looked at: by its UID.
 func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	if gives.isLabelled(ns) {
-		return nil
+	if len(gives.labels) == 0 {
+		if had, err := e.wasLabelled(ctx, ns); !had || err != nil {
+			return err
+		}
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
@@ -101,6 +104,18 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(gives.labels)
 	_, err := e.Client.CoreV1().Namespaces().Apply(ctx, wanted, metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
 	return err
+}
+
+// wasLabelled reports whether a namespace was given labels. Caches do not know who has set one.
+func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	if ns.Annotations[tenant.PreparedAnnotation] == "" {
+		return false, nil
+	}
+	live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(live.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager }), nil
 }
 
 // mark says on a namespace that it is prepared, if it is the one that was: by its UID.

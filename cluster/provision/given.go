@@ -108,14 +108,14 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// isLabelled reports whether a Namespace has its labels, and none that it was given and is not any more.
+// isLabelled reports whether a Namespace has its labels.
 func (g *given) isLabelled(ns *corev1.Namespace) bool {
 	for key, value := range g.labels {
 		if ns.Labels[key] != value {
 			return false
 		}
 	}
-	return len(g.labels) > 0 || !slices.ContainsFunc(ns.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager })
+	return true
 }
 
 // isSame reports whether a binding is as it should be: but for labels and annotations of others, which webhooks put on whatever

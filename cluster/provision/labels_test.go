@@ -42,6 +42,9 @@ func TestLabels(t *testing.T) {
 			s.Namespaces = v1alpha1.TenantSpaces{Labels: map[string]string{"b": "3"}}
 		})
 		expect("others", map[string]string{"b": "3", "x": "y"})
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]string{"b": "3", "c": "4"} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]string{"b": "3"} })
+		expect("one less", map[string]string{"b": "3", "x": "y"})
 		if w.prepared("acme--web") == "" {
 			t.Error("it is not prepared")
 		}

@@ -51,7 +51,7 @@ type world struct {
 	left    []string // references
 	stuck   atomic.Bool
 	writes  atomic.Int64 // of the engine
-	kill    int64        // the write at which it dies
+	kill    atomic.Int64 // the write at which it dies, 0 for none
 	stop    func()
 }
 
@@ -74,7 +74,7 @@ func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
 	if slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
 		return false, nil, nil
 	}
-	if w.writes.Add(1) == w.kill {
+	if w.writes.Add(1) == w.kill.Load() {
 		return true, nil, errKilled
 	}
 	return false, nil, nil
@@ -241,14 +241,14 @@ func TestDelete(t *testing.T) {
 	for kill, done := int64(0), false; !done; kill++ {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true), object("globex", v1alpha1.TenantDeletionDelete, false))
-			w.kill = kill
+			w.kill.Store(kill)
 			w.filled()
 			w.start()
 			begun := time.Now()
 			for range 40 {
 				time.Sleep(5 * time.Second)
-				if w.kill > 0 && w.writes.Load() >= w.kill {
-					w.kill = 0
+				if at := w.kill.Load(); at > 0 && w.writes.Load() >= at {
+					w.kill.Store(0)
 					w.stop()
 					w.start()
 				}
