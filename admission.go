@@ -78,16 +78,16 @@ type reloadablePlugin struct {
 	creates, updates, deletes, connects bool
 }
 
-func newReloadablePlugin(s *Stack, at int, of *Plugin) reloadablePlugin {
+func newReloadablePlugin(s *Stack, at int, of *Plugin) *reloadablePlugin {
 	by := " (" + of.Name
 	if of.Setting != "" {
 		by += ", " + of.Setting
 	}
-	return reloadablePlugin{s, at, by + ")", of.Handles(admission.Create), of.Handles(admission.Update), of.Handles(admission.Delete), of.Handles(admission.Connect)}
+	return &reloadablePlugin{s, at, by + ")", of.Handles(admission.Create), of.Handles(admission.Update), of.Handles(admission.Delete), of.Handles(admission.Connect)}
 }
 
 // in returns the plugin of the generation that the request goes on with.
-func (f reloadablePlugin) in(ctx context.Context) admission.Interface {
+func (f *reloadablePlugin) in(ctx context.Context) admission.Interface {
 	plugins, kept := ctx.Value(pluginsKey{}).([]Plugin)
 	if !kept {
 		plugins = f.stack.current.Load().plugins
@@ -109,7 +109,7 @@ func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	})
 }
 
-func (f reloadablePlugin) Handles(op admission.Operation) bool {
+func (f *reloadablePlugin) Handles(op admission.Operation) bool {
 	switch op {
 	case admission.Create:
 		return f.creates
@@ -123,14 +123,14 @@ func (f reloadablePlugin) Handles(op admission.Operation) bool {
 	return false
 }
 
-func (f reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (f *reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if p, mutates := f.in(ctx).(admission.MutationInterface); mutates {
 		return f.named(p.Admit(ctx, a, o))
 	}
 	return nil
 }
 
-func (f reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (f *reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if p, validates := f.in(ctx).(admission.ValidationInterface); validates {
 		return f.named(p.Validate(ctx, a, o))
 	}
@@ -138,7 +138,10 @@ func (f reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, 
 }
 
 // named returns a refusal with the plugin and its setting: who meets it must know where to look.
-func (f reloadablePlugin) named(err error) error {
+func (f *reloadablePlugin) named(err error) error {
+	if err == nil { // before anything is allocated: most writes pass
+		return nil
+	}
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
 		return err

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -59,9 +60,36 @@ func IsServiceAccountName(name string) bool { return strings.HasPrefix(name, ser
 
 // ServiceAccountNamespace returns the namespace of a service account's user name; ok is false for
 // a name that is no service account's.
+//
+// It is [serviceaccount.SplitUsername] without the regular expressions: each decision, and each admission plugin,
+// asks it of a service account. A fuzz target holds the two equal.
 func ServiceAccountNamespace(name string) (namespace string, ok bool) {
-	namespace, _, err := serviceaccount.SplitUsername(name)
-	return namespace, err == nil
+	name, ok = strings.CutPrefix(name, serviceaccount.ServiceAccountUsernamePrefix)
+	namespace, account, _ := strings.Cut(name, serviceaccount.ServiceAccountUsernameSeparator)
+	if !ok || len(namespace) > validation.DNS1123LabelMaxLength || !isDNSLabel(namespace) || !isDNSSubdomain(account) {
+		return "", false
+	}
+	return namespace, true
+}
+
+// isDNSSubdomain reports whether s is dot-separated labels, which as upstream has it are limited together only.
+func isDNSSubdomain(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isDNSLabel(label) {
+			return false
+		}
+	}
+	return len(s) <= validation.DNS1123SubdomainMaxLength
+}
+
+// isDNSLabel reports whether s is a label of RFC 1123 in lower case, of any length but none.
+func isDNSLabel(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
 }
 
 // IsReservedExtraKey reports whether an extra key lies under kubetenant.dev/, *.kubernetes.io/ or
