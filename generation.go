@@ -140,7 +140,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
 		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
 	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: revoked,
-		Subject: g.boundary.Subjects.Of, Lineage: of.Cluster.lineage(), Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
+		Subject: g.boundary.Subjects.Of, Accepts: of.Cluster.accepts(), Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
 	if ca := of.Authentication.ClientCA; ca != nil {
 		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {
 			options, known := ca.VerifyOptions()

@@ -27,6 +27,8 @@ type Tenants interface {
 	TenantOf(name string) tenant.ID
 	// Lineage returns what is known of a tenant beside its name.
 	Lineage(id tenant.ID) tenant.Lineage
+	// Accepts reports whether a credential that was issued at a time can be a tenant's own, see [tenant.Lineage.Accepts].
+	Accepts(id tenant.ID, issued time.Time) bool
 	// Spaces returns what is said of its namespaces.
 	Spaces(id tenant.ID) v1alpha1.TenantSpaces
 }
@@ -37,6 +39,16 @@ func (c *Cluster) lineage() func(tenant.ID) tenant.Lineage {
 		return nil
 	}
 	return c.Tenants.Lineage
+}
+
+// accepts returns what [authn.Chain] asks about credentials; nil where no Tenants are known.
+//
+// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
+func (c *Cluster) accepts() func(tenant.ID, time.Time) bool {
+	if c.Tenants == nil {
+		return nil
+	}
+	return c.Tenants.Accepts
 }
 
 // spaces returns what a tenant's namespaces are like.

@@ -40,6 +40,8 @@ func (o tenantsOf) Of(id tenant.ID) authz.Access {
 
 func (o tenantsOf) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
 
+func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
+
 func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantSpaces { return v1alpha1.TenantSpaces{} }
 
 func (o tenantsOf) TenantOf(name string) tenant.ID {

@@ -60,10 +60,11 @@ type Chain struct {
 	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each
 	// request, remembered answers included.
 	Revoked func() *Revocations
-	// Lineage tells who had a tenant's name before, whose credentials count no longer. It is asked for each request, and
-	// MUST be quick and safe for concurrent use. Nil for nobody.
-	Lineage func(tenant.ID) tenant.Lineage
-	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and Lineage. Required with them.
+	// Accepts reports whether a credential that was issued at a time, zero where it does not say when, can be a tenant's own and not
+	// one of a deleted tenant that had the name before, see [tenant.Lineage.Accepts]. It is asked for each request, and MUST be
+	// quick and safe for concurrent use. Nil accepts all.
+	Accepts func(id tenant.ID, issued time.Time) bool
+	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and Accepts. Required with them.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Metrics to count in; nil for none.
 	Metrics *Metrics
@@ -113,7 +114,7 @@ func (c *Chain) request(s Source) authenticator.Request {
 		if resp, ok, err = s.Hygiene.apply(resp, ok, err); err != nil || !ok {
 			return resp, ok, err
 		}
-		return lineages(c.Lineage).check(s.Hygiene.Source, resp, at)
+		return acceptance(c.Accepts).check(s.Hygiene.Source, resp, at)
 	})
 }
 

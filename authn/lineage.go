@@ -19,20 +19,20 @@ import (
 // deleted tenant that had the name before.
 var ErrPredecessor = errors.New("credential of a deleted tenant of this name, or one that does not say when it was issued (spec.acceptUndated of the Tenant)")
 
-// lineages tells who had a tenant's name before; nil knows of nobody.
-type lineages func(tenant.ID) tenant.Lineage
+// acceptance is [Chain.Accepts].
+type acceptance func(id tenant.ID, issued time.Time) bool
 
 // check refuses an identity that left hygiene, whose credential was issued at a time, zero for not known, where it may be one
 // of a deleted tenant.
-func (l lineages) check(source string, resp *authenticator.Response, issued time.Time) (*authenticator.Response, bool, error) {
-	if l == nil {
+func (accepts acceptance) check(source string, resp *authenticator.Response, issued time.Time) (*authenticator.Response, bool, error) {
+	if accepts == nil {
 		return resp, true, nil
 	}
 	id, err := tenant.Of(resp.User)
 	if err != nil {
 		return nil, false, &refusal{source: source, err: err}
 	}
-	if lineage := l(id); !lineage.Accepts(issued) {
+	if !accepts(id, issued) {
 		return predecessor(source, resp.User)
 	}
 	return resp, true, nil
@@ -46,18 +46,17 @@ func predecessor(source string, u user.Info) (*authenticator.Response, bool, err
 // isBuiltInOfPredecessor reports whether an identity that BuiltIn answered may be a deleted tenant's. token is the request's,
 // the zero value where it has none. Whose tenant cannot be told is the boundary's to deny.
 func (c *Chain) isBuiltInOfPredecessor(req *http.Request, token *unverified.Token, u user.Info) bool {
-	if c.Lineage == nil {
+	if c.Accepts == nil {
 		return false
 	}
 	id, err := c.Subject(req.Context(), u)
 	if err != nil {
 		return false
 	}
-	lineage := c.Lineage(id)
 	if isCertificate(u) && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
-		return !lineage.Accepts(req.TLS.PeerCertificates[0].NotBefore)
+		return !c.Accepts(id, req.TLS.PeerCertificates[0].NotBefore)
 	}
-	return !lineage.Accepts(token.IssuedAt)
+	return !c.Accepts(id, token.IssuedAt)
 }
 
 func isCertificate(u user.Info) bool {

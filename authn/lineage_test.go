@@ -74,12 +74,7 @@ func TestPredecessors(t *testing.T) {
 	} {
 		for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
 			var of tenant.Lineage
-			c.chain.Lineage = func(id tenant.ID) tenant.Lineage {
-				if id.String() != "a" {
-					return tenant.Lineage{}
-				}
-				return of
-			}
+			c.chain.Accepts = func(id tenant.ID, issued time.Time) bool { return id.String() != "a" || of.Accepts(issued) }
 			chain := authn.New(c.chain)
 			ask := func() (bool, error) {
 				_, ok, err := chain.AuthenticateRequest(c.req.Clone(t.Context()))

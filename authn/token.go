@@ -62,7 +62,7 @@ type tokens struct {
 	cache    *tokencache.Cache[verified]
 	now      func() time.Time
 	revoked  func() *Revocations
-	lineages lineages
+	accepts  acceptance
 	metrics  *Metrics
 }
 
@@ -89,7 +89,7 @@ type Living interface {
 
 func newTokens(c *Chain) *tokens {
 	d := &tokens{byIssuer: map[string]*tokenSource{}, cache: tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
-		now: c.now(), revoked: c.Revoked, lineages: c.Lineage, metrics: c.Metrics}
+		now: c.now(), revoked: c.Revoked, accepts: c.Accepts, metrics: c.Metrics}
 	for _, s := range c.Sources {
 		if s.Token == nil {
 			continue
@@ -135,7 +135,7 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 			if resp, ok, err = src.Hygiene.apply(resp, ok, err); err != nil || !ok {
 				return resp, ok, err
 			}
-			return d.lineages.check(src.Hygiene.Source, resp, time.Time{})
+			return d.accepts.check(src.Hygiene.Source, resp, time.Time{})
 		}
 	}
 	if err := wellFormed(token); err != nil {
@@ -227,7 +227,7 @@ func (d *tokens) counts(v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
 		return revoked(v.from.Hygiene.Source, v.resp.User)
 	}
-	return d.lineages.check(v.from.Hygiene.Source, v.resp, v.issued)
+	return d.accepts.check(v.from.Hygiene.Source, v.resp, v.issued)
 }
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {

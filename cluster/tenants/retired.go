@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +22,8 @@ type retired struct {
 	handled  cache.ResourceEventHandlerRegistration
 	changed  func(tenant.ID)
 
+	none atomic.Bool // no tenant is retired
+
 	mu    sync.RWMutex
 	ids   map[string]tenant.ID                    // by the name of the object
 	named map[tenant.ID]map[string]tenant.Retired // the same of each
@@ -31,6 +34,7 @@ type retired struct {
 func newRetired(client dynamic.Interface, changed func(tenant.ID)) (*retired, error) {
 	r := &retired{changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(retiredResource()).Informer()}
+	r.none.Store(true)
 	var err error
 	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: r.set, UpdateFunc: func(_, is any) { r.set(is) },
@@ -65,6 +69,7 @@ func (r *retired) put(name string, id tenant.ID, is tenant.Retired) {
 		r.ids[name], r.named[id][name] = id, is
 		r.order(id)
 	}
+	r.none.Store(len(r.ids) == 0)
 	r.mu.Unlock()
 	if !id.IsZero() && was.IsZero() {
 		r.changed(id)
@@ -83,6 +88,9 @@ func (r *retired) order(id tenant.ID) {
 
 // of returns those of a tenant's name.
 func (r *retired) of(id tenant.ID) []tenant.Retired {
+	if r.none.Load() {
+		return nil
+	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.byID[id]

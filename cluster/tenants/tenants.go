@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,11 +55,11 @@ type Store struct {
 	count *metrics.GaugeVec
 
 	mu    sync.RWMutex
-	live  map[tenant.ID]live
+	live  map[tenant.ID]*live
 	named map[string]tenant.ID // by the name of the object
 }
 
-// live is what counts of a Tenant.
+// live is what counts of a Tenant. It is never changed.
 type live struct {
 	access  authz.Access // that it says
 	uid     types.UID
@@ -82,7 +80,7 @@ func (l *live) effective() authz.Access {
 // New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports whether a definition of the
 // project's kinds is there: without it there are none.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
-	s := &Store{client: client, defined: defined, live: map[tenant.ID]live{}, named: map[string]tenant.ID{}, count: newCount(),
+	s := &Store{client: client, defined: defined, live: map[tenant.ID]*live{}, named: map[string]tenant.ID{}, count: newCount(),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(resource()).Informer(),
 		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	if err := s.informer.SetTransform(slim); err != nil {
@@ -268,16 +266,20 @@ func (s *Store) Of(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
 	}
-	s.mu.RLock()
-	is, exists := s.live[id]
-	s.mu.RUnlock()
-	switch {
-	case exists:
+	switch is := s.of(id); {
+	case is != nil:
 		return is.effective()
 	case len(s.retired.of(id)) > 0:
 		return authz.AccessRetired
 	}
 	return authz.AccessNone
+}
+
+// of returns what counts of a tenant's Tenant, nil where it has none.
+func (s *Store) of(id tenant.ID) *live {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.live[id]
 }
 
 // TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
@@ -289,17 +291,29 @@ func (s *Store) TenantOf(name string) tenant.ID {
 
 // Lineage returns what is known of a tenant beside its name.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
-	s.mu.RLock()
-	is := s.live[id]
-	s.mu.RUnlock()
+	is := s.of(id)
+	if is == nil {
+		return tenant.Lineage{Retired: s.retired.of(id)}
+	}
 	return tenant.Lineage{UID: string(is.uid), Created: is.made.Time, Ending: is.ending, AcceptUndated: is.undated, Retired: s.retired.of(id)}
+}
+
+// Accepts reports whether a credential that was issued at a time can be a tenant's own, see [tenant.Lineage.Accepts]. It costs nothing
+// where no tenant was deleted.
+func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
+	if s.retired.none.Load() {
+		return true
+	}
+	lineage := s.Lineage(id)
+	return lineage.Accepts(issued)
 }
 
 // Spaces returns what the Tenant of a tenant says of its namespaces. It must not be changed.
 func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantSpaces {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.live[id].spaces
+	if is := s.of(id); is != nil {
+		return is.spaces
+	}
+	return v1alpha1.TenantSpaces{}
 }
 
 func (s *Store) set(obj any) {
@@ -313,33 +327,33 @@ func (s *Store) set(obj any) {
 		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be", "tenant", u.GetName())
 		return
 	}
-	now := live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
+	now := &live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
-	if u.GetDeletionTimestamp() != nil {
+	goes := u.GetDeletionTimestamp() != nil
+	s.mu.Lock()
+	was := s.live[id]
+	now.ending = goes && (was == nil || was.uid != now.uid || was.ending) // whom this process has not seen before ends until it is known why
+	s.live[id], s.named[u.GetName()] = now, id
+	s.mu.Unlock()
+	s.changedTo(id, was, now)
+	if goes {
 		s.changed.Add(u.GetName())
-		s.mu.RLock()
-		before, existed := s.live[id]
-		s.mu.RUnlock()
-		now.ending = !existed || before.uid != now.uid || before.ending // whom this process has not seen before ends until it is known why
 	}
-	s.put(u.GetName(), id, now)
 }
 
-// put takes over what counts of a Tenant, and tells of callers that may go less far.
-func (s *Store) put(name string, id tenant.ID, now live) {
-	s.mu.Lock()
-	was, existed := s.live[id]
-	s.live[id], s.named[name] = now, id
-	s.mu.Unlock()
+// changedTo counts what became of a tenant's Tenant, nil for none, and tells of callers that may go less far.
+func (s *Store) changedTo(id tenant.ID, was, now *live) {
 	before := authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
-	if existed {
+	if was != nil {
 		before = was.effective()
 		s.counts(before, -1)
 	}
-	s.counts(now.effective(), 1)
-	if now.effective() < before || existed && was.uid != now.uid {
+	if now != nil {
+		s.counts(now.effective(), 1)
+	}
+	if now == nil || now.effective() < before || was != nil && was.uid != now.uid {
 		s.tell(id)
 	}
 }
@@ -350,72 +364,19 @@ func (s *Store) replace(name string, by tenant.ID) {
 	s.mu.RLock()
 	last, had := s.named[name]
 	s.mu.RUnlock()
-	if had && last != by {
-		s.forget(name, last)
+	if !had || last == by {
+		return
 	}
-}
-
-// forget takes a Tenant out of those that count.
-func (s *Store) forget(name string, id tenant.ID) {
 	s.mu.Lock()
-	before := s.live[id]
-	delete(s.live, id)
+	was := s.live[last]
+	delete(s.live, last)
 	delete(s.named, name)
 	s.mu.Unlock()
-	s.counts(before.effective(), -1)
-	s.tell(id)
-}
-
-// Ended returns which deletions of Tenants, by their UIDs, have begun, as far as they are not over or were since a time; and how
-// many Tenants there are.
-func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
-	begun = map[string]bool{}
-	all := s.informer.GetStore().List()
-	for _, obj := range all {
-		u, is := obj.(*unstructured.Unstructured)
-		if !is || u.GetDeletionTimestamp() == nil {
-			continue
-		}
-		if t, err := v1alpha1.TenantOf(u); err == nil && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionDeleting) {
-			begun[string(u.GetUID())] = true
-		}
-	}
-	s.retired.since(since, func(uid string) { begun[uid] = true })
-	return begun, len(all)
+	s.changedTo(last, was, nil)
 }
 
 func (s *Store) tell(id tenant.ID) {
 	if f := s.less.Load(); f != nil {
 		(*f)(id)
 	}
-}
-
-// look finds out why a Tenant goes, or is gone: not for its definition's sake it ends.
-func (s *Store) look(ctx context.Context, name string) error {
-	definition, err := s.client.Resource(Definitions()).Get(ctx, resource().GroupResource().String(), metav1.GetOptions{})
-	isDefined := err == nil && definition.GetDeletionTimestamp() == nil
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	obj, found, err := s.informer.GetStore().GetByKey(name)
-	if err != nil {
-		return err
-	}
-	s.mu.RLock()
-	id, counted := s.named[name]
-	is := s.live[id]
-	s.mu.RUnlock()
-	switch u, _ := obj.(*unstructured.Unstructured); {
-	case !counted:
-	case found && u != nil && u.GetDeletionTimestamp() != nil && u.GetUID() == is.uid:
-		is.ending = isDefined
-		s.put(name, id, is)
-	case found: // made anew
-	case isDefined:
-		if created := definition.GetCreationTimestamp(); is.made.Before(&created) { // it went with the definition before this one
-			return nil
-		}
-		s.forget(name, id)
-	}
-	return nil
 }

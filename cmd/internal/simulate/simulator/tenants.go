@@ -59,6 +59,12 @@ func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
+// Accepts implements [kubetenant.Tenants].
+func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
+	lineage := t.Lineage(id)
+	return lineage.Accepts(issued)
+}
+
 // Spaces implements [kubetenant.Tenants].
 func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
 
