@@ -75,8 +75,11 @@ type plugin struct {
 	Options
 }
 
+// Governs reports whether the plugin looks at a resource.
+func Governs(r schema.GroupResource) bool { return r == tenants }
+
 func governs(a admission.Attributes) bool {
-	return a.GetResource().GroupResource() == tenants && a.GetSubresource() == ""
+	return Governs(a.GetResource().GroupResource()) && a.GetSubresource() == ""
 }
 
 func (p *plugin) isManager(ctx context.Context, a admission.Attributes) bool {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // stories are the pages with sessions: those of one story run one after the other, on a server of their own.
@@ -38,6 +42,12 @@ func TestCommandLinePages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, t.TempDir())
 			prepare(t, s)
+			waittest.Until(t, func() error { // by which the commands go
+				if out, err := kubectl(t, s, "admin", "get", "configmap", v1alpha1.PublishedName, "-n", "kube-system"); err != nil {
+					return fmt.Errorf("the configuration is not published: %s", out)
+				}
+				return nil
+			})
 			dir := t.TempDir()
 			if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
 				t.Fatal(err)

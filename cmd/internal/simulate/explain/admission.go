@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
@@ -84,7 +85,7 @@ func (q *Question) admission(ctx context.Context, a *answer) (string, Admission)
 	}
 	var asked []string
 	for _, p := range a.stack.Admission {
-		if p.Handles(operation) && (p.Name != managed.Name || managed.Governs(q.resourceVersion("").GroupResource(), operation)) {
+		if p.Handles(operation) && looksAt(p.Name, q.resourceVersion("").GroupResource(), operation) {
 			asked = append(asked, p.Name)
 		}
 	}
@@ -153,4 +154,15 @@ func Refusal(err error) string {
 		}
 	}
 	return "refuses: " + err.Error()
+}
+
+// looksAt reports whether a plugin that handles an operation may look at it on a resource.
+func looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
+	switch plugin {
+	case managed.Name:
+		return managed.Governs(r, operation)
+	case lifecycle.Name:
+		return lifecycle.Governs(r)
+	}
+	return true
 }
