@@ -68,6 +68,21 @@ func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	return out
 }
 
+// halves are what a plugin does, nil for what it does not: asked of its type once, not with each write.
+type halves struct {
+	admits    admission.MutationInterface
+	validates admission.ValidationInterface
+}
+
+func halvesOf(all []Plugin) []halves {
+	out := make([]halves, len(all))
+	for i := range all {
+		out[i].admits, _ = all[i].Interface.(admission.MutationInterface)
+		out[i].validates, _ = all[i].Interface.(admission.ValidationInterface)
+	}
+	return out
+}
+
 // reloadablePlugin is one of a generation's plugins, which are the same in each and differ in their settings.
 type reloadablePlugin struct {
 	stack *Stack
@@ -87,12 +102,12 @@ func newReloadablePlugin(s *Stack, at int, of *Plugin) *reloadablePlugin {
 }
 
 // in returns the plugin of the generation that the request goes on with.
-func (f *reloadablePlugin) in(ctx context.Context) admission.Interface {
-	plugins, kept := ctx.Value(pluginsKey{}).([]Plugin)
+func (f *reloadablePlugin) in(ctx context.Context) *halves {
+	plugins, kept := ctx.Value(pluginsKey{}).([]halves)
 	if !kept {
-		plugins = f.stack.current.Load().plugins
+		plugins = f.stack.current.Load().halves
 	}
-	return plugins[f.at].Interface
+	return &plugins[f.at]
 }
 
 // pluginsKey is where a write keeps the plugins of its generation, so that it is validated by those that admitted
@@ -103,7 +118,7 @@ type pluginsKey struct{}
 func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			r = r.WithContext(context.WithValue(r.Context(), pluginsKey{}, s.current.Load().plugins))
+			r = r.WithContext(context.WithValue(r.Context(), pluginsKey{}, s.current.Load().halves))
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -124,14 +139,14 @@ func (f *reloadablePlugin) Handles(op admission.Operation) bool {
 }
 
 func (f *reloadablePlugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if p, mutates := f.in(ctx).(admission.MutationInterface); mutates {
+	if p := f.in(ctx).admits; p != nil {
 		return f.named(p.Admit(ctx, a, o))
 	}
 	return nil
 }
 
 func (f *reloadablePlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if p, validates := f.in(ctx).(admission.ValidationInterface); validates {
+	if p := f.in(ctx).validates; p != nil {
 		return f.named(p.Validate(ctx, a, o))
 	}
 	return nil

@@ -31,6 +31,7 @@ type generation struct {
 	boundary      *authz.Boundary
 	olderPaths    bool // /api/v1/tenants/<id>/... is read
 	plugins       []Plugin
+	halves        []halves                  // of the plugins
 	defaultQuota  corev1.ResourceList       // of tenants that have none
 	clientCAs     []func() []byte           // of the x509 sources
 	revoked       func() *authn.Revocations // nil where nothing is
@@ -158,6 +159,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
 	}
+	g.halves = halvesOf(g.plugins)
 	if *config.Admission.Quota.Enabled {
 		g.defaultQuota = config.Admission.Quota.Default
 	}

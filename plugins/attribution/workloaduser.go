@@ -323,6 +323,9 @@ type earlier map[string]*string
 // wanted returns what must stand in a new Pod or template, nil for nothing.
 func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
 	value := supplied(d.meta)
+	if c.controller && value != nil && p.maySupply(c, *value) == nil {
+		return value, nil // before the caller is encoded: that is the way of every Pod of a ReplicaSet
+	}
 	mine, err := own(c)
 	if err != nil {
 		return nil, err

@@ -70,20 +70,17 @@ type plugin struct {
 
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
-// place returns where a write is, nil where nothing of this holds.
-func (p *plugin) place(ctx context.Context, a admission.Attributes) (*place, error) {
+// place returns where a write is; held is false where nothing of this holds.
+func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, held bool, err error) {
 	kind := a.GetKind().GroupKind()
 	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
-		return nil, nil
+		return place{}, false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
-	if err != nil {
-		return nil, err
+	if err != nil || owner.IsSystem() {
+		return place{}, false, err
 	}
-	if owner.IsSystem() {
-		return nil, nil
-	}
-	return &place{p.Space(owner), owner, a.GetNamespace()}, nil
+	return place{p.Space(owner), owner, a.GetNamespace()}, true, nil
 }
 
 // Admit implements [admission.MutationInterface]: it puts the defaults into a new Pod.
@@ -91,11 +88,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	if !isNewPod(a) {
 		return nil
 	}
-	at, err := p.place(ctx, a)
+	at, held, err := p.place(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	if at == nil || at.Defaults.empty() || p.Subject.IsKubelet(ctx, a) {
+	if !held || at.Defaults.empty() || p.Subject.IsKubelet(ctx, a) {
 		return nil
 	}
 	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
@@ -118,11 +115,11 @@ func isNewPod(a admission.Attributes) bool {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	at, err := p.place(ctx, a)
+	at, held, err := p.place(ctx, a)
 	switch {
 	case err != nil:
 		return admission.NewForbidden(a, err)
-	case at == nil || p.Subject.IsKubelet(ctx, a):
+	case !held || p.Subject.IsKubelet(ctx, a):
 		return nil
 	case a.GetKind().GroupKind() == bindingKind.GroupKind():
 		err = p.checkBinding(ctx, a, o, at.Space)
@@ -131,7 +128,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
 		err = p.checkNominated(ctx, a, o, at.Space) // nothing else of what is held is stored
 	default:
-		err = p.check(ctx, a, o, at)
+		err = p.check(ctx, a, o, &at)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
