@@ -198,7 +198,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels,
 			Spaces: p.cluster.spaces, Over: p.cluster.isOver})},
-		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.lineage(),
+		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.knownLineage(),
 			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Now: p.now})},
 		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(restriction.Options{
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},

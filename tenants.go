@@ -41,6 +41,17 @@ func (c *Cluster) lineage() func(tenant.ID) tenant.Lineage {
 	return c.Tenants.Lineage
 }
 
+// knownLineage is [Cluster.lineage], and says whether that is known now.
+func (c *Cluster) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
+	if c.Tenants == nil {
+		return nil
+	}
+	return func(id tenant.ID) (tenant.Lineage, bool) {
+		known := c.Tenants.Of(id) != authz.AccessUnknown // first: what is known afterwards is not asked for
+		return c.Tenants.Lineage(id), known
+	}
+}
+
 // accepts returns what [authn.Chain] asks about credentials; nil where no Tenants are known.
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain

@@ -35,8 +35,8 @@ const (
 	// everything for gone is noticed before it is.
 	beginLeast, beginShare = 10, 100
 	beginWithin            = time.Hour
-	// named is how many namespaces a condition names, references how many references are kept.
-	named, references = 5, 20
+	// named is how many namespaces a condition names, references how many references are kept, and remembered how many namespaces.
+	named, references, remembered = 5, 20, 10_000
 )
 
 // end is one look at a Tenant that is being deleted.
@@ -228,6 +228,7 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructure
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
+	names = names[:min(len(names), remembered)]
 	if !missing && len(names) == len(known.Namespaces) {
 		return is, nil
 	}

@@ -35,6 +35,7 @@ var (
 	errFinalizer  = errors.New("the finalizer " + tenant.Finalizer + " is the server's own: it goes when all that was the tenant's has gone")
 	errReplaces   = errors.New("spec.replaces: no Tenant of this ID was deleted")
 	errRetired    = errors.New("spec.replaces: the ID was a tenant's that was deleted")
+	errNotKnown   = errors.New("spec.id: it is not known yet whether the ID was a tenant's that was deleted: try again")
 	errUnfinished = errors.New("spec.id: the tenant that had the ID before has not ended yet")
 )
 
@@ -52,8 +53,8 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
 	Read func(runtime.Object) (*Life, error)
-	// Lineage tells who had a name before. Nil knows of nobody.
-	Lineage func(tenant.ID) tenant.Lineage
+	// Lineage tells who had a name before; false where that is not known now, which refuses. Nil knows of nobody.
+	Lineage func(tenant.ID) (tenant.Lineage, bool)
 	// Owned returns the namespaces that bear the label of a tenant; References what in the system tenant's space names it,
 	// or service accounts of its namespaces. An error, or nil, refuses who would have the name again.
 	Owned      func(tenant.ID) ([]string, error)
@@ -164,9 +165,11 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 	if err != nil || p.Lineage == nil {
 		return err
 	}
-	lineage := p.Lineage(life.ID)
+	lineage, known := p.Lineage(life.ID)
 	last, was := lineage.Last()
 	switch {
+	case !known:
+		return errNotKnown
 	case !was && life.Replaces != "":
 		return errReplaces
 	case !was:

@@ -27,7 +27,7 @@ type world struct {
 	lineage           tenant.Lineage
 	owned, references []string
 	err               error
-	unknown           bool
+	unknown, early    bool
 }
 
 func (w *world) options(t *testing.T) lifecycle.Options {
@@ -47,7 +47,7 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 			policy, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
 			return &lifecycle.Life{ID: tenanttest.ID(t, u.GetName()), Replaces: replaces, Protected: policy == ""}, nil
 		},
-		Lineage: func(tenant.ID) tenant.Lineage { return w.lineage },
+		Lineage: func(tenant.ID) (tenant.Lineage, bool) { return w.lineage, !w.early },
 		Now:     func() time.Time { return now },
 	}
 	if !w.unknown {
@@ -98,6 +98,7 @@ func TestNames(t *testing.T) {
 		"a binding is left":      {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}}, "would count for this one: ClusterRoleBinding x"},
 		"what it had is asked":   {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-time.Hour), Namespaces: []string{"shop"}}}}}, "for this one: shop"},
 		"the server is away":     {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")}, "cannot be told here: away"},
+		"too early to tell":      {nil, world{early: true}, "it is not known yet"},
 		"nobody can tell":        {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true}, "cannot be told here"},
 	} {
 		p := lifecycle.New(c.options(t))
