@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
@@ -49,15 +48,7 @@ may be used again at once.`,
 			if err := errors.Join(err, checkDryRun(mode)); err != nil {
 				return err
 			}
-			c, err := flags.Cluster()
-			if err != nil {
-				return err
-			}
-			k, err := c.Kube()
-			if err != nil {
-				return err
-			}
-			d, err := dynamic.NewForConfig(c.Config)
+			c, k, d, err := flags.Clients()
 			if err != nil {
 				return err
 			}

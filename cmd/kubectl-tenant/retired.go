@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
@@ -33,11 +32,7 @@ once nothing names the one before.`,
 			if err := format.Check(); err != nil {
 				return err
 			}
-			c, err := flags.Cluster()
-			if err != nil {
-				return err
-			}
-			d, err := dynamic.NewForConfig(c.Config)
+			c, _, d, err := flags.Clients()
 			if err != nil {
 				return err
 			}

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
@@ -71,11 +70,7 @@ func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1
 	}
 	counts := suspension
 	if mode != dryRunClient { // which asks no cluster
-		c, err := flags.Cluster()
-		if err != nil {
-			return err
-		}
-		d, err := dynamic.NewForConfig(c.Config)
+		c, _, d, err := flags.Clients()
 		if err != nil {
 			return err
 		}
@@ -110,15 +105,7 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 			if err := errors.Join(problems...); err != nil {
 				return err
 			}
-			c, err := flags.Cluster()
-			if err != nil {
-				return err
-			}
-			k, err := c.Kube()
-			if err != nil {
-				return err
-			}
-			d, err := dynamic.NewForConfig(c.Config)
+			c, k, d, err := flags.Clients()
 			if err != nil {
 				return err
 			}

@@ -272,15 +272,7 @@ repository.`,
 				say("tenant %s with namespaces %s and admins %s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
 				return printObjects(cmd, format, t.Objects()...)
 			}
-			c, err := flags.Cluster()
-			if err != nil {
-				return err
-			}
-			k, err := c.Kube()
-			if err != nil {
-				return err
-			}
-			d, err := dynamic.NewForConfig(c.Config)
+			c, k, d, err := flags.Clients()
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -63,6 +64,20 @@ type Cluster struct {
 
 	client kubernetes.Interface
 	mapper func() (meta.RESTMapper, error)
+}
+
+// Clients returns the cluster of the flags, and clients of its kinds and of any.
+func (f *Flags) Clients() (*Cluster, kubernetes.Interface, dynamic.Interface, error) {
+	c, err := f.Cluster()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	d, err := dynamic.NewForConfig(c.Config)
+	return c, k, d, err
 }
 
 // Kube returns its client.
