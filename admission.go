@@ -199,7 +199,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels,
 			Spaces: p.cluster.spaces, Over: p.cluster.isOver})},
 		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.knownLineage(),
-			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Now: p.now})},
+			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Authorizer: p.grantors, Now: p.now})},
 		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(restriction.Options{
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
@@ -247,7 +247,7 @@ func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
 		return nil, fmt.Errorf("spec.id: %w", err)
 	}
 	policy := t.Spec.DeletionPolicy
-	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil
+	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Deletes: policy == v1alpha1.TenantDeletionDelete, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil
 }
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while

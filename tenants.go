@@ -70,13 +70,14 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 	return namespace.Spaces(c.Tenants.Spaces(id))
 }
 
-// isOver reports whether a tenant is being deleted, or was.
+// isOver reports whether a tenant is being deleted, or was, or that is not known.
 func (c *Cluster) isOver(id tenant.ID) bool {
 	if c.Tenants == nil {
 		return false
 	}
+	unknown := c.Tenants.Of(id) == authz.AccessUnknown
 	lineage := c.Tenants.Lineage(id)
-	return lineage.IsOver()
+	return unknown || lineage.IsOver()
 }
 
 // warnEvery is after how long it is logged again that a tenant has no Tenant.

@@ -133,12 +133,12 @@ func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
 }
 
-// EndTenants ends what callers of some tenants have open, the zero ID for callers without one; never the system tenant's. Who may
-// still ask for it opens it again.
+// EndTenants ends what callers of some tenants have open, the zero ID for callers without one, and what exceptions of theirs let in; never
+// the system tenant's. Who may still ask for it opens it again.
 func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 	s.end(everywhere, func(open *session) bool {
 		somebody := open.User != nil || !open.Tenant.IsZero() // not the server's own client
-		return somebody && !open.Tenant.IsSystem() && of(open.Tenant)
+		return somebody && !open.Tenant.IsSystem() && (of(open.Tenant) || open.excepted && !open.owner.IsZero() && of(open.owner))
 	})
 }
 

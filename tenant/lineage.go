@@ -2,7 +2,11 @@ package tenant
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -28,8 +32,8 @@ type Lineage struct {
 type Retired struct {
 	// UID of the Tenant that it was.
 	UID string
-	// At is when it had ended; zero while it has not.
-	At time.Time
+	// Begun is when its end began, and At when it had ended; zero while it has not.
+	Begun, At time.Time
 	// Namespaces that it had.
 	Namespaces []string
 }
@@ -49,16 +53,29 @@ func (l *Lineage) Accepts(issued time.Time) bool {
 	return !issued.Before(l.Created.Add(-backdated))
 }
 
-// Holds reports whether what was recorded of the tenant with the UID of its Tenant, empty where it had none, is about who has
-// the name now.
-func (l *Lineage) Holds(uid string) bool {
-	switch {
-	case l.IsOver():
-		return false
-	case uid == "":
-		return len(l.Retired) == 0
+// Holds reports whether what was recorded of the tenant with the [Seal] of its Tenant's UID is about who has the name now: where
+// nobody had it before, whatever was recorded.
+func (l *Lineage) Holds(seal string) bool {
+	return !l.IsOver() && (len(l.Retired) == 0 || IsSealOf(seal, l.UID))
+}
+
+// Seal returns what is recorded of a Tenant's UID where others may read it: it tells them neither the UID nor whether there is one.
+func Seal(uid string) string {
+	if uid == "" {
+		uid = rand.Text()
 	}
-	return uid == l.UID
+	return sealed(rand.Text(), uid)
+}
+
+// IsSealOf reports whether a seal is one of a UID, which must not be empty.
+func IsSealOf(seal, uid string) bool {
+	salt, _, is := strings.Cut(seal, ".")
+	return is && uid != "" && seal == sealed(salt, uid)
+}
+
+func sealed(salt, uid string) string {
+	sum := sha256.Sum256([]byte(salt + "." + uid))
+	return salt + "." + hex.EncodeToString(sum[:])
 }
 
 // Last returns the Tenant of the name that was deleted last; false where none was.
@@ -74,7 +91,7 @@ func InOrderOfEnd(all []Retired) []Retired {
 	return slices.SortedFunc(slices.Values(all), func(a, b Retired) int {
 		switch {
 		case a.At.Equal(b.At):
-			return cmp.Compare(a.UID, b.UID)
+			return cmp.Or(a.Begun.Compare(b.Begun), cmp.Compare(a.UID, b.UID))
 		case a.At.IsZero():
 			return 1
 		case b.At.IsZero():

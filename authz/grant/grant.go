@@ -26,9 +26,9 @@ type Grant struct {
 	// Tenant is whose callers may use it: those who are one of the users or in one of the groups.
 	Tenant        tenant.ID
 	Users, Groups []string
-	// GranteeUID is of the Tenant that Tenant had when the grant was made; empty where it had none.
-	GranteeUID string
-	Rules      []Rule
+	// Grantee is the seal of the Tenant that Tenant had when the grant was made, see [tenant.Seal].
+	Grantee string
+	Rules   []Rule
 	// Expires is when it ends; zero for never.
 	Expires time.Time
 }

@@ -252,20 +252,20 @@ func TestLineage(t *testing.T) {
 		want           bool
 	}{
 		"names alone":                     {"", tenant.Lineage{}, tenant.Lineage{}, true},
-		"the same Tenant":                 {"u", tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
-		"a Tenant that came later":        {"", tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
-		"another Tenant":                  {"u", tenant.Lineage{}, tenant.Lineage{UID: "v"}, false},
-		"a Tenant that went":              {"u", tenant.Lineage{}, tenant.Lineage{}, false},
-		"a successor":                     {"old", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
+		"the same Tenant":                 {tenant.Seal("u"), tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
+		"a Tenant that came later":        {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
+		"another, of a new definition":    {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "v"}, true},
+		"a successor":                     {tenant.Seal("old"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
 		"a successor, nothing recorded":   {"", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
-		"for a successor":                 {"v", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
-		"a grantee that ends":             {"u", tenant.Lineage{}, tenant.Lineage{UID: "u", Ending: true}, false},
-		"an owner that ends":              {"u", tenant.Lineage{UID: "o", Ending: true}, tenant.Lineage{UID: "u"}, false},
+		"a successor, of nobody":          {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
+		"for a successor":                 {tenant.Seal("v"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
+		"a grantee that ends":             {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Ending: true}, false},
+		"an owner that ends":              {tenant.Seal("u"), tenant.Lineage{UID: "o", Ending: true}, tenant.Lineage{UID: "u"}, false},
 		"an owner that was deleted":       {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
-		"a successor's own and its names": {"u", tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true},
+		"a successor's own and its names": {tenant.Seal("u"), tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true},
 	} {
 		made := pods(t)
-		made.GranteeUID = c.recorded
+		made.Grantee = c.recorded
 		g := grants(made, func() (*grant.Grant, error) { return made, nil })
 		g.Lineage = func(id tenant.ID) tenant.Lineage {
 			if id == made.Owner {

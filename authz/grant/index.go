@@ -117,7 +117,7 @@ func (g *Grants) isCurrent(one *Grant) bool {
 		return true
 	}
 	owner, grantee := g.Lineage(one.Owner), g.Lineage(one.Tenant)
-	return !owner.IsOver() && grantee.Holds(one.GranteeUID)
+	return !owner.IsOver() && grantee.Holds(one.Grantee)
 }
 
 // stillAllows reads the grant again: what it says now counts. It returns nil where that allows nothing.

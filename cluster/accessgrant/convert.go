@@ -19,7 +19,7 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 	if err != nil || g.Spec.Grantor == nil || !g.Accepted() || g.DeletionTimestamp != nil {
 		return nil, err
 	}
-	out := &grant.Grant{Namespace: g.Namespace, Name: g.Name, UID: g.UID, Users: g.Spec.From.Users, Groups: g.Spec.From.Groups, GranteeUID: g.Spec.Grantor.GranteeUID}
+	out := &grant.Grant{Namespace: g.Namespace, Name: g.Name, UID: g.UID, Users: g.Spec.From.Users, Groups: g.Spec.From.Groups, Grantee: g.Spec.Grantor.Grantee}
 	if out.Owner, err = tenant.Parse(g.Spec.Grantor.Owner); err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ const (
 	beginWithin            = time.Hour
 	// named is how many namespaces a condition names, references how many references are kept, and remembered how many namespaces.
 	named, references, remembered = 5, 20, 10_000
+	// referenceBytes is how much of one is kept.
+	referenceBytes = 500
 )
 
 // end is one look at a Tenant that is being deleted.
@@ -57,7 +59,9 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	if !e.hasBegun() && !e.mayBegin() {
 		return heldFor, e.say(ctx, held(v1alpha1.ReasonTooMany, "more tenants are being deleted than may be in an hour: it goes on by itself"))
 	}
-	e.begun[string(e.t.UID)] = time.Now()
+	if !e.hasBegun() {
+		e.begun[string(e.t.UID)] = time.Now()
+	}
 	spaces, err := e.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label + "=" + e.id.String()})
 	if err != nil {
 		return 0, err
@@ -72,11 +76,18 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 			return again, err
 		}
 	}
-	if err := e.say(ctx, doing(v1alpha1.ReasonRetiring, "its bindings and quotas go")); err != nil {
+	if err := e.say(ctx, doing(v1alpha1.ReasonRetiring, "its bindings and quotas go, and when everybody knows that it ends its name is nobody's")); err != nil {
 		return 0, err
 	}
 	if err := errors.Join(e.bindings(ctx), e.quotas(ctx)); err != nil {
 		return 0, err
+	}
+	// Every server must know of the RetiredTenant before the Tenant has gone, and nobody else hold it when the rest of its name begins.
+	if again := settles - time.Since(kept.GetCreationTimestamp().Time); again > 0 {
+		return again, nil
+	}
+	if others := slices.DeleteFunc(slices.Clone(e.u.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer }); len(others) > 0 {
+		return settles, e.say(ctx, doing(v1alpha1.ReasonStuck, "somebody else holds it by finalizers: "+strings.Join(others, ", ")))
 	}
 	if err := e.retire(ctx, kept); err != nil {
 		return 0, err
@@ -253,6 +264,9 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 	left, err := e.References(ctx, e.id, known.Namespaces)
 	if err != nil {
 		return err
+	}
+	for i, text := range left {
+		left[i] = text[:min(len(text), referenceBytes)]
 	}
 	if more := len(left) - references; more > 0 {
 		left = append(left[:references], fmt.Sprintf("and %d more", more))

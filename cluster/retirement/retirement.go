@@ -118,7 +118,7 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	case !isFinal(u):
 		return 0, nil // somebody else's finalizer
 	}
-	ends, err := e.definitionEnds(ctx)
+	ends, err := e.definitionEnds(ctx, u)
 	if err != nil {
 		return 0, err
 	}
@@ -133,13 +133,17 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	return (&end{Engine: e, id: id, t: t, u: u}).proceed(ctx)
 }
 
-// definitionEnds reports whether Tenants go since their definition does.
-func (e *Engine) definitionEnds(ctx context.Context) (bool, error) {
+// definitionEnds reports whether a Tenant goes since its definition does, or went with the one before.
+func (e *Engine) definitionEnds(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, resource().GroupResource().String(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
-	return err == nil && definition.GetDeletionTimestamp() != nil, err
+	if err != nil {
+		return false, err
+	}
+	made, created := u.GetCreationTimestamp(), definition.GetCreationTimestamp()
+	return definition.GetDeletionTimestamp() != nil || made.Before(&created), nil
 }
 
 // hold puts the finalizer on a Tenant that is older than the plugin that does.

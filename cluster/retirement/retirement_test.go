@@ -52,6 +52,7 @@ type world struct {
 	stuck   atomic.Bool
 	writes  atomic.Int64 // of the engine
 	kill    atomic.Int64 // the write at which it dies, 0 for none
+	dead    atomic.Bool
 	stop    func()
 }
 
@@ -66,15 +67,23 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.kube.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("update", "tenants", w.updated)
+	w.dynamic.PrependReactor("create", "retiredtenants", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).SetCreationTimestamp(metav1.Now()) // as the server does
+		return false, nil, nil
+	})
 	return w
 }
 
-// dies ends the engine at a write.
+// dies ends the engine at a write: it gets no answer any more, to whatever it asks.
 func (w *world) dies(a clienttesting.Action) (bool, runtime.Object, error) {
+	if w.dead.Load() {
+		return true, nil, errKilled
+	}
 	if slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
 		return false, nil, nil
 	}
 	if w.writes.Add(1) == w.kill.Load() {
+		w.dead.Store(true)
 		return true, nil, errKilled
 	}
 	return false, nil, nil
@@ -247,12 +256,13 @@ func TestDelete(t *testing.T) {
 			begun := time.Now()
 			for range 40 {
 				time.Sleep(5 * time.Second)
-				if at := w.kill.Load(); at > 0 && w.writes.Load() >= at {
+				if w.dead.Load() {
 					w.kill.Store(0)
+					w.dead.Store(false)
 					w.stop()
 					w.start()
 				}
-				if w.condition("acme", v1alpha1.ConditionDeleting) == "gone" {
+				if !w.dead.Load() && w.condition("acme", v1alpha1.ConditionDeleting) == "gone" {
 					break
 				}
 			}
@@ -301,7 +311,11 @@ func TestOrphan(t *testing.T) {
 			w.left = append(w.left, fmt.Sprintf("ClusterRoleBinding %d", i))
 		}
 		w.start()
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Minute)
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got, "Retiring: ") {
+			t.Errorf("after a minute, when not every server need know of it: %s", got)
+		}
+		time.Sleep(time.Minute)
 		got := w.has()
 		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:globex; tenantquota globex; retired acme") ||
 			!strings.Contains(got, "ClusterRoleBinding 19 and 10 more]") {
@@ -392,6 +406,64 @@ func TestStuck(t *testing.T) {
 		}
 		if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
 			t.Errorf("its callers may go %d", got)
+		}
+	})
+}
+
+// TestStuckBlocksNobody: deletions that do not end hold up others for an hour, not for ever.
+func TestStuckBlocksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []runtime.Object
+		for i := range 10 {
+			all = append(all, object(fmt.Sprintf("t%02d", i), v1alpha1.TenantDeletionDelete, true))
+		}
+		w := newWorld(t, all...)
+		w.stuck.Store(true)
+		for i := range 10 {
+			w.namespace(fmt.Sprintf("t%02d--web", i), fmt.Sprintf("t%02d", i))
+		}
+		w.start()
+		time.Sleep(2 * time.Hour)
+		if err := w.dynamic.Tracker().Create(tenantObjects, object("acme", v1alpha1.TenantDeletionOrphan, true), ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "gone" {
+			t.Errorf("behind ten that are stuck: %s, %s", got, w.condition("acme", v1alpha1.ConditionDeletionHeld))
+		}
+	})
+}
+
+// TestLeftovers: a Tenant that is older than its definition went with the one before; and what others hold is not retired yet.
+func TestLeftovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.filled()
+		u, err := w.dynamic.Resource(definitions).Get(t.Context(), "tenants.kubetenant.dev", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.SetCreationTimestamp(metav1.Now())
+		if err := w.dynamic.Tracker().Update(definitions, u, ""); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		time.Sleep(5 * time.Minute)
+		if got := w.has(); !strings.HasPrefix(got, "namespace acme--db; namespace acme--web;") || strings.Contains(got, "tenant acme") {
+			t.Errorf("there is %s", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		held := object("acme", v1alpha1.TenantDeletionDelete, true)
+		held.SetFinalizers([]string{tenant.Finalizer, "example.com/theirs"})
+		w := newWorld(t, held)
+		w.start()
+		time.Sleep(time.Hour)
+		if got := w.has(); !strings.Contains(got, "ended=false") {
+			t.Errorf("held by somebody else: %s", got)
+		}
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.Contains(got, "example.com/theirs") {
+			t.Errorf("it says %s", got)
 		}
 	})
 }

@@ -2,10 +2,11 @@ package tenants
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -13,12 +14,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
+// retiredPrefix begins, in the queue, the names of RetiredTenants: those of Tenants hold no slash.
+const retiredPrefix = "retired/"
+
 // look finds out why a Tenant goes, or is gone: not for its definition's sake it ends.
 func (s *Store) look(ctx context.Context, name string) error {
-	definition, err := s.client.Resource(Definitions()).Get(ctx, resource().GroupResource().String(), metav1.GetOptions{})
+	retiredName, isRetired := strings.CutPrefix(name, retiredPrefix)
+	of := resource()
+	if isRetired {
+		of = retiredResource()
+	}
+	definition, err := s.client.Resource(Definitions()).Get(ctx, of.GroupResource().String(), metav1.GetOptions{})
 	isDefined := err == nil && definition.GetDeletionTimestamp() == nil
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
+	}
+	if isRetired {
+		if isDefined {
+			s.retired.forget(retiredName)
+		}
+		return nil
 	}
 	created := metav1.Time{}
 	if isDefined {
@@ -58,17 +73,24 @@ func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant
 	return id, was, was, nil
 }
 
-// Ended returns which deletions of Tenants, by their UIDs, have begun, as far as they are not over or were since a time; and how
-// many Tenants there are.
+// hasBegunSince reports whether the condition Deleting of a Tenant is true since a time. There may be many: nothing is converted.
+func hasBegunSince(u *unstructured.Unstructured, since time.Time) bool {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	return slices.ContainsFunc(list, func(c any) bool {
+		is, _ := c.(map[string]any)
+		text, _ := is["lastTransitionTime"].(string)
+		at, err := time.Parse(time.RFC3339, text)
+		return err == nil && is["type"] == v1alpha1.ConditionDeleting && is["status"] == string(metav1.ConditionTrue) && at.After(since)
+	})
+}
+
+// Ended returns which deletions of Tenants, by their UIDs, have begun since a time; and how many Tenants there are.
 func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()
 	for _, obj := range all {
-		u, is := obj.(*unstructured.Unstructured)
-		if !is || u.GetDeletionTimestamp() == nil {
-			continue
-		}
-		if t, err := v1alpha1.TenantOf(u); err == nil && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionDeleting) {
+		if u, is := obj.(*unstructured.Unstructured); is && u.GetDeletionTimestamp() != nil && hasBegunSince(u, since) {
 			begun[string(u.GetUID())] = true
 		}
 	}

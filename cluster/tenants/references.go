@@ -14,20 +14,21 @@ import (
 )
 
 // referencePage is how many bindings are read at once.
-const referencePage = 500
+const referencePage = 5000
 
 // References returns which bindings of a cluster name a tenant's callers in the system tenant's space, by kind and name: its
-// group, or service accounts of some namespaces and of those that have its prefix. What other tenants' namespaces hold is theirs, and
-// what was made for the tenant itself ([tenant.OfTenantLabel]) is left out. isTenants reports whether a namespace is a
+// group, or service accounts of some namespaces and of those that have its prefix; and which of them were made for it
+// ([tenant.OfTenantLabel]). What other tenants' namespaces hold is theirs. isTenants reports whether a namespace is a
 // tenant's. It reads all bindings, page by page.
 func References(ctx context.Context, client kubernetes.Interface, id tenant.ID, namespaces []string, isTenants func(namespace string) bool) (found []string, err error) {
+	names := Named(id, namespaces)
 	for page := (metav1.ListOptions{Limit: referencePage}); ; {
 		list, err := client.RbacV1().ClusterRoleBindings().List(ctx, page)
 		if err != nil {
 			return nil, err
 		}
 		for i := range list.Items {
-			if b := &list.Items[i]; b.Labels[tenant.OfTenantLabel] != id.String() && Names(id, namespaces, b.Subjects) {
+			if b := &list.Items[i]; b.Labels[tenant.OfTenantLabel] == id.String() || names(b.Subjects) {
 				found = append(found, "ClusterRoleBinding "+b.Name)
 			}
 		}
@@ -41,7 +42,7 @@ func References(ctx context.Context, client kubernetes.Interface, id tenant.ID, 
 			return nil, err
 		}
 		for i := range list.Items {
-			if b := &list.Items[i]; Names(id, namespaces, b.Subjects) && !isTenants(b.Namespace) {
+			if b := &list.Items[i]; names(b.Subjects) && !isTenants(b.Namespace) {
 				found = append(found, "RoleBinding "+b.Namespace+"/"+b.Name)
 			}
 		}
@@ -51,13 +52,15 @@ func References(ctx context.Context, client kubernetes.Interface, id tenant.ID, 
 	}
 }
 
-// Names reports whether one of some subjects is a tenant's: its group, or service accounts of some namespaces and of those that
-// have its prefix.
-func Names(id tenant.ID, namespaces []string, subjects []rbacv1.Subject) bool {
-	has := func(namespace string) bool {
-		return slices.Contains(namespaces, namespace) || tenant.PrefixOwner(namespace) == id
+// Named returns what reports whether one of some subjects is a tenant's: its group, or service accounts of some namespaces and of
+// those that have its prefix.
+func Named(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
+	had := make(map[string]bool, len(namespaces))
+	for _, name := range namespaces {
+		had[name] = true
 	}
-	return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
+	has := func(namespace string) bool { return had[namespace] || tenant.PrefixOwner(namespace) == id }
+	one := func(s rbacv1.Subject) bool {
 		switch s.Kind {
 		case rbacv1.ServiceAccountKind:
 			return has(s.Namespace)
@@ -69,5 +72,6 @@ func Names(id tenant.ID, namespaces []string, subjects []rbacv1.Subject) bool {
 			return s.Name == id.Group() || is && has(namespace)
 		}
 		return false
-	})
+	}
+	return func(subjects []rbacv1.Subject) bool { return slices.ContainsFunc(subjects, one) }
 }

@@ -31,7 +31,8 @@ type retired struct {
 }
 
 // newRetired follows those that client sees as soon as its informer runs. changed is told of the tenants.
-func newRetired(client dynamic.Interface, changed func(tenant.ID)) (*retired, error) {
+// gone is told of the name of each that is there no more: it counts until [retired.forget].
+func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(retiredResource()).Informer()}
 	r.none.Store(true)
@@ -40,7 +41,7 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID)) (*retired, er
 		AddFunc: r.set, UpdateFunc: func(_, is any) { r.set(is) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				r.put(name.Name, tenant.ID{}, tenant.Retired{})
+				gone(name.Name)
 			}
 		}})
 	return r, err
@@ -96,13 +97,20 @@ func (r *retired) of(id tenant.ID) []tenant.Retired {
 	return r.byID[id]
 }
 
-// since tells of those that ended since a time, or have not yet.
+// forget takes one out that is gone, and not for its definition's sake.
+func (r *retired) forget(name string) {
+	if _, found, err := r.informer.GetStore().GetByKey(name); err == nil && !found {
+		r.put(name, tenant.ID{}, tenant.Retired{})
+	}
+}
+
+// since tells of those whose end began since a time.
 func (r *retired) since(at time.Time, tell func(uid string)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, all := range r.byID {
 		for _, one := range all {
-			if one.At.IsZero() || one.At.After(at) {
+			if one.Begun.After(at) {
 				tell(one.UID)
 			}
 		}

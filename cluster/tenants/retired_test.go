@@ -73,7 +73,39 @@ func TestRetired(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
+		w.expect("gone, and so is the definition", "nobody", authz.AccessRetired)
+		kind := definition()
+		kind.SetName("retiredtenants.kubetenant.dev")
+		if _, err := w.client.Resource(definitions).Create(t.Context(), kind, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, act := range []func() error{
+			func() error {
+				_, err := w.client.Resource(retiredOnes).Create(t.Context(), retired("nobody", "u4", time.Now()), metav1.CreateOptions{})
+				return err
+			},
+			func() error {
+				return w.client.Resource(retiredOnes).Delete(t.Context(), "nobody-u4", metav1.DeleteOptions{})
+			},
+		} {
+			if err := act(); err != nil {
+				t.Fatal(err)
+			}
+			w.settle()
+		}
 		w.expect("forgotten", "nobody", authz.AccessNone)
+	})
+}
+
+// TestReplaces: who replaces somebody knows that there was one, whatever became of what that one left.
+func TestReplaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
+		w.run()
+		a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
+		if w.store.Accepts(a, time.Time{}) || w.store.Accepts(a, time.Now().Add(-time.Hour)) || !w.store.Accepts(a, time.Now()) || !w.store.Accepts(b, time.Time{}) {
+			t.Error("credentials of the one before count, or of who had none do not")
+		}
 	})
 }
 
@@ -93,7 +125,7 @@ func TestEnding(t *testing.T) {
 		w.settle()
 		w.expect("deleted", "a", authz.AccessReadOnly)
 		w.expect("closed, and deleted", "c", authz.AccessClosed)
-		if got := w.told(); !slices.Equal(got, []string{"a"}) {
+		if got := w.told(); !slices.Equal(got, []string{"a", "c"}) { // of c too: what it granted ends
 			t.Errorf("told of %v", got)
 		}
 		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.IsOver() || !l.Ending {
@@ -125,7 +157,7 @@ func TestReferences(t *testing.T) {
 		role("", "accounts", group("system:serviceaccounts:shop")), role("kube-system", "in", group("tenant:acme")), role("globex--web", "theirs", group("tenant:acme")),
 		role("kube-system", "not", group("tenant:globex")))
 	got, err := tenants.References(t.Context(), client, tenanttest.ID(t, "acme"), []string{"shop"}, func(namespace string) bool { return namespace == "globex--web" })
-	want := []string{"ClusterRoleBinding account", "ClusterRoleBinding accounts", "ClusterRoleBinding group", "ClusterRoleBinding had", "ClusterRoleBinding user", "RoleBinding kube-system/in"}
+	want := []string{"ClusterRoleBinding account", "ClusterRoleBinding accounts", "ClusterRoleBinding group", "ClusterRoleBinding had", "ClusterRoleBinding made", "ClusterRoleBinding user", "RoleBinding kube-system/in"}
 	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}

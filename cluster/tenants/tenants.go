@@ -3,6 +3,7 @@ package tenants
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// definedEvery is how often it is looked whether the kind is defined.
-const definedEvery = 200 * time.Millisecond
+const (
+	// definedEvery is how often it is looked whether the kind is defined.
+	definedEvery = 200 * time.Millisecond
+	// retryAtFirst and retryAtLast are after how long it is asked again why a Tenant goes: who goes counts meanwhile.
+	retryAtFirst = 100 * time.Millisecond
+	retryAtLast  = 10 * time.Second
+)
 
 func resource() schema.GroupVersionResource { return v1alpha1.Resource(v1alpha1.ResourceTenants) }
 
@@ -49,6 +55,7 @@ type Store struct {
 	handled  cache.ResourceEventHandlerRegistration
 	changed  workqueue.TypedRateLimitingInterface[string] // names of which an end was seen, or begins
 	synced   atomic.Bool
+	replaced atomic.Bool // a Tenant has replaced another
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
 
@@ -61,12 +68,14 @@ type Store struct {
 
 // live is what counts of a Tenant. It is never changed.
 type live struct {
-	access  authz.Access // that it says
-	uid     types.UID
-	made    metav1.Time
-	ending  bool // it is being deleted, and not for its definition's sake
-	undated bool
-	spaces  v1alpha1.TenantSpaces // not to be changed
+	access   authz.Access // that it says
+	uid      types.UID
+	made     metav1.Time
+	ending   bool // it is being deleted, and not for its definition's sake
+	goes     bool // it has been deleted, for whatever sake
+	undated  bool
+	replaces string                // the UID of the one before
+	spaces   v1alpha1.TenantSpaces // not to be changed
 }
 
 // effective is how far callers may go: who is about to end gives back what he has.
@@ -82,7 +91,7 @@ func (l *live) effective() authz.Access {
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	s := &Store{client: client, defined: defined, live: map[tenant.ID]*live{}, named: map[string]tenant.ID{}, count: newCount(),
 		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(resource()).Informer(),
-		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast))}
 	if err := s.informer.SetTransform(slim); err != nil {
 		return nil, err
 	}
@@ -96,7 +105,7 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 		}}); err != nil {
 		return nil, err
 	}
-	s.retired, err = newRetired(client, s.tell)
+	s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) })
 	return s, err
 }
 
@@ -291,17 +300,22 @@ func (s *Store) TenantOf(name string) tenant.ID {
 
 // Lineage returns what is known of a tenant beside its name.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
+	retired := s.retired.of(id)
 	is := s.of(id)
 	if is == nil {
-		return tenant.Lineage{Retired: s.retired.of(id)}
+		return tenant.Lineage{Retired: retired}
 	}
-	return tenant.Lineage{UID: string(is.uid), Created: is.made.Time, Ending: is.ending, AcceptUndated: is.undated, Retired: s.retired.of(id)}
+	if is.replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == is.replaces }) {
+		// Whatever became of what it left: who replaces somebody knows that there was one.
+		retired = append([]tenant.Retired{{UID: is.replaces, At: is.made.Time}}, retired...)
+	}
+	return tenant.Lineage{UID: string(is.uid), Created: is.made.Time, Ending: is.ending, AcceptUndated: is.undated, Retired: retired}
 }
 
 // Accepts reports whether a credential that was issued at a time can be a tenant's own, see [tenant.Lineage.Accepts]. It costs nothing
 // where no tenant was deleted.
 func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
-	if s.retired.none.Load() {
+	if s.retired.none.Load() && !s.replaced.Load() {
 		return true
 	}
 	lineage := s.Lineage(id)
@@ -328,17 +342,21 @@ func (s *Store) set(obj any) {
 		return
 	}
 	now := &live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
+	now.goes = u.GetDeletionTimestamp() != nil
+	now.replaces, _, _ = unstructured.NestedString(u.Object, "spec", "replaces")
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
-	goes := u.GetDeletionTimestamp() != nil
+	if now.replaces != "" {
+		s.replaced.Store(true)
+	}
 	s.mu.Lock()
 	was := s.live[id]
-	now.ending = goes && (was == nil || was.uid != now.uid || was.ending) // whom this process has not seen before ends until it is known why
+	now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending) // whom this process has not seen before ends until it is known why
 	s.live[id], s.named[u.GetName()] = now, id
 	s.mu.Unlock()
 	s.changedTo(id, was, now)
-	if goes {
+	if now.goes && (was == nil || was.uid != now.uid || !was.goes) {
 		s.changed.Add(u.GetName())
 	}
 }
@@ -353,7 +371,7 @@ func (s *Store) changedTo(id tenant.ID, was, now *live) {
 	if now != nil {
 		s.counts(now.effective(), 1)
 	}
-	if now == nil || now.effective() < before || was != nil && was.uid != now.uid {
+	if now == nil || now.effective() < before || was != nil && (was.uid != now.uid || !was.ending && now.ending || was.undated && !now.undated) {
 		s.tell(id)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -134,13 +135,34 @@ func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, ow
 		}
 		grantor["groups"] = groups
 	}
-	name, _, _ := unstructured.NestedString(is.Object, "spec", "from", "tenant")
-	if id, err := tenant.Parse(name); err == nil && p.Lineage != nil {
-		if lineage := p.Lineage(id); lineage.UID != "" {
-			grantor["granteeUID"] = lineage.UID
-		}
-	}
+	grantor["grantee"] = tenant.Seal(p.grantee(is)) // what it is nobody learns by the grant
 	return grantor
+}
+
+// grantee returns the UID of the Tenant for whose callers a grant is, empty where there is none.
+func (p *plugin) grantee(is *unstructured.Unstructured) string {
+	name, _, _ := unstructured.NestedString(is.Object, "spec", "from", "tenant")
+	id, err := tenant.Parse(name)
+	if err != nil || p.Lineage == nil {
+		return ""
+	}
+	return p.Lineage(id).UID
+}
+
+// isRecorded reports whether a grant says what is recorded of it. Two seals of one UID differ.
+func (p *plugin) isRecorded(is *unstructured.Unstructured, want map[string]any) bool {
+	have, _, _ := unstructured.NestedMap(is.Object, "spec", "grantor")
+	if equality.Semantic.DeepEqual(have, want) {
+		return true
+	}
+	seal, _ := have["grantee"].(string)
+	if uid := p.grantee(is); uid != "" && !tenant.IsSealOf(seal, uid) {
+		return false
+	}
+	have, want = maps.Clone(have), maps.Clone(want)
+	delete(have, "grantee")
+	delete(want, "grantee")
+	return equality.Semantic.DeepEqual(have, want)
 }
 
 // sameSpec compares what clients write.
@@ -179,7 +201,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	if err != nil {
 		return err
 	}
-	if have, _, _ := unstructured.NestedMap(is.Object, "spec", "grantor"); !equality.Semantic.DeepEqual(have, want) {
+	if !p.isRecorded(is, want) {
 		return errGrantor
 	}
 	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update && sameSpec(was, is) {

@@ -11,11 +11,14 @@ import (
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -44,11 +47,11 @@ type Life struct {
 	ID tenant.ID
 	// Replaces is the UID of the one before.
 	Replaces string
-	// Protected says that it must not be deleted.
-	Protected bool
+	// Protected says that it must not be deleted, and Deletes that all that is its tenant's goes with it.
+	Protected, Deletes bool
 }
 
-// Options configure the plugin. Subject and Read are required.
+// Options configure the plugin. Subject, Read and Authorizer are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
@@ -59,6 +62,8 @@ type Options struct {
 	// or service accounts of its namespaces. An error, or nil, refuses who would have the name again.
 	Owned      func(tenant.ID) ([]string, error)
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
+	// Authorizer is the server's: whoever says that namespaces go with a Tenant must be allowed to delete them. Required.
+	Authorizer authorizer.Authorizer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -136,6 +141,31 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && !p.isManager(ctx, a) {
 		return errFinalizer
 	}
+	before, err := p.Read(a.GetOldObject())
+	if err != nil {
+		before = &Life{} // of an older release, which was less strict
+	}
+	life, err := p.Read(a.GetObject())
+	if err != nil || before.Deletes {
+		return err
+	}
+	return p.checkDeletes(ctx, a.GetUserInfo(), life)
+}
+
+// checkDeletes holds whoever says that a tenant's namespaces and bindings go: the server deletes them with rights of its own.
+func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) error {
+	if !life.Deletes {
+		return nil
+	}
+	for _, of := range []schema.GroupResource{{Resource: "namespaces"}, {Group: rbacv1.GroupName, Resource: "clusterrolebindings"}} {
+		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: u, Verb: "delete", ResourceRequest: true, APIGroup: of.Group, APIVersion: "*", Resource: of.Resource})
+		if err != nil {
+			return fmt.Errorf("spec.deletionPolicy: it cannot be told now whether the caller may delete %s: %w", of, err)
+		}
+		if may != authorizer.DecisionAllow {
+			return fmt.Errorf("spec.deletionPolicy: the caller itself may not delete %s, which Delete does", of)
+		}
+	}
 	return nil
 }
 
@@ -162,6 +192,9 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 // checkCreate holds the names of tenants that were deleted.
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	life, err := p.Read(a.GetObject())
+	if err == nil {
+		err = p.checkDeletes(ctx, a.GetUserInfo(), life)
+	}
 	if err != nil || p.Lineage == nil {
 		return err
 	}
@@ -170,16 +203,22 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 	switch {
 	case !known:
 		return errNotKnown
+	case lineage.Ending:
+		return errUnfinished
+	case lineage.UID != "": // there is one, which whoever stores it says
+		return nil
 	case !was && life.Replaces != "":
 		return errReplaces
 	case !was:
 		return nil
-	case last.At.IsZero():
-		return errUnfinished
 	case life.Replaces != last.UID:
 		return fmt.Errorf("%w: to give it to another say replaces: %s (kubectl tenant retired)", errRetired, last.UID)
 	}
-	if until := last.At.Add(rest); p.Now().Before(until) {
+	ended := last.At
+	if ended.IsZero() { // its Tenant went before all was done, as its definition's do
+		ended = last.Begun
+	}
+	if until := ended.Add(rest); p.Now().Before(until) {
 		return fmt.Errorf("spec.id: the tenant that had the ID before ended a moment ago: from %s on another may have it", until.UTC().Format(time.RFC3339))
 	}
 	return p.checkLeft(ctx, life.ID, &lineage)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins/lifecycle"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -45,8 +46,14 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 			}
 			replaces, _, _ := unstructured.NestedString(u.Object, "spec", "replaces")
 			policy, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
-			return &lifecycle.Life{ID: tenanttest.ID(t, u.GetName()), Replaces: replaces, Protected: policy == ""}, nil
+			return &lifecycle.Life{ID: tenanttest.ID(t, u.GetName()), Replaces: replaces, Protected: policy == "", Deletes: policy == "Delete"}, nil
 		},
+		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetVerb() == "delete" && (a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && a.GetResource() == "namespaces") {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		}),
 		Lineage: func(tenant.ID) (tenant.Lineage, bool) { return w.lineage, !w.early },
 		Now:     func() time.Time { return now },
 	}
@@ -92,7 +99,11 @@ func TestNames(t *testing.T) {
 		"a name that was":        {nil, world{lineage: tenant.Lineage{Retired: before}}, "replaces: old (kubectl tenant retired)"},
 		"another is replaced":    {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: old"},
 		"the last is replaced":   {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
-		"one that has not ended": {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}}, "has not ended yet"},
+		"one that has not ended": {replaces("old"), world{lineage: tenant.Lineage{UID: "old", Ending: true, Retired: []tenant.Retired{{UID: "old"}}}}, "has not ended yet"},
+		"one that ends, early":   {nil, world{lineage: tenant.Lineage{UID: "old", Ending: true}}, "has not ended yet"},
+		"one that went at once":  {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Minute)}}}}, "from 2026-11-24T12:09:00Z on"},
+		"the same, long ago":     {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Hour)}}}}, ""},
+		"one that is there":      {nil, world{lineage: tenant.Lineage{UID: "new", Retired: before}, owned: []string{"acme--web"}}, ""},
 		"one that just ended":    {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-10*time.Minute + time.Second)}}}}, "from 2026-11-24T12:00:01Z on"},
 		"a namespace is left":    {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}}, "are still there: acme--web"},
 		"a binding is left":      {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}}, "would count for this one: ClusterRoleBinding x"},
@@ -114,6 +125,37 @@ func TestNames(t *testing.T) {
 	}
 	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, &unstructured.Unstructured{}, nil), nil); err == nil {
 		t.Error("what cannot be read is let in")
+	}
+}
+
+// TestDeletes: who says that namespaces and bindings go with a tenant must be allowed to delete them, once.
+func TestDeletes(t *testing.T) {
+	deletes, orphans := map[string]any{"deletionPolicy": "Delete"}, map[string]any{"deletionPolicy": "Orphan"}
+	for name, c := range map[string]struct {
+		by      string
+		was, is map[string]any
+		want    bool
+	}{
+		"by whom may":                 {"root", orphans, deletes, true},
+		"by whom may not":             {"ops", orphans, deletes, false},
+		"by whom may half of it":      {"half", orphans, deletes, false},
+		"what it said before":         {"ops", deletes, deletes, true},
+		"an orphan":                   {"ops", nil, orphans, true},
+		"protected":                   {"ops", deletes, nil, true},
+		"made so by whom may":         {"root", nil, deletes, true},
+		"protected by whom may not":   {"ops", orphans, nil, true},
+		"another policy by whom may ": {"root", deletes, orphans, true},
+	} {
+		p := lifecycle.New((&world{}).options(t))
+		err := p.Validate(t.Context(), attributes(c.by, "", admission.Update, object(c.is, tenant.Finalizer), object(c.was, tenant.Finalizer)), nil)
+		if (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.was == nil {
+			if err := p.Validate(t.Context(), attributes(c.by, "", admission.Create, object(c.is), nil), nil); (err == nil) != c.want {
+				t.Errorf("%s, created: %v", name, err)
+			}
+		}
 	}
 }
 

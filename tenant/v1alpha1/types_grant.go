@@ -95,9 +95,10 @@ type AccessGrantor struct {
 	UID string `json:"uid,omitempty"`
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// granteeUID of the Tenant that from.tenant had. The grant counts for no other's callers.
+	// grantee is a seal of the Tenant that from.tenant had. Where the name was a deleted tenant's, the grant counts for nobody but who
+	// had it then.
 	// +optional
-	GranteeUID string `json:"granteeUID,omitempty"`
+	Grantee string `json:"grantee,omitempty"`
 }
 
 // AccessGrantStatus is what became of a grant. Only the system tenant's callers write it.

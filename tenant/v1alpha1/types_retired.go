@@ -51,7 +51,7 @@ func RetiredOf(obj runtime.Object) (tenant.ID, tenant.Retired) {
 	if err != nil || parseErr != nil || id.IsSystem() {
 		return tenant.ID{}, tenant.Retired{}
 	}
-	out := tenant.Retired{UID: r.Spec.UID, Namespaces: r.Spec.Namespaces}
+	out := tenant.Retired{UID: r.Spec.UID, Begun: r.CreationTimestamp.Time, Namespaces: r.Spec.Namespaces}
 	if r.Spec.RetiredAt != nil {
 		out.At = r.Spec.RetiredAt.Time
 	}

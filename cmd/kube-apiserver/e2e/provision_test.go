@@ -109,7 +109,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		t.Errorf("a Tenant that is protected is deleted: %s", out)
 	}
 	give(`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
-	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme", "--timeout=1m"); err != nil {
+	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme", "--timeout=3m"); err != nil {
 		t.Fatal(out)
 	}
 	has("acme--web")

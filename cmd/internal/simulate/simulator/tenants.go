@@ -97,11 +97,12 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 
 // References returns which bindings name a tenant in the system tenant's space, as [tenants.References] does.
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
+	names := tenants.Named(id, namespaces)
 	for _, b := range slices.Concat(s.Bindings, s.dropped) {
 		owner := s.Owner(b.Namespace)
-		switch {
-		case !tenants.Names(id, namespaces, b.Subjects):
-		case b.Namespace == "" && b.Labels[tenant.OfTenantLabel] != id.String():
+		switch made := b.Namespace == "" && b.Labels[tenant.OfTenantLabel] == id.String(); {
+		case !made && !names(b.Subjects):
+		case b.Namespace == "":
 			found = append(found, "ClusterRoleBinding "+b.Name)
 		case b.Namespace != "" && (owner.IsZero() || owner.IsSystem()):
 			found = append(found, "RoleBinding "+b.Namespace+"/"+b.Name)
