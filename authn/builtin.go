@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubetenant/kubetenant/authn/internal/unverified"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -21,8 +21,8 @@ const builtInSource = "built-in"
 // credential that we did not check may name a tenant, and tokens that were revoked.
 func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		var token unverified.Token
-		if _, _, err := c.tokenLooker(&token).AuthenticateRequest(req); errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
+		var issued time.Time
+		if _, _, err := c.tokenLooker(&issued).AuthenticateRequest(req); errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)
@@ -46,10 +46,10 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		if c.isOfRevokedAuthority(req, resp.User) {
-			return revoked(builtInSource, resp.User)
+			return refuse(builtInSource, resp.User, ErrRevoked)
 		}
-		if c.isBuiltInOfPredecessor(req, &token, resp.User) {
-			return predecessor(builtInSource, resp.User)
+		if err := c.checkBuiltIn(req, issued, resp.User); err != nil {
+			return refuse(builtInSource, resp.User, err)
 		}
 		return resp, ok, nil
 	})

@@ -33,50 +33,65 @@ func (accepts acceptance) check(source string, resp *authenticator.Response, iss
 		return nil, false, &refusal{source: source, err: err}
 	}
 	if !accepts(id, issued) {
-		return predecessor(source, resp.User)
+		return refuse(source, resp.User, ErrPredecessor)
 	}
 	return resp, true, nil
 }
 
-// predecessor refuses who may be a deleted tenant's.
-func predecessor(source string, u user.Info) (*authenticator.Response, bool, error) {
-	return nil, false, &refusal{source: source, err: ErrPredecessor, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
+// refuse refuses an authenticated caller; its credential-id tells the audit log whom.
+func refuse(source string, u user.Info, err error) (*authenticator.Response, bool, error) {
+	return nil, false, &refusal{source: source, err: err, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
 }
 
-// isBuiltInOfPredecessor reports whether an identity that BuiltIn answered may be a deleted tenant's. token is the request's,
-// the zero value where it has none. Whose tenant cannot be told is the boundary's to deny.
-func (c *Chain) isBuiltInOfPredecessor(req *http.Request, token *unverified.Token, u user.Info) bool {
+// checkBuiltIn is [acceptance.check] of an identity that BuiltIn answered to a request whose token was issued at a time, zero
+// for none or not known.
+func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) error {
 	if c.Accepts == nil {
-		return false
+		return nil
 	}
 	id, err := c.Subject(req.Context(), u)
-	if err != nil {
-		return false
+	switch {
+	case isNobodys(err):
+		return nil
+	case err != nil: // who cannot be told might be a deleted tenant's
+		return err
 	}
 	if isCertificate(u) && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
-		return !c.Accepts(id, req.TLS.PeerCertificates[0].NotBefore)
+		issued = req.TLS.PeerCertificates[0].NotBefore
 	}
-	return !c.Accepts(id, token.IssuedAt)
+	if !c.Accepts(id, issued) {
+		return ErrPredecessor
+	}
+	return nil
+}
+
+// isNobodys reports whether a tenant is not told since there is none, which is the boundary's to deny.
+func isNobodys(err error) bool {
+	return errors.Is(err, tenant.ErrUnbound) || errors.Is(err, tenant.ErrInvalid) || errors.Is(err, tenant.ErrAmbiguous)
 }
 
 func isCertificate(u user.Info) bool {
 	return slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool { return strings.HasPrefix(id, certificateCredential) })
 }
 
-// tokenLooker returns an authenticator of nothing that looks at a request's token before upstream's adapters take it from the
-// request, and into seen. It returns ErrForm or ErrRevoked, within others', for one that may not go on.
-func (c *Chain) tokenLooker(seen *unverified.Token) authenticator.Request {
+// tokenLooker returns an authenticator of nothing that looks at a request's tokens before upstream's adapters take them from the
+// request. It keeps when the oldest was issued, since any of them may be the one that they accept, and returns ErrForm or
+// ErrRevoked, within others', for one that may not go on.
+func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
+	found := false
 	return newTokenAdapter(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if err := wellFormed(token); err != nil {
 			return nil, false, err
 		}
-		var err error
-		*seen, err = unverified.Read(token)
+		seen, err := unverified.Read(token)
+		if !found || seen.IssuedAt.Before(*oldest) {
+			found, *oldest = true, seen.IssuedAt
+		}
 		switch {
 		case c.Revoked == nil:
 		case err != nil: // another reader may find in it who is revoked
 			return nil, false, ErrForm
-		case c.Revoked().hasToken(seen):
+		case c.Revoked().hasToken(&seen):
 			return nil, false, ErrRevoked
 		}
 		return nil, false, errUnclaimed

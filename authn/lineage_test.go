@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -37,6 +39,14 @@ func TestPredecessors(t *testing.T) {
 	}
 	one := authn.Match{Issuers: []string{"https://one"}}
 	token := func(more ...map[string]any) *http.Request { return bearing(t.Context(), jwt("https://one", more...)) }
+	twice := func(bearer, socket time.Time) *http.Request {
+		req := token(map[string]any{"iat": bearer.Unix()})
+		second := base64.RawURLEncoding.EncodeToString([]byte(jwt("https://one", map[string]any{"iat": socket.Unix()})))
+		for key, value := range map[string]string{"Connection": "upgrade", "Upgrade": "websocket", "Sec-Websocket-Protocol": "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io." + second} {
+			req.Header.Set(key, value)
+		}
+		return req
+	}
 	certified := &user.DefaultInfo{Name: "u", Extra: credential("X509SHA256=00")}
 	system := &user.DefaultInfo{Name: "root", Extra: of("system")}
 	_, certificate := issue(t, testKey.Private)
@@ -70,6 +80,9 @@ func TestPredecessors(t *testing.T) {
 		"the server's own young one":       {builtIn(certified), with(young), always},
 		"the server's own old token":       {builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": old.Unix()}), no},
 		"the server's own young token":     {builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": young.Unix()}), always},
+		"an old one beside a young one":    {builtIn(&user.DefaultInfo{Name: "u"}), twice(old, young), no},
+		"a young one beside an old one":    {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, old), no},
+		"two young ones":                   {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, young), always},
 		"the server's own of no time":      {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
 	} {
 		for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
@@ -87,6 +100,21 @@ func TestPredecessors(t *testing.T) {
 			if ok, err := ask(); ok != want || errors.Is(err, authn.ErrPredecessor) == want {
 				t.Errorf("%s, accepting undated %t: %t, %v", what, accepting, ok, err)
 			}
+		}
+	}
+}
+
+// TestPredecessorUntold: whose identity of the server's own cannot be told might be a deleted tenant's; nobody's is the boundary's to deny.
+func TestPredecessorUntold(t *testing.T) {
+	down := errors.New("down")
+	for _, c := range []struct{ told, want error }{
+		{down, down}, {fmt.Errorf("namespace: %w", down), down}, {tenant.ErrUnbound, nil}, {tenant.ErrInvalid, nil}, {tenant.ErrAmbiguous, nil},
+	} {
+		chain := authn.New(authn.Chain{BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.told },
+			Accepts: func(tenant.ID, time.Time) bool { return true }})
+		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != (c.want == nil) || !errors.Is(err, c.want) {
+			t.Errorf("%v: %t, %v", c.told, ok, err)
 		}
 	}
 }

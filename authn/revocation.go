@@ -155,11 +155,6 @@ func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// revoked refuses an authenticated caller; its credential-id tells the audit log whom.
-func revoked(source string, u user.Info) (*authenticator.Response, bool, error) {
-	return nil, false, &refusal{source: source, err: ErrRevoked, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
-}
-
 // unrevoked refuses who is revoked by certificate, name or tenant, whatever the source said.
 func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 	if c.Revoked == nil {
@@ -176,8 +171,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 			id, err = c.Subject(req.Context(), resp.User)
 		}
 		switch {
-		case err == nil, errors.Is(err, tenant.ErrUnbound), errors.Is(err, tenant.ErrInvalid), errors.Is(err, tenant.ErrAmbiguous):
-			// Whose tenant is nobody's is the boundary's to deny.
+		case err == nil, isNobodys(err):
 		default: // who cannot be told might be revoked
 			return nil, false, &refusal{source: revocationSource, err: err}
 		}
@@ -186,7 +180,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 			if names := resp.User.GetExtra()[tenant.SourceKey]; len(names) == 1 {
 				source = names[0]
 			}
-			return revoked(source, resp.User)
+			return refuse(source, resp.User, ErrRevoked)
 		}
 		return resp, ok, nil
 	})

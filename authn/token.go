@@ -225,7 +225,7 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 // counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
 func (d *tokens) counts(v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
-		return revoked(v.from.Hygiene.Source, v.resp.User)
+		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
 	}
 	return d.accepts.check(v.from.Hygiene.Source, v.resp, v.issued)
 }

@@ -39,6 +39,11 @@ func (subject SubjectFunc) IsSystem(ctx context.Context, u user.Info) bool {
 	return err == nil && id.IsSystem()
 }
 
+// IsManager reports whether the server itself writes, as the one who keeps what comes of Tenants.
+func (subject SubjectFunc) IsManager(ctx context.Context, a admission.Attributes) bool {
+	return a.GetUserInfo().GetName() == tenant.ManagerUser && subject.IsSystem(ctx, a.GetUserInfo())
+}
+
 // IsKubelet reports whether a node writes a Pod: which it may create, NodeRestriction says.
 func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes) bool {
 	kind := a.GetKind()

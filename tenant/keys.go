@@ -49,8 +49,8 @@ const (
 	// object's, with that write: what stood there before asks for nothing.
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
-	// ManagedLabel stands on objects in tenants' namespaces that the server keeps as they are, and names what they come
-	// from: "tenant" for a Tenant. Nobody but [ManagerUser] writes such an object.
+	// ManagedLabel stands on objects that the server keeps as they are, in tenants' namespaces and on their quotas, and names
+	// what they come from: "tenant" for a Tenant. Nobody but [ManagerUser] writes such an object.
 	ManagedLabel = Domain + "/managed"
 	// PreparedAnnotation stands on a Namespace that has all that its tenant's are given: a hash of that and of the
 	// Namespace's UID. Nobody but [ManagerUser] writes it.

@@ -3,13 +3,18 @@ package provision
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // driftPage is how many objects are read at once.
@@ -68,6 +73,36 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 	for _, name := range wrong {
 		e.looksDrifted(name)
 		e.later.Add(name)
+	}
+	e.lookForQuotas(ctx, gives)
+}
+
+// lookForQuotas has those tenants looked at of which a quota that was given is another, or not there.
+func (e *Engine) lookForQuotas(ctx context.Context, gives map[tenant.ID]*given) {
+	right := map[string]corev1.ResourceList{} // by tenant
+	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
+	for {
+		list, err := e.quotas().List(ctx, next)
+		if err != nil {
+			if ctx.Err() == nil && !apierrors.IsNotFound(err) { // not defined
+				klog.FromContext(ctx).Info("It could not be looked whether all quotas that Tenants give are in place", "err", err)
+			}
+			return
+		}
+		for i := range list.Items {
+			q := &v1alpha1.TenantQuota{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, q); err == nil {
+				right[q.Spec.Tenant] = q.Spec.Hard
+			}
+		}
+		if next.Continue = list.GetContinue(); next.Continue == "" {
+			break
+		}
+	}
+	for id, g := range gives {
+		if hard, has := right[id.String()]; g != nil && (has || len(g.quota) > 0) && !upstreamquota.Equals(hard, g.quota) {
+			e.tellOf(id)
+		}
 	}
 }
 

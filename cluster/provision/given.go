@@ -27,13 +27,14 @@ import (
 type given struct {
 	bindings []rbacv1.RoleBinding // without their namespace, by name in order
 	labels   map[string]string    // of the Namespace itself
+	quota    corev1.ResourceList  // of them all
 	refused  error                // why some subjects are left out
 }
 
 // given returns what a Tenant gives. Subjects of reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them;
 // what a configuration adds to these admission alone knows.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *given {
-	out := &given{}
+	out := &given{quota: t.Spec.Quota}
 	for _, role := range SpreadOf(id, &t.Spec).Roles {
 		b := rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole}}
 		b.Name = managed.NamePrefix + "binding:" + role.ClusterRole

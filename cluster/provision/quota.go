@@ -25,8 +25,8 @@ func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
 	return e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
 }
 
-// applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty for none. The default one that a server
-// makes for whoever has none becomes it.
+// applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty for none; where that failed, the name of
+// the one before, which may still be there. The default one that a server makes for whoever has none becomes it.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	if len(t.Spec.Quota) == 0 && t.Status.Quota == "" {
 		return "", nil
@@ -36,7 +36,10 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	case err != nil:
 		return t.Status.Quota, err
 	case len(t.Spec.Quota) == 0:
-		return "", e.removeQuota(ctx, is)
+		if err := e.removeQuota(ctx, is); err != nil {
+			return t.Status.Quota, err
+		}
+		return "", nil
 	case others != "":
 		return "", fmt.Errorf("%w (%s)", errQuotaTaken, others)
 	case is == nil:
@@ -47,7 +50,7 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 
 // quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and the name of one that cannot.
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *unstructured.Unstructured, others string, err error) {
-	all, err := e.quotas().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	all, err := e.quotas().List(ctx, metav1.ListOptions{ResourceVersion: "0", FieldSelector: v1alpha1.QuotasOf(id)})
 	if err != nil {
 		return nil, "", err
 	}
@@ -76,8 +79,11 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 			return "", err
 		}
 		_, err = e.quotas().Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		if err == nil {
+			return name, nil
+		}
 		if !apierrors.IsAlreadyExists(err) {
-			return name, err
+			return "", err
 		}
 	}
 	return "", errQuotaTaken

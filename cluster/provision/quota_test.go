@@ -1,16 +1,20 @@
 package provision_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -106,4 +110,64 @@ func TestQuotaAtRest(t *testing.T) {
 			t.Errorf("%d writes at a restart", n)
 		}
 	})
+}
+
+// TestQuotaFails: what fails is said, and tried again until it is in place, or gone.
+func TestQuotaFails(t *testing.T) {
+	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "update": pods(7), "delete": none} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			if verb != "create" {
+				w.tenant(pods(5))
+			}
+			failing := true
+			w.dynamic.PrependReactor(verb, "tenantquotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return failing, nil, errors.New("away")
+			})
+			w.tenant(to)
+			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
+				t.Errorf("%s: it says %s", verb, says)
+			}
+			if has := w.quotas(); verb != "create" && !strings.HasSuffix(has, "| acme") {
+				t.Errorf("%s: of the one that is left it says %s", verb, has)
+			}
+			failing = false
+			time.Sleep(2 * time.Minute)
+			w.settle()
+			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
+				t.Errorf("%s: afterwards it says %s", verb, says)
+			}
+			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") || strings.Contains(has, "pods:7") != (verb == "update") {
+				t.Errorf("%s: afterwards %s", verb, has)
+			}
+		})
+	}
+}
+
+// TestQuotaDrift: one that was given and was changed or deleted past admission comes back.
+func TestQuotaDrift(t *testing.T) {
+	quotas := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	for name, change := range map[string]func(*world) error{
+		"deleted": func(w *world) error { return w.dynamic.Tracker().Delete(quotas, "", "acme") },
+		"changed": func(w *world) error {
+			u, err := w.dynamic.Resource(quotas).Get(w.t.Context(), "acme", metav1.GetOptions{})
+			if err == nil {
+				u.Object["spec"].(map[string]any)["hard"] = map[string]any{"pods": "100"}
+				err = w.dynamic.Tracker().Update(quotas, u, "")
+			}
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.namespace("acme--web", "acme", nil)
+			w.tenant(pods(5))
+			w.must(change(w))
+			time.Sleep(11 * time.Minute)
+			w.settle()
+			if has := w.quotas(); !strings.Contains(has, "map[pods:5]") {
+				t.Errorf("%s: %s", name, has)
+			}
+		})
+	}
 }

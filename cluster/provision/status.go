@@ -33,22 +33,26 @@ func (e *Engine) record(ctx context.Context) (stop func()) {
 	return broadcaster.Shutdown
 }
 
-// writeStatus brings the quota of a tenant up to date, and the status of a tenant's Tenant up to date.
+// writeStatus brings the quota of a tenant up to date, and the status of its Tenant. What failed of the quota is said there, and returned
+// where another try may do better.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	if !known || t == nil || t.DeletionTimestamp != nil {
 		return nil // there is none to write on, and it is told when there is; or it says what becomes of it
 	}
 	quota, failed := e.applyQuota(ctx, id, t)
-	if failed != nil && !errors.Is(failed, errQuotaTaken) {
+	if apierrors.IsConflict(failed) || ctx.Err() != nil { // somebody else wrote it meanwhile, which is nothing to tell
 		return failed
 	}
 	status, err := e.statusOf(ctx, id, t, failed)
-	if err == nil {
-		status.Quota = quota
-	}
-	if err != nil || equality.Semantic.DeepEqual(status, &t.Status) {
+	if err != nil {
 		return err
+	}
+	if status.Quota = quota; errors.Is(failed, errQuotaTaken) {
+		failed = nil // it is looked again every now and then
+	}
+	if equality.Semantic.DeepEqual(status, &t.Status) {
+		return failed
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
@@ -73,11 +77,11 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return err
 	}
 	e.tell(t, status)
-	return nil
+	return failed
 }
 
-// statusOf returns the status that a Tenant should have; taken says that its quota is not its.
-func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, taken error) (*v1alpha1.TenantStatus, error) {
+// statusOf returns the status that a Tenant should have; quota is what failed of its quota.
+func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, quota error) (*v1alpha1.TenantStatus, error) {
 	gives := e.given(ctx, id, t)
 	names, err := e.Owned(id.String())
 	if err != nil {
@@ -98,8 +102,10 @@ func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant,
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
 	switch n := status.Namespaces; {
-	case taken != nil:
-		c.Reason, c.Message = v1alpha1.ReasonQuota, taken.Error()
+	case errors.Is(quota, errQuotaTaken):
+		c.Reason, c.Message = v1alpha1.ReasonQuota, quota.Error()
+	case quota != nil:
+		c.Reason, c.Message = v1alpha1.ReasonFailed, fmt.Sprintf("spec.quota: %v", quota)
 	case gives.refused != nil:
 		c.Reason, c.Message = v1alpha1.ReasonSubject, gives.refused.Error()
 	case len(failed) > 0:

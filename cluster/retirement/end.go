@@ -76,7 +76,12 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 			return again, err
 		}
 	}
-	if err := e.say(ctx, doing(v1alpha1.ReasonRetiring, "its bindings and quotas go, and when everybody knows that it ends its name is nobody's")); err != nil {
+	now := doing(v1alpha1.ReasonRetiring, "its bindings and quotas go, and when everybody knows that it ends its name is nobody's")
+	others := slices.DeleteFunc(slices.Clone(e.u.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer })
+	if len(others) > 0 {
+		now = doing(v1alpha1.ReasonStuck, "somebody else holds it by finalizers: "+strings.Join(others, ", "))
+	}
+	if err := e.say(ctx, now); err != nil {
 		return 0, err
 	}
 	if err := errors.Join(e.bindings(ctx), e.quotas(ctx)); err != nil {
@@ -86,8 +91,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	if again := settles - time.Since(kept.GetCreationTimestamp().Time); again > 0 {
 		return again, nil
 	}
-	if others := slices.DeleteFunc(slices.Clone(e.u.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer }); len(others) > 0 {
-		return settles, e.say(ctx, doing(v1alpha1.ReasonStuck, "somebody else holds it by finalizers: "+strings.Join(others, ", ")))
+	if len(others) > 0 {
+		return settles, nil
 	}
 	if err := e.retire(ctx, kept); err != nil {
 		return 0, err
@@ -199,7 +204,7 @@ func (e *end) bindings(ctx context.Context) error {
 
 func (e *end) quotas(ctx context.Context) error {
 	quotas := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
-	all, err := quotas.List(ctx, metav1.ListOptions{})
+	all, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: v1alpha1.QuotasOf(e.id)})
 	if err != nil {
 		return gone(err) // where the server knows none
 	}
@@ -266,7 +271,7 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 		return err
 	}
 	for i, text := range left {
-		left[i] = text[:min(len(text), referenceBytes)]
+		left[i] = strings.ToValidUTF8(text[:min(len(text), referenceBytes)], "")
 	}
 	if more := len(left) - references; more > 0 {
 		left = append(left[:references], fmt.Sprintf("and %d more", more))

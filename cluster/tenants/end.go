@@ -29,15 +29,15 @@ func (s *Store) look(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if isRetired {
-		if isDefined {
-			s.retired.forget(retiredName)
-		}
-		return nil
-	}
 	created := metav1.Time{}
 	if isDefined {
 		created = definition.GetCreationTimestamp()
+	}
+	if isRetired {
+		if isDefined {
+			s.retired.forget(retiredName, created)
+		}
+		return nil
 	}
 	id, was, now, err := s.end(name, isDefined, created)
 	if err == nil && was != now {
@@ -60,7 +60,7 @@ func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant
 	switch u, _ := obj.(*unstructured.Unstructured); {
 	case found && u != nil && u.GetDeletionTimestamp() != nil && u.GetUID() == was.uid:
 		changed := *was
-		changed.ending = isDefined
+		changed.ending = isDefined && !was.made.Before(&created) // else it goes with the definition before this one
 		s.live[id] = &changed
 		return id, was, &changed, nil
 	case found, !isDefined: // made anew, or gone with its definition

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -58,11 +59,7 @@ func (r *retired) set(obj any) {
 func (r *retired) put(name string, id tenant.ID, is tenant.Retired) {
 	r.mu.Lock()
 	was := r.ids[name]
-	if !was.IsZero() {
-		delete(r.named[was], name)
-		delete(r.ids, name)
-		r.order(was)
-	}
+	r.take(name)
 	if !id.IsZero() {
 		if r.named[id] == nil {
 			r.named[id] = map[string]tenant.Retired{}
@@ -74,6 +71,15 @@ func (r *retired) put(name string, id tenant.ID, is tenant.Retired) {
 	r.mu.Unlock()
 	if !id.IsZero() && was.IsZero() {
 		r.changed(id)
+	}
+}
+
+// take takes out who has a name.
+func (r *retired) take(name string) {
+	if was, has := r.ids[name]; has {
+		delete(r.named[was], name)
+		delete(r.ids, name)
+		r.order(was)
 	}
 }
 
@@ -97,11 +103,16 @@ func (r *retired) of(id tenant.ID) []tenant.Retired {
 	return r.byID[id]
 }
 
-// forget takes one out that is gone, and not for its definition's sake.
-func (r *retired) forget(name string) {
-	if _, found, err := r.informer.GetStore().GetByKey(name); err == nil && !found {
-		r.put(name, tenant.ID{}, tenant.Retired{})
+// forget takes one out that is gone, and neither for its definition's sake nor with one before that, which was created later.
+func (r *retired) forget(name string, definitionCreated metav1.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, found, err := r.informer.GetStore().GetByKey(name)
+	if err != nil || found || r.named[r.ids[name]][name].Begun.Before(definitionCreated.Time) {
+		return
 	}
+	r.take(name)
+	r.none.Store(len(r.ids) == 0)
 }
 
 // since tells of those whose end began since a time.

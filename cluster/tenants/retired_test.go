@@ -94,6 +94,18 @@ func TestRetired(t *testing.T) {
 			w.settle()
 		}
 		w.expect("forgotten", "nobody", authz.AccessNone)
+		kind.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
+		if _, err := w.client.Resource(definitions).Update(t.Context(), kind, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.client.Resource(retiredOnes).Delete(t.Context(), v1alpha1.RetiredName("gone", "u1"), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.client.Resource(retiredOnes).Delete(t.Context(), v1alpha1.RetiredName("gone", "u2"), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("gone with the definition before", "gone", authz.AccessRetired)
 	})
 }
 
@@ -105,6 +117,32 @@ func TestReplaces(t *testing.T) {
 		a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 		if w.store.Accepts(a, time.Time{}) || w.store.Accepts(a, time.Now().Add(-time.Hour)) || !w.store.Accepts(a, time.Now()) || !w.store.Accepts(b, time.Time{}) {
 			t.Error("credentials of the one before count, or of who had none do not")
+		}
+	})
+}
+
+// TestAcceptUndatedTakenBack: who no longer takes credentials of no time is told of, so that what they opened ends.
+func TestAcceptUndatedTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}), retired("a", "u0", time.Now()))
+		w.run()
+		w.told()
+		for _, step := range []struct {
+			accepts bool
+			told    []string
+		}{{false, []string{"a"}}, {true, nil}} {
+			u, err := w.client.Resource(resource).Get(t.Context(), "a", metav1.GetOptions{})
+			if err == nil {
+				u.Object["spec"].(map[string]any)["acceptUndated"] = step.accepts
+				_, err = w.client.Resource(resource).Update(t.Context(), u, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.settle()
+			if got := w.told(); !slices.Equal(got, step.told) || w.store.Accepts(tenanttest.ID(t, "a"), time.Time{}) != step.accepts {
+				t.Errorf("acceptUndated %t: told of %v", step.accepts, got)
+			}
 		}
 	})
 }
@@ -136,6 +174,34 @@ func TestEnding(t *testing.T) {
 			t.Errorf("begun %v of %d", begun, total)
 		}
 	})
+}
+
+// TestLeftoverOfADefinition: a Tenant that goes with the definition before this one does not end for a look at this one.
+func TestLeftoverOfADefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", nil))
+		w.run()
+		anew := definition()
+		anew.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
+		if _, err := w.client.Resource(definitions).Update(t.Context(), anew, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.client.Resource(resource).Update(t.Context(), deletedOf(w, "a"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("a leftover", "a", authz.AccessOpen)
+	})
+}
+
+// deletedOf returns a Tenant of a world as its deletion leaves it.
+func deletedOf(w *world, name string) *unstructured.Unstructured {
+	w.t.Helper()
+	u, err := w.client.Resource(resource).Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return deleted(u)
 }
 
 // TestReferences: what names a tenant where the system tenant's callers have written it, and what was not made for it.

@@ -62,7 +62,7 @@ type Options struct {
 	// or service accounts of its namespaces. An error, or nil, refuses who would have the name again.
 	Owned      func(tenant.ID) ([]string, error)
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// Authorizer is the server's: whoever says that namespaces go with a Tenant must be allowed to delete them. Required.
+	// Authorizer is the server's: whoever says that namespaces go with a Tenant must be allowed to delete them.
 	Authorizer authorizer.Authorizer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -88,14 +88,10 @@ func governs(a admission.Attributes) bool {
 	return Governs(a.GetResource().GroupResource()) && a.GetSubresource() == ""
 }
 
-func (p *plugin) isManager(ctx context.Context, a admission.Attributes) bool {
-	return a.GetUserInfo().GetName() == tenant.ManagerUser && p.Subject.IsSystem(ctx, a.GetUserInfo())
-}
-
 // Admit implements [admission.MutationInterface]: it puts the finalizer on what is not being deleted, and back where an update
 // left it out.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !governs(a) || a.GetOperation() == admission.Delete || p.isManager(ctx, a) {
+	if !governs(a) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -138,7 +134,7 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 	if err != nil {
 		return err
 	}
-	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && !p.isManager(ctx, a) {
+	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && !p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
 	before, err := p.Read(a.GetOldObject())

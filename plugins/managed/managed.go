@@ -1,5 +1,5 @@
-// Package managed keeps what the server makes of Tenants by itself as it is: bindings in tenants' namespaces, and quotas. Whoever else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put
-// it back.
+// Package managed keeps what the server makes of Tenants by itself as it is: bindings in tenants' namespaces, and quotas. Whoever
+// else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put it back.
 package managed
 
 import (
@@ -54,10 +54,6 @@ type plugin struct {
 	Options
 }
 
-func (p *plugin) isManager(ctx context.Context, a admission.Attributes) bool {
-	return a.GetUserInfo().GetName() == tenant.ManagerUser && p.Subject.IsSystem(ctx, a.GetUserInfo())
-}
-
 // Governs reports whether the plugin looks at an operation on a resource.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return mayBeManaged(r) || r == corev1.Resource("namespaces") && operation != admission.Delete
@@ -74,7 +70,7 @@ var quotas = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"
 // Admit implements [admission.MutationInterface]: it leaves the annotation of a Namespace as it was.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	resource := a.GetResource().GroupResource()
-	if mayBeManaged(resource) || !Governs(resource, a.GetOperation()) || p.isManager(ctx, a) {
+	if mayBeManaged(resource) || !Governs(resource, a.GetOperation()) || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -116,7 +112,7 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	if was == nil {
 		was = &metav1.ObjectMeta{}
 	}
-	if was.GetAnnotations()[tenant.PreparedAnnotation] != is.GetAnnotations()[tenant.PreparedAnnotation] && !p.isManager(ctx, a) {
+	if was.GetAnnotations()[tenant.PreparedAnnotation] != is.GetAnnotations()[tenant.PreparedAnnotation] && !p.Subject.IsManager(ctx, a) {
 		return errPrepared
 	}
 	return nil
@@ -131,7 +127,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		return plugins.ErrObject
 	case a.GetOperation() == admission.Create && !has && !strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix):
 		return nil
-	case a.GetOperation() != admission.Create && !had && !has, p.isManager(ctx, a):
+	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
 		return nil
 	}
 	switch a.GetOperation() {

@@ -3,7 +3,10 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // KindTenantQuota is the kind of a tenant's quota.
@@ -19,6 +22,11 @@ type TenantQuota struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              TenantQuotaSpec   `json:"spec"`
 	Status            TenantQuotaStatus `json:"status,omitempty"`
+}
+
+// QuotasOf returns the field selector of the TenantQuotas of a tenant.
+func QuotasOf(id tenant.ID) string {
+	return fields.OneTermEqualSelector("spec.tenant", id.String()).String()
 }
 
 // TenantQuotaSpec says how much a tenant may use.

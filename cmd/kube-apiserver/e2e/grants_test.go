@@ -102,6 +102,7 @@ func TestGrants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) }) // which ends what is open by an exception
 	prepare(t, s)
 	apply(t, s, grantRights)
 	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme"))}

@@ -331,15 +331,15 @@ func filesAreFollowed(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, works("second", true))
 	waittest.Until(t, works("first", false))
 	write("third,alice\n")
-	waittest.Until(t, func() error { return refusedVersions(t, s, "tokens.csv", 1) })
+	waittest.Until(t, func() error { return newVersions(t, s, "tokens.csv", "error", 1) })
 	waittest.Until(t, works("second", true))
 }
 
-// refusedVersions says nil where so many versions of a file have been refused.
-func refusedVersions(t *testing.T, s *localserver.Server, file string, want int) error {
+// newVersions says nil where so many new versions of a file have had a result, "success" or "error".
+func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
-	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=\"error\"} %d\n", filepath.Join(s.Dir, file), want); err == nil && !strings.Contains(out, counted) {
+	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=%q} %d\n", filepath.Join(s.Dir, file), result, want); err == nil && !strings.Contains(out, counted) {
 		err = fmt.Errorf("not in the metrics: %s", counted)
 	}
 	return err

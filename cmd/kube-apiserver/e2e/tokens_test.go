@@ -378,7 +378,7 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 		waittest.Within(t, soon, works(false))
 		write("revoked.yaml", noRevocations+"nonsense: 1\n")
 		bad++
-		waittest.Until(t, func() error { return refusedVersions(t, s, "revoked.yaml", bad) })
+		waittest.Until(t, func() error { return newVersions(t, s, "revoked.yaml", "error", bad) })
 		if err := works(false)(); err != nil {
 			t.Errorf("after a bad list: %v", err)
 		}
