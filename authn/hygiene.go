@@ -129,6 +129,9 @@ func shortened(text string) string {
 }
 
 func refusalIn(err error) *refusal {
+	if err == nil { // before anything is allocated
+		return nil
+	}
 	var r *refusal
 	errors.As(err, &r)
 	return r

@@ -20,6 +20,8 @@ type requestAttributes struct {
 	version, namespace, name, subresource string
 
 	looked *lookup // up the owner of a namespace
+	scope  Scope   // of the resource
+	scoped bool    // somebody has asked for it
 }
 
 // lookup is what one came to: a namespace is looked up once for a request.

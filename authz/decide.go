@@ -73,7 +73,7 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, state *requestState, 
 // isClusterRead reports whether attrs only reads what belongs to no space: the paths and the
 // cluster-scoped resources, which a narrowed caller of the system tenant keeps.
 func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
-	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster)
+	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster)
 }
 
 // decideTenant is what a caller of tenant id, which is not the system tenant, may ask for.
@@ -111,7 +111,7 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 		return ReasonPath
 	case attrs.isReview():
 		return ReasonReview
-	case attrs.namespace != "" && attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
+	case attrs.namespace != "" && attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 		return ReasonCluster
 	}
 	return ""
@@ -199,7 +199,7 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 // the name later.
 func (b *Boundary) ownedOrMissing(ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string) verdict {
 	v := b.ownedBy(ctx, id, attrs, namespace)
-	if v.reason == ReasonNotOwned && b.OwnPrefixes && b.endsThere(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
+	if v.reason == ReasonNotOwned && b.OwnPrefixes && strings.HasPrefix(namespace, id.String()) && b.endsThere(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
 		return verdict{delegate: true, rule: RuleMissing}
 	}
 	return v
@@ -216,7 +216,7 @@ func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 	default:
 		return false
 	}
-	return attrs.subresource != "log" && !attrs.connects() && (attrs.resource == namespaces || b.Scopes.Of(attrs.resource) == ScopeNamespaced)
+	return attrs.subresource != "log" && !attrs.connects() && (attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
 }
 
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does

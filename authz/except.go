@@ -73,7 +73,7 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 // isAcross reports whether attrs goes over all namespaces.
 func (b *Boundary) isAcross(attrs *requestAttributes) bool {
 	return isCollection(attrs.verb) && attrs.namespace == "" &&
-		(b.Scopes.Of(attrs.resource) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
+		(b.scopeOf(attrs) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
 }
 
 // keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the request itself

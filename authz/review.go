@@ -23,7 +23,7 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 		}
 		attrs.moveTo(attrs.name) // a Namespace is in itself
 		return
-	case attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
+	case attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 	default:
 		return
 	}

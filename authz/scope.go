@@ -26,3 +26,11 @@ func (s Scopes) Of(resource schema.GroupResource) Scope {
 	}
 	return s.Custom(resource)
 }
+
+// scopeOf returns the scope of what attrs is about, the same for all who ask about one request.
+func (b *Boundary) scopeOf(attrs *requestAttributes) Scope {
+	if !attrs.scoped {
+		attrs.scope, attrs.scoped = b.Scopes.Of(attrs.resource), true
+	}
+	return attrs.scope
+}

@@ -37,7 +37,7 @@ func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttr
 		return Space{ID: tenant.System()}, nil
 	case attrs.namespace != "":
 		return b.ownersSpace(ctx, id, attrs, attrs.namespace)
-	case attrs.resource != namespaces && b.Scopes.Of(attrs.resource) == ScopeCluster:
+	case attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 		return Space{ID: tenant.System()}, nil
 	}
 	selector, err := attrs.GetLabelSelector()

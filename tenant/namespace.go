@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // NamespaceSeparator stands between a tenant and the rest of the name of its namespace.
@@ -15,7 +13,7 @@ const NamespaceSeparator = "--"
 // It is empty for an ID that may create none then: the system tenant's, and one that is no lower-case DNS label or
 // holds the separator. So no name begins with the prefixes of two tenants.
 func (id ID) NamespacePrefix() string {
-	if id.IsSystem() || len(validation.IsDNS1123Label(id.name)) > 0 || strings.Contains(id.name, NamespaceSeparator) {
+	if id.IsSystem() || !isDNSLabel(id.name) || strings.Contains(id.name, NamespaceSeparator) {
 		return ""
 	}
 	return id.name + NamespaceSeparator
@@ -35,7 +33,7 @@ func PrefixOwner(namespace string) ID {
 // ObjectName returns the name of a cluster-scoped object that there is one of for a tenant: the ID where that can be an
 // object's name, and else one that no other tenant's can be. The zero ID has none.
 func (id ID) ObjectName() string {
-	if len(validation.IsDNS1123Label(id.name)) == 0 {
+	if isDNSLabel(id.name) {
 		return id.name
 	}
 	return id.DistinctObjectName()

@@ -30,7 +30,7 @@ func Of(u user.Info) (ID, error) {
 	}
 	extra := u.GetExtra()
 	values, found := extra[ExtraKey]
-	if !onlyKnownKeys(extra) {
+	if !isOnlyKnown(extra, found) {
 		for key := range extra {
 			if key != ExtraKey && strings.EqualFold(key, ExtraKey) {
 				return ID{}, fmt.Errorf("%w: extra key in another case", ErrInvalid)
@@ -48,16 +48,24 @@ func Of(u user.Info) (ID, error) {
 	return Parse(values[0])
 }
 
-// onlyKnownKeys reports whether extra holds nothing but the keys that most callers have, which saves
-// the walk through it for each decision.
-func onlyKnownKeys(extra map[string][]string) bool {
-	known := 0
-	for _, key := range [...]string{ExtraKey, SourceKey, user.CredentialIDKey} {
-		if _, has := extra[key]; has {
-			known++
-		}
+// isOnlyKnown reports whether extra, in which [ExtraKey] was found or not, holds nothing but the keys that most callers have,
+// which saves the walk through it for each decision.
+func isOnlyKnown(extra map[string][]string, found bool) bool {
+	others := len(extra)
+	if found {
+		others--
 	}
-	return known == len(extra)
+	if others == 0 {
+		return true
+	}
+	if _, has := extra[SourceKey]; has {
+		others--
+	}
+	if others == 0 {
+		return true
+	}
+	_, has := extra[user.CredentialIDKey]
+	return has && others == 1
 }
 
 // Bind returns a copy of u whose extra names id, and nothing else, as the tenant. The copy shares

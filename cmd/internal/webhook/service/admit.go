@@ -2,8 +2,8 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"net/http"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -46,6 +46,10 @@ type admissionRequest struct {
 type admissionAnswer struct {
 	metav1.TypeMeta `json:",inline"`
 	Response        *admissionv1.AdmissionResponse `json:"response"`
+}
+
+func (a *admissionAnswer) encode() ([]byte, error) {
+	return json.Marshal(a) // of Kubernetes' types, whose tags are those of encoding/json
 }
 
 // operations are those that kube-apiserver asks about.
@@ -94,8 +98,8 @@ func conversions() admission.ObjectInterfaces {
 // mutate answers an AdmissionReview with what the plugins change.
 func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
 	none, shapes := conversions(), &shapes{}
-	return func(r *http.Request, body []byte) (any, error) {
-		in, a, done, err := readAdmission(r.Context(), body, objects)
+	return func(ctx context.Context, body []byte) (answer, error) {
+		in, a, done, err := readAdmission(ctx, body, objects)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +109,7 @@ func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
 			came = a.GetObject().DeepCopyObject()
 		}
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
-		ctx := warning.WithWarningRecorder(withUID(r.Context(), string(in.Request.UID)), (*warnings)(out))
+		ctx = warning.WithWarningRecorder(withUID(ctx, string(in.Request.UID)), (*warnings)(out))
 		for _, p := range plugins {
 			mutator, ok := p.Interface.(admission.MutationInterface)
 			if !ok || !mutator.Handles(a.GetOperation()) {
@@ -129,14 +133,14 @@ func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
 // validate answers an AdmissionReview by what the plugins refuse.
 func validate(plugins []kubetenant.Plugin, objects *objects) answerer {
 	none := conversions()
-	return func(r *http.Request, body []byte) (any, error) {
-		in, a, done, err := readAdmission(r.Context(), body, objects)
+	return func(ctx context.Context, body []byte) (answer, error) {
+		in, a, done, err := readAdmission(ctx, body, objects)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
 		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
-		ctx := warning.WithWarningRecorder(withUID(r.Context(), string(in.Request.UID)), (*warnings)(out))
+		ctx = warning.WithWarningRecorder(withUID(ctx, string(in.Request.UID)), (*warnings)(out))
 		for _, p := range plugins {
 			validator, ok := p.Interface.(admission.ValidationInterface)
 			if !ok || !validator.Handles(a.GetOperation()) {

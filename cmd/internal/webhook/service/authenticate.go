@@ -1,11 +1,13 @@
 package service
 
 import (
+	"context"
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // tokenReview is a TokenReview as it comes; v1 and v1beta1 look the same.
@@ -14,47 +16,117 @@ type tokenReview struct {
 	Spec            authenticationv1.TokenReviewSpec `json:"spec"`
 }
 
-// tokenAnswer is what kube-apiserver reads of the answer.
+// readToken reads a TokenReview.
+func readToken(body []byte) (*tokenReview, error) {
+	in := &tokenReview{}
+	if q := (quick{body}); in.quickly(&q) {
+		return in, checkType(&in.TypeMeta, authenticationv1.GroupName, "TokenReview")
+	}
+	in = &tokenReview{}
+	return in, decodeReview(body, in, &in.TypeMeta, authenticationv1.GroupName, "TokenReview")
+}
+
+func (in *tokenReview) quickly(q *quick) bool {
+	return q.object(func(name []byte) bool {
+		switch string(name) {
+		case "kind":
+			return q.string(&in.Kind)
+		case "apiVersion":
+			return q.string(&in.APIVersion)
+		case "spec":
+			return q.object(func(name []byte) bool {
+				switch string(name) {
+				case "token":
+					return q.string(&in.Spec.Token)
+				case "audiences":
+					return q.strings(&in.Spec.Audiences)
+				}
+				return false
+			})
+		case "metadata":
+			return q.exactly(`{}`)
+		case "status":
+			return q.exactly(`{"user":{}}`)
+		}
+		return false
+	}) && q.end()
+}
+
+// tokenAnswer is what kube-apiserver reads of the answer: a TokenReviewStatus.
 type tokenAnswer struct {
-	metav1.TypeMeta `json:",inline"`
-	Status          authenticationv1.TokenReviewStatus `json:"status"`
+	metav1.TypeMeta
+	user      user.Info // nil where nobody is authenticated
+	audiences []string
+	err       string
+}
+
+func (a *tokenAnswer) encode() ([]byte, error) {
+	w := answerWriter{text: make([]byte, 0, answerBytes)}
+	w.begin()
+	w.typed(&a.TypeMeta)
+	w.name("status")
+	w.begin()
+	if a.user != nil {
+		w.bool("authenticated", true)
+	}
+	w.name("user")
+	w.begin()
+	if a.user != nil {
+		w.identity(a.user)
+	}
+	w.end()
+	w.strings("audiences", a.audiences)
+	w.string("error", a.err)
+	w.end()
+	w.end()
+	return w.text, nil
+}
+
+// identity writes the members of a UserInfo.
+func (w *answerWriter) identity(u user.Info) {
+	w.string("username", u.GetName())
+	w.string("uid", u.GetUID())
+	w.strings("groups", u.GetGroups())
+	if extra := u.GetExtra(); len(extra) > 0 {
+		w.name("extra")
+		w.begin()
+		for key, values := range extra {
+			w.name(key)
+			w.list(values)
+		}
+		w.end()
+	}
 }
 
 // authenticate answers a TokenReview. What a source refuses and what no source knows both are not
 // authenticated; the error of a refusal holds no part of the token.
 func authenticate(a authenticator.Request) answerer {
-	return func(r *http.Request, body []byte) (any, error) {
-		var in tokenReview
-		if err := decodeReview(body, &in, &in.TypeMeta, authenticationv1.GroupName, "TokenReview"); err != nil {
+	return func(ctx context.Context, body []byte) (answer, error) {
+		in, err := readToken(body)
+		if err != nil {
 			return nil, err
 		}
 		out := &tokenAnswer{TypeMeta: in.TypeMeta}
 		if in.Spec.Token == "" {
 			return out, nil
 		}
-		ctx := r.Context()
 		asked := authenticator.Audiences(in.Spec.Audiences)
 		if len(asked) > 0 {
 			ctx = authenticator.WithAudiences(ctx, asked)
 		}
 		// As the server's own TokenReview does (k8s.io/kubernetes pkg/registry/authentication/tokenreview,
 		// v1.37.1): a request that holds nothing but the token.
-		synthetic := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + in.Spec.Token}}}).WithContext(ctx)
+		synthetic := (&http.Request{}).WithContext(ctx)
+		synthetic.Header = http.Header{"Authorization": {"Bearer " + in.Spec.Token}}
 		resp, ok, err := a.AuthenticateRequest(synthetic)
 		switch {
 		case err != nil:
-			out.Status.Error = err.Error()
+			out.err = err.Error()
 		case !ok || resp == nil || resp.User == nil:
 		case len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0:
-			out.Status.Error = "the token is not for any of the audiences"
+			out.err = "the token is not for any of the audiences"
 		default:
-			out.Status.Authenticated = true
-			out.Status.Audiences = asked.Intersect(resp.Audiences)
-			out.Status.User = authenticationv1.UserInfo{Username: resp.User.GetName(), UID: resp.User.GetUID(),
-				Groups: resp.User.GetGroups(), Extra: map[string]authenticationv1.ExtraValue{}}
-			for key, values := range resp.User.GetExtra() {
-				out.Status.User.Extra[key] = values
-			}
+			out.user, out.audiences = resp.User, asked.Intersect(resp.Audiences)
 		}
 		return out, nil
 	}

@@ -1,11 +1,10 @@
 package service
 
 import (
+	"context"
 	"fmt"
-	"net/http"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,10 +17,94 @@ import (
 // accessReview is a SubjectAccessReview as it comes. v1beta1 says group where v1 says groups.
 type accessReview struct {
 	metav1.TypeMeta `json:",inline"`
-	Spec            struct {
-		authorizationv1.SubjectAccessReviewSpec `json:",inline"`
-		OlderGroups                             []string `json:"group"`
-	} `json:"spec"`
+	Spec            accessSpec `json:"spec"`
+}
+
+// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions.
+type accessSpec struct {
+	Resource    *authorizationv1.ResourceAttributes    `json:"resourceAttributes"`
+	NonResource *authorizationv1.NonResourceAttributes `json:"nonResourceAttributes"`
+	User        string                                 `json:"user"`
+	Groups      []string                               `json:"groups"`
+	OlderGroups []string                               `json:"group"`
+	Extra       map[string][]string                    `json:"extra"`
+	UID         string                                 `json:"uid"`
+}
+
+// readAccess reads a SubjectAccessReview.
+func readAccess(body []byte) (*accessReview, error) {
+	in := &accessReview{}
+	if q := (quick{body}); in.quickly(&q) {
+		return in, checkType(&in.TypeMeta, authorizationv1.GroupName, "SubjectAccessReview")
+	}
+	in = &accessReview{}
+	return in, decodeReview(body, in, &in.TypeMeta, authorizationv1.GroupName, "SubjectAccessReview")
+}
+
+func (in *accessReview) quickly(q *quick) bool {
+	return q.object(func(name []byte) bool {
+		switch string(name) {
+		case "kind":
+			return q.string(&in.Kind)
+		case "apiVersion":
+			return q.string(&in.APIVersion)
+		case "spec":
+			return in.Spec.quickly(q)
+		case "metadata":
+			return q.exactly(`{}`)
+		case "status":
+			return q.exactly(`{"allowed":false}`)
+		}
+		return false
+	}) && q.end()
+}
+
+func (s *accessSpec) quickly(q *quick) bool {
+	return q.object(func(name []byte) bool {
+		switch string(name) {
+		case "resourceAttributes":
+			s.Resource = &authorizationv1.ResourceAttributes{}
+			return resourceQuickly(q, s.Resource)
+		case "user":
+			return q.string(&s.User)
+		case "groups":
+			return q.strings(&s.Groups)
+		case "uid":
+			return q.string(&s.UID)
+		case "extra":
+			s.Extra = map[string][]string{}
+			return q.object(func(key []byte) bool {
+				var values []string
+				is := q.strings(&values)
+				s.Extra[string(key)] = values
+				return is
+			})
+		}
+		return false
+	})
+}
+
+// resourceQuickly recognises what asks without selectors.
+func resourceQuickly(q *quick, r *authorizationv1.ResourceAttributes) bool {
+	return q.object(func(name []byte) bool {
+		switch string(name) {
+		case "namespace":
+			return q.string(&r.Namespace)
+		case "verb":
+			return q.string(&r.Verb)
+		case "group":
+			return q.string(&r.Group)
+		case "version":
+			return q.string(&r.Version)
+		case "resource":
+			return q.string(&r.Resource)
+		case "subresource":
+			return q.string(&r.Subresource)
+		case "name":
+			return q.string(&r.Name)
+		}
+		return false
+	})
 }
 
 // accessAnswer is what kube-apiserver reads of the answer.
@@ -30,31 +113,48 @@ type accessAnswer struct {
 	Status          authorizationv1.SubjectAccessReviewStatus `json:"status"`
 }
 
+func (a *accessAnswer) encode() ([]byte, error) {
+	w := answerWriter{text: make([]byte, 0, answerBytes)}
+	w.begin()
+	w.typed(&a.TypeMeta)
+	w.name("status")
+	w.begin()
+	w.bool("allowed", a.Status.Allowed)
+	if a.Status.Denied {
+		w.bool("denied", true)
+	}
+	w.string("reason", a.Status.Reason)
+	w.string("evaluationError", a.Status.EvaluationError)
+	w.end()
+	w.end()
+	return w.text, nil
+}
+
 // errNoDecision stands in an answer for what went wrong, which is in the log.
 const errNoDecision = "an authorizer could not decide"
 
 // authorize answers a SubjectAccessReview: denied is final, no opinion leaves it to kube-apiserver's next
 // authorizer.
 func authorize(a authorizer.Authorizer) answerer {
-	return func(r *http.Request, body []byte) (any, error) {
-		var in accessReview
-		if err := decodeReview(body, &in, &in.TypeMeta, authorizationv1.GroupName, "SubjectAccessReview"); err != nil {
-			return nil, err
-		}
-		if in.APIVersion == authorizationv1beta1.SchemeGroupVersion.String() {
-			in.Spec.Groups = in.Spec.OlderGroups
-		}
-		attributes, err := attributesOf(&in.Spec.SubjectAccessReviewSpec)
+	return func(ctx context.Context, body []byte) (answer, error) {
+		in, err := readAccess(body)
 		if err != nil {
 			return nil, err
 		}
-		decision, reason, err := a.Authorize(r.Context(), attributes)
+		if in.APIVersion == authorizationv1.GroupName+"/v1beta1" {
+			in.Spec.Groups = in.Spec.OlderGroups
+		}
+		attributes, err := attributesOf(&in.Spec)
+		if err != nil {
+			return nil, err
+		}
+		decision, reason, err := a.Authorize(ctx, attributes)
 		out := &accessAnswer{TypeMeta: in.TypeMeta}
 		out.Status.Allowed = err == nil && decision == authorizer.DecisionAllow
 		out.Status.Denied = decision == authorizer.DecisionDeny
 		out.Status.Reason = reason
 		if err != nil {
-			klog.FromContext(r.Context()).Error(err, "Could not authorize", "user", in.Spec.User)
+			klog.FromContext(ctx).Error(err, "Could not authorize", "user", in.Spec.User)
 			out.Status.EvaluationError = errNoDecision
 		}
 		return out, nil
@@ -62,15 +162,9 @@ func authorize(a authorizer.Authorizer) answerer {
 }
 
 // attributesOf returns what a review asks about.
-func attributesOf(spec *authorizationv1.SubjectAccessReviewSpec) (*authorizer.AttributesRecord, error) {
-	u := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
-	if len(spec.Extra) > 0 {
-		u.Extra = make(map[string][]string, len(spec.Extra))
-		for key, values := range spec.Extra {
-			u.Extra[key] = values
-		}
-	}
-	resource, path := spec.ResourceAttributes, spec.NonResourceAttributes
+func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
+	u := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups, Extra: spec.Extra}
+	resource, path := spec.Resource, spec.NonResource
 	switch {
 	case (resource == nil) == (path == nil):
 		return nil, fmt.Errorf("%w: one of resourceAttributes and nonResourceAttributes", errReview)

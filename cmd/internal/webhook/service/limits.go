@@ -76,7 +76,7 @@ func limited(l Limits, memory int64, ownerOf func(namespace string) string, answ
 			return
 		}
 		defer leave()
-		answerBody(w, r.WithContext(ctx), head, size, l.BodyBytes, answer)
+		answerBody(ctx, w, r, &content{head, size, l.BodyBytes}, answer)
 	})
 }
 

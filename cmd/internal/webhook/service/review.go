@@ -2,11 +2,12 @@ package service
 
 import (
 	"bytes"
-	stdjson "encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,22 +19,34 @@ var errReview = errors.New("not a review of this path")
 
 var errTooLarge = errors.New("the body is too large")
 
-// answerer decides about one review, given as it came, and returns what to answer with.
-type answerer func(r *http.Request, body []byte) (any, error)
+// answer is what a review is answered with.
+type answer interface {
+	// encode returns it as JSON.
+	encode() ([]byte, error)
+}
 
-// readRest reads a body to its end, of which a head was read. A size that was not said is limit.
-func readRest(r *http.Request, head []byte, size, limit int64) ([]byte, error) {
+// answerer decides about one review, given as it came, and returns what to answer with.
+type answerer func(ctx context.Context, body []byte) (answer, error)
+
+// content is a body of which a head was read. A size that was not said is limit.
+type content struct {
+	head        []byte
+	size, limit int64
+}
+
+// rest reads it to its end.
+func (c *content) rest(r *http.Request) ([]byte, error) {
 	if r.ContentLength >= 0 {
-		if int64(len(head)) == size {
-			return head, nil
+		if int64(len(c.head)) == c.size {
+			return c.head, nil
 		}
-		body := make([]byte, size)
-		n := copy(body, head)
+		body := make([]byte, c.size)
+		n := copy(body, c.head)
 		_, err := io.ReadFull(r.Body, body[n:])
 		return body, err
 	}
-	body, err := io.ReadAll(io.MultiReader(bytes.NewReader(head), io.LimitReader(r.Body, limit-int64(len(head))+1)))
-	if err == nil && int64(len(body)) > limit {
+	body, err := io.ReadAll(io.MultiReader(bytes.NewReader(c.head), io.LimitReader(r.Body, c.limit-int64(len(c.head))+1)))
+	if err == nil && int64(len(body)) > c.limit {
 		err = errTooLarge
 	}
 	return body, err
@@ -52,15 +65,20 @@ func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) e
 	if err := json.Unmarshal(body, v); err != nil {
 		return errReview
 	}
-	if is.Kind != kind || is.APIVersion != group+"/v1" && is.APIVersion != group+"/v1beta1" {
+	return checkType(is, group, kind)
+}
+
+func checkType(is *metav1.TypeMeta, group, kind string) error {
+	of, version, _ := strings.Cut(is.APIVersion, "/")
+	if is.Kind != kind || of != group || version != "v1" && version != "v1beta1" {
 		return fmt.Errorf("%w: want %s of %s/v1 or v1beta1", errReview, kind, group)
 	}
 	return nil
 }
 
 // answerBody answers one review.
-func answerBody(w http.ResponseWriter, r *http.Request, head []byte, size, limit int64, answer answerer) {
-	body, err := readRest(r, head, size, limit)
+func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *content, by answerer) {
+	body, err := c.rest(r)
 	switch {
 	case errors.Is(err, errTooLarge):
 		tooLarge(w)
@@ -69,7 +87,7 @@ func answerBody(w http.ResponseWriter, r *http.Request, head []byte, size, limit
 		http.Error(w, "the body could not be read", http.StatusBadRequest)
 		return
 	}
-	out, err := answer(r, body)
+	out, err := by(ctx, body)
 	switch {
 	case errors.Is(err, errBusy):
 		busy(w)
@@ -81,11 +99,11 @@ func answerBody(w http.ResponseWriter, r *http.Request, head []byte, size, limit
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	data, err := stdjson.Marshal(out) // of Kubernetes' types, whose tags are those of encoding/json
+	data, err := out.encode()
 	if err != nil {
 		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = []string{"application/json"}
 	_, _ = w.Write(data) // the client is gone otherwise
 }

@@ -48,7 +48,7 @@ func New(o Options) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	mux := http.NewServeMux()
+	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
 	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
 	objects := newObjects(o.Stack.ReadsContent, 6*sixteenth, o.Limits.Memory)
 	for path, kind := range map[string]struct {
@@ -60,10 +60,18 @@ func New(o Options) (http.Handler, error) {
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
 	} {
-		mux.Handle(path, m.measured(path, recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer))))
+		reviews[path] = m.measured(path, recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer)))
+		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
 	InstallHealth(mux, o.Live, o.Ready)
-	handler := http.Handler(mux)
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if review, is := reviews[r.URL.Path]; is { // most are, and are spared the search for a pattern
+			r.Pattern = r.URL.Path
+			review.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	if o.Tracer != nil {
 		handler = tracing.WithTracing(handler, o.Tracer, "kubetenant-webhook")
 	}

@@ -417,7 +417,7 @@ func TestHealth(t *testing.T) {
 }
 
 // FuzzReview: whatever is sent, nothing panics, nobody is allowed anything and nobody is somebody who does
-// not know a token.
+// not know a token; and what is recognised quickly is answered as what is not, for a member that nobody knows.
 func FuzzReview(f *testing.F) {
 	w := newWorld(f)
 	h := w.handler(f)
@@ -439,6 +439,11 @@ func FuzzReview(f *testing.F) {
 		}
 		if at == service.AuthorizePath && strings.Contains(got, `"allowed":true`) || strings.Contains(got, `"authenticated":true`) {
 			t.Fatalf("allowed: %s", got)
+		}
+		if rest, is := strings.CutPrefix(string(body), `{"`); is && int(path)%len(paths) < 2 {
+			if slow, want := post(h, at, `{"of a newer kube-apiserver":0,"`+rest); code != slow || got != want {
+				t.Fatalf("%d %s; decoded %d %s", code, got, slow, want)
+			}
 		}
 	})
 }

@@ -1,0 +1,114 @@
+package service
+
+import (
+	stdjson "encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// written are reviews as kube-apiserver writes them.
+func written(t testing.TB) (access, token []byte) {
+	t.Helper()
+	marshal := func(v any) []byte {
+		data, err := stdjson.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(data, '\n')
+	}
+	return marshal(&authorizationv1.SubjectAccessReview{TypeMeta: metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"},
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: "alice", UID: "u1", Groups: []string{"dev", "tenant:a"}, Extra: map[string]authorizationv1.ExtraValue{"kubetenant.dev/tenant": {"a"}, "more": {"b", "c"}},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "a--web", Verb: "get", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale", Name: "d"}}}),
+		marshal(&authenticationv1.TokenReview{TypeMeta: metav1.TypeMeta{Kind: "TokenReview", APIVersion: "authentication.k8s.io/v1"},
+			Spec: authenticationv1.TokenReviewSpec{Token: "a.b-c_d", Audiences: []string{"https://kubernetes.default.svc"}}})
+}
+
+// TestQuick: what kube-apiserver writes is recognised, so that the benchmark does not measure something else.
+func TestQuick(t *testing.T) {
+	access, token := written(t)
+	if !(&accessReview{}).quickly(&quick{access}) {
+		t.Errorf("not recognised: %s", access)
+	}
+	if !(&tokenReview{}).quickly(&quick{token}) {
+		t.Errorf("not recognised: %s", token)
+	}
+}
+
+// FuzzQuick: whatever is recognised, the decoder reads too, as the same.
+func FuzzQuick(f *testing.F) {
+	access, token := written(f)
+	for _, good := range []string{string(access), string(token)} {
+		f.Add([]byte(good))
+		for _, change := range [][2]string{{`"kind"`, `"Kind"`}, {`"kind":`, `"kind":"X","kind":`}, {`"spec":{`, `"spec":{"uid":"x",`}, {`"spec":{`, `"spec":{"audiences":[],`}, {`"spec":{`, `"spec":{"groups":[],`},
+			{`"}`, `",}`}, {`:`, ` : `}, {`","`, `",,"`}, {`"a`, `"\u0061`}, {`"a`, "\"\x01"}, {`"a`, "\"\xff"}, {`"a`, `"\"`}, {`{}`, `null`}, {`[`, `[ ]`}, {`]`, `],`}, {`{`, `{ `}, {"\n", "{}"},
+			{`"extra":{`, `"extra":{"more":["x"],`}, {`"extra":{`, `"extra":{},"x":{`}, {`false`, `true`}, {`"get"`, `null`}, {`"get"`, `7`}, {`}`, ``}} {
+			f.Add([]byte(strings.Replace(good, change[0], change[1], 1)))
+			f.Add([]byte(strings.ReplaceAll(good, change[0], change[1])))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		same := func(recognised bool, got, want any) {
+			if !recognised {
+				return
+			}
+			if err := json.Unmarshal(body, want); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%q was read as %+v; want %+v, %v", body, got, want, err)
+			}
+		}
+		var access accessReview
+		same(access.quickly(&quick{body}), &access, &accessReview{})
+		var token tokenReview
+		same(token.quickly(&quick{body}), &token, &tokenReview{})
+	})
+}
+
+// FuzzAnswers: answers read as encoding/json writes their types.
+func FuzzAnswers(f *testing.F) {
+	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", "a", "")
+	f.Add("", "", "", "", "", "")
+	f.Add("<\"\\>&\u2028", "\x00\n\x7f", "\xff", "a\xc3", "\u00e4", "an error: \"x\"")
+	f.Fuzz(func(t *testing.T, name, uid, group, key, value, reason string) {
+		is := metav1.TypeMeta{Kind: value, APIVersion: group}
+		u := &user.DefaultInfo{Name: name, UID: uid, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
+		status := authorizationv1.SubjectAccessReviewStatus{Allowed: name == "", Denied: uid == "", Reason: reason, EvaluationError: value}
+		type review struct {
+			metav1.TypeMeta `json:",inline"`
+			Status          any `json:"status"`
+		}
+		for _, c := range []struct {
+			out  answer
+			want any
+		}{
+			{&accessAnswer{is, status}, review{is, status}},
+			{&tokenAnswer{TypeMeta: is, err: reason}, review{is, authenticationv1.TokenReviewStatus{Error: reason}}},
+			{&tokenAnswer{TypeMeta: is, user: u, audiences: []string{name, uid}}, review{is, authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{name, uid},
+				User: authenticationv1.UserInfo{Username: name, UID: uid, Groups: u.Groups, Extra: map[string]authenticationv1.ExtraValue{key: u.Extra[key]}}}}},
+		} {
+			text, err := c.out.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			standard, err := stdjson.Marshal(c.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want any
+			if err := stdjson.Unmarshal(text, &got); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			if err := stdjson.Unmarshal(standard, &want); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("encode() = %s; want %s", text, standard)
+			}
+		}
+	})
+}
