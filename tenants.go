@@ -67,7 +67,8 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 	if c.Tenants == nil {
 		return namespace.Spaces{}
 	}
-	return namespace.Spaces(c.Tenants.Spaces(id))
+	of := c.Tenants.Spaces(id)
+	return namespace.Spaces{Labels: of.Labels, PodSecurity: of.PodSecurity}
 }
 
 // isOver reports whether a tenant is being deleted, or was, or that is not known.

@@ -5,6 +5,6 @@
 //
 // [Index] holds the roles and bindings and follows their informers. [Evaluator] asks it, and knows the
 // two additions: the annotation [tenant.ScopeAnnotation] of a ClusterRoleBinding limits its rules to the
-// spaces of some tenants, and [tenant.ExpiresAnnotation] ends a binding. Without them nothing differs: a rule says what
+// spaces or the callers of some tenants, and [tenant.ExpiresAnnotation] ends a binding. Without them nothing differs: a rule says what
 // somebody may do, the boundary before it says where.
 package rbac

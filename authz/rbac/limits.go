@@ -16,12 +16,17 @@ import (
 // Tenanted is the [tenant.ScopeAnnotation] that limits a binding's rules to the caller's own space.
 const Tenanted = "Tenanted"
 
-// limits say in whose spaces the rules of a binding hold, and until when. The zero value: in none.
+// CallersOf begins a [tenant.ScopeAnnotation] that limits a binding's rules to the callers of tenants, in whatever space.
+const CallersOf = "Callers:"
+
+// limits say in whose spaces or for whose callers the rules of a binding hold, and until when. The zero value: in none.
 type limits struct {
-	anywhere bool
-	own      bool // in the caller's own
-	tenants  []tenant.ID
-	until    time.Time // zero for no end
+	anywhere  bool
+	own       bool // in the caller's own
+	tenants   []tenant.ID
+	ofCallers bool // for these, anywhere
+	callers   []tenant.ID
+	until     time.Time // zero for no end
 }
 
 // limitsOf reads the annotations of a binding. Nil: there are none, and the rules hold everywhere and for good. One that
@@ -38,7 +43,13 @@ func limitsOf(b metav1.Object) *limits {
 	}
 	if text, limited := annotations[tenant.ScopeAnnotation]; limited && b.GetNamespace() == "" {
 		l.anywhere = false
-		if l.own = text == Tenanted; !l.own {
+		names, ofCallers := strings.CutPrefix(text, CallersOf)
+		switch l.ofCallers = ofCallers; {
+		case ofCallers:
+			l.callers = tenantsOf(names)
+		case text == Tenanted:
+			l.own = true
+		default:
 			l.tenants = tenantsOf(text)
 		}
 	}
@@ -71,7 +82,13 @@ func Ended(b metav1.Object, now time.Time) bool {
 // time. The zero ID is a space that is no single tenant's.
 func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
-	return l == nil || !l.ended(now) && (l.anywhere || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
+	return l == nil || !l.ended(now) && (l.anywhere || slices.Contains(l.callers, caller) || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
+}
+
+// HoldsFor reports whether the annotations of a binding may let its rules hold for a caller of a tenant, in some space.
+func HoldsFor(b metav1.Object, caller tenant.ID, now time.Time) bool {
+	l := limitsOf(b)
+	return l == nil || !l.ended(now) && (!l.ofCallers || slices.Contains(l.callers, caller))
 }
 
 // ended reports whether the binding counts no more at a time.
@@ -85,6 +102,9 @@ func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer
 	switch {
 	case l.anywhere:
 		return true
+	case l.ofCallers:
+		caller, err := o.Subject(ctx, u)
+		return err == nil && slices.Contains(l.callers, caller)
 	case !l.own && len(l.tenants) == 0:
 		return false
 	}

@@ -114,11 +114,14 @@ func TestScope(t *testing.T) {
 		},
 	}
 	for annotation, want := range map[string]map[[2]string]bool{
-		"Tenanted": {{"root", "kube-system"}: true, {"alice", "a--web"}: true},
-		"a":        {{"root", "a--web"}: true, {"alice", "a--web"}: true, {"lost", "a--web"}: true},
-		"a, b":     {{"root", "a--web"}: true, {"root", "b--web"}: true, {"alice", "a--web"}: true, {"alice", "b--web"}: true, {"lost", "a--web"}: true, {"lost", "b--web"}: true},
-		"system":   {{"root", "kube-system"}: true, {"alice", "kube-system"}: true, {"lost", "kube-system"}: true},
-		"":         {}, "tenanted": {}, "*": {}, "all": {}, "a,": {}, "a,*": {}, "System": {},
+		"Tenanted":  {{"root", "kube-system"}: true, {"alice", "a--web"}: true},
+		"a":         {{"root", "a--web"}: true, {"alice", "a--web"}: true, {"lost", "a--web"}: true},
+		"a, b":      {{"root", "a--web"}: true, {"root", "b--web"}: true, {"alice", "a--web"}: true, {"alice", "b--web"}: true, {"lost", "a--web"}: true, {"lost", "b--web"}: true},
+		"system":    {{"root", "kube-system"}: true, {"alice", "kube-system"}: true, {"lost", "kube-system"}: true},
+		"Callers:a": {{"alice", "a--web"}: true, {"alice", "b--web"}: true, {"alice", "kube-system"}: true, {"alice", "missing"}: true, {"alice", "away"}: true, {"alice", ""}: true},
+		"Callers:b": {}, "Callers:": {}, "Callers:a,": {}, "callers:a": {}, "Callers:*": {}, "Callers:Callers:a": {},
+		"Callers:b, system": {{"root", "a--web"}: true, {"root", "b--web"}: true, {"root", "kube-system"}: true, {"root", "missing"}: true, {"root", "away"}: true, {"root", ""}: true},
+		"":                  {}, "tenanted": {}, "*": {}, "all": {}, "a,": {}, "a,*": {}, "System": {},
 	} {
 		x := rbac.NewIndex()
 		x.Set(role("reader", "get"))

@@ -24,6 +24,12 @@ const driftPage = 500
 // managed, page by page, and keeps none of it.
 func (e *Engine) lookForDrift(ctx context.Context) {
 	gives := map[tenant.ID]*given{}
+	ofTenant := func(id tenant.ID) *given {
+		if _, known := gives[id]; !known {
+			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
+		}
+		return gives[id]
+	}
 	of := func(namespace string) *given {
 		ns, err := e.lister.Get(namespace)
 		if err != nil || ns.DeletionTimestamp != nil {
@@ -33,10 +39,7 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 		if id.IsZero() || id.IsSystem() {
 			return nil
 		}
-		if _, known := gives[id]; !known {
-			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
-		}
-		return gives[id]
+		return ofTenant(id)
 	}
 	right := map[string]int{} // how many of a namespace's are as they should be
 	var wrong []string
@@ -44,9 +47,7 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 	for {
 		list, err := e.Client.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, next)
 		if err != nil {
-			if ctx.Err() == nil {
-				klog.FromContext(ctx).Info("It could not be looked whether all that Tenants give is in place", "err", err)
-			}
+			e.notLooked(ctx, err)
 			return
 		}
 		for i := range list.Items {
@@ -75,6 +76,13 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 		e.later.Add(name)
 	}
 	e.lookForQuotas(ctx, gives)
+	e.lookForMakers(ctx, ofTenant, gives)
+}
+
+func (e *Engine) notLooked(ctx context.Context, err error) {
+	if ctx.Err() == nil && !apierrors.IsNotFound(err) { // of a kind that is not defined there are none
+		klog.FromContext(ctx).Info("It could not be looked whether all that Tenants give is in place", "err", err)
+	}
 }
 
 // lookForQuotas has those tenants looked at of which a quota that was given is another, or not there.
@@ -84,9 +92,7 @@ func (e *Engine) lookForQuotas(ctx context.Context, gives map[tenant.ID]*given) 
 	for {
 		list, err := e.quotas().List(ctx, next)
 		if err != nil {
-			if ctx.Err() == nil && !apierrors.IsNotFound(err) { // not defined
-				klog.FromContext(ctx).Info("It could not be looked whether all quotas that Tenants give are in place", "err", err)
-			}
+			e.notLooked(ctx, err)
 			return
 		}
 		for i := range list.Items {

@@ -26,15 +26,16 @@ import (
 // given is what each namespace of a tenant gets. The zero value is nothing.
 type given struct {
 	bindings []rbacv1.RoleBinding // without their namespace, by name in order
-	labels   map[string]string    // of the Namespace itself
-	quota    corev1.ResourceList  // of them all
-	refused  error                // why some subjects are left out
+	makers   *rbacv1.ClusterRoleBinding
+	labels   map[string]string   // of the Namespace itself
+	quota    corev1.ResourceList // of them all
+	refused  error               // why some subjects are left out
 }
 
 // given returns what a Tenant gives. Subjects of reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them;
 // what a configuration adds to these admission alone knows.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *given {
-	out := &given{quota: t.Spec.Quota}
+	out := &given{quota: t.Spec.Hard()}
 	for _, role := range SpreadOf(id, &t.Spec).Roles {
 		b := rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole}}
 		b.Name = managed.NamePrefix + "binding:" + role.ClusterRole
@@ -54,8 +55,12 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *g
 				b.Subjects = append(b.Subjects, s)
 			}
 		}
-		if len(b.Subjects) > 0 {
-			out.bindings = append(out.bindings, b)
+		if len(b.Subjects) == 0 {
+			continue
+		}
+		out.bindings = append(out.bindings, b)
+		if role.Tenantwide != "" {
+			out.makers = makersBinding(id, role.Tenantwide, b.Subjects)
 		}
 	}
 	out.labels = maps.Clone(t.Spec.Namespaces.Labels)
@@ -76,7 +81,7 @@ const adminsPath = "spec.admins"
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	out := &rolebinding.Spread{Tenant: id}
 	if len(spec.Admins) > 0 {
-		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: adminsPath, ClusterRole: v1alpha1.AdminRole, Subjects: spec.Admins})
+		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: adminsPath, ClusterRole: v1alpha1.AdminRole, Tenantwide: v1alpha1.NamespacesRole, Subjects: spec.Admins})
 	}
 	for i, b := range spec.Bindings {
 		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.bindings[%d].subjects", i), ClusterRole: b.ClusterRole, Subjects: b.Subjects})
@@ -119,11 +124,21 @@ func (g *given) isLabelled(ns *corev1.Namespace) bool {
 	return true
 }
 
-// isSame reports whether a binding is as it should be: but for labels and annotations of others, which webhooks put on whatever
-// is written, and for what the server itself records.
+// isSame reports whether a binding is as it should be.
 func isSame(is, want *rbacv1.RoleBinding) bool {
-	for key := range is.Annotations {
-		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation {
+	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && is.RoleRef == want.RoleRef && slices.Equal(is.Subjects, want.Subjects)
+}
+
+// hasMetadata reports whether metadata is as it should be: but for labels and annotations of others, which webhooks put on whatever
+// is written, and for what the server itself records.
+func hasMetadata(is, want *metav1.ObjectMeta) bool {
+	for key, value := range is.Annotations {
+		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation && want.Annotations[key] != value {
+			return false
+		}
+	}
+	for key, value := range want.Annotations {
+		if is.Annotations[key] != value {
 			return false
 		}
 	}
@@ -137,7 +152,7 @@ func isSame(is, want *rbacv1.RoleBinding) bool {
 			return false
 		}
 	}
-	return is.RoleRef == want.RoleRef && slices.Equal(is.Subjects, want.Subjects) && len(is.OwnerReferences) == 0 && len(is.Finalizers) == 0
+	return len(is.OwnerReferences) == 0 && len(is.Finalizers) == 0
 }
 
 func isOurs(key string) bool { return strings.HasPrefix(key, tenant.Domain+"/") }

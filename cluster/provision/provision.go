@@ -9,9 +9,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
@@ -69,14 +71,18 @@ type Engine struct {
 	statuses     workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
 
 	mu      sync.Mutex
-	busy    map[string]bool  // namespaces that somebody is at: two would undo each other's
-	failed  map[string]error // by namespace, what the last try failed for
-	drifted map[string]bool  // namespaces that are to be looked at although they say to be prepared
+	busy    map[string]bool                          // namespaces that somebody is at: two would undo each other's
+	failed  map[string]error                         // by namespace, what the last try failed for
+	drifted map[string]bool                          // namespaces that are to be looked at although they say to be prepared
+	makers  map[tenant.ID]*rbacv1.ClusterRoleBinding // that were seen last
+
+	hasRole atomic.Bool // the ClusterRole of the makers is there
 }
 
 // New returns an engine that does nothing before [Engine.Run].
 func New(o Options) *Engine {
-	e := &Engine{Options: o, lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()), busy: map[string]bool{}, failed: map[string]error{}, drifted: map[string]bool{},
+	e := &Engine{Options: o, lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
+		busy: map[string]bool{}, failed: map[string]error{}, drifted: map[string]bool{}, makers: map[tenant.ID]*rbacv1.ClusterRoleBinding{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
 		first:  newQueue[string](), later: newQueue[string](), statuses: newQueue[tenant.ID]()}
 	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {

@@ -28,14 +28,15 @@ func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
 // applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty for none; where that failed, the name of
 // the one before, which may still be there. The default one that a server makes for whoever has none becomes it.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
-	if len(t.Spec.Quota) == 0 && t.Status.Quota == "" {
+	hard := t.Spec.Hard()
+	if len(hard) == 0 && t.Status.Quota == "" {
 		return "", nil
 	}
 	is, others, err := e.quotaOf(ctx, id)
 	switch {
 	case err != nil:
-		return t.Status.Quota, err
-	case len(t.Spec.Quota) == 0:
+		return t.Status.Quota, fmt.Errorf("spec.quota: %w", err)
+	case len(hard) == 0:
 		if err := e.removeQuota(ctx, is); err != nil {
 			return t.Status.Quota, err
 		}
@@ -43,9 +44,9 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	case others != "":
 		return "", fmt.Errorf("%w (%s)", errQuotaTaken, others)
 	case is == nil:
-		return e.createQuota(ctx, id, t.Spec.Quota)
+		return e.createQuota(ctx, id, hard)
 	}
-	return is.GetName(), e.updateQuota(ctx, is, id, t.Spec.Quota)
+	return is.GetName(), e.updateQuota(ctx, is, id, hard)
 }
 
 // quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and the name of one that cannot.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -96,6 +97,66 @@ func TestQuota(t *testing.T) {
 			}
 		})
 	}
+}
+
+// condition returns the status and reason of a condition of acme's Tenant.
+func (w *world) condition(kind string) string {
+	w.t.Helper()
+	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
+	w.must(err)
+	t, err := v1alpha1.TenantOf(u)
+	w.must(err)
+	c := meta.FindStatusCondition(t.Status.Conditions, kind)
+	if c == nil {
+		return "none"
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// TestMax: how many namespaces there may be becomes a limit beside the others; where there are more, that is said.
+func TestMax(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("acme--db", "acme", nil)
+		most := func(n int32) func(*v1alpha1.TenantSpec) {
+			return func(s *v1alpha1.TenantSpec) { s.Namespaces.Max = &n }
+		}
+		own := "map[" + tenant.ManagedLabel + ":tenant]"
+		for _, step := range []struct {
+			change       func(*v1alpha1.TenantSpec)
+			quota, ready string
+		}{
+			{func(*v1alpha1.TenantSpec) {}, " | ", "True Ready"},
+			{most(2), "acme of acme map[count/namespaces:2] " + own + " | acme", "True Ready"},
+			{pods(5), "acme of acme map[count/namespaces:2 pods:5] " + own + " | acme", "True Ready"},
+			{most(1), "acme of acme map[count/namespaces:1 pods:5] " + own + " | acme", "False TooManyNamespaces"},
+			{most(0), "acme of acme map[count/namespaces:0 pods:5] " + own + " | acme", "False TooManyNamespaces"},
+			{func(s *v1alpha1.TenantSpec) { s.Namespaces.Max = nil }, "acme of acme map[pods:5] " + own + " | acme", "True Ready"},
+			{none, " | ", "True Ready"},
+		} {
+			w.tenant(step.change)
+			if w.quotas() != step.quota || w.condition(v1alpha1.ConditionReady) != step.ready {
+				t.Errorf("%s, %s; want %s, %s", w.quotas(), w.condition(v1alpha1.ConditionReady), step.quota, step.ready)
+			}
+		}
+	})
+}
+
+// TestSuspended: the stricter of both fields is the reason.
+func TestSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, c := range []struct {
+			access, suspension v1alpha1.TenantAccess
+			want               string
+		}{{"", "", "False Open"}, {"ReadOnly", "", "True ReadOnly"}, {"ReadOnly", "Closed", "True Closed"}, {"Closed", "ReadOnly", "True Closed"}, {"Open", "ReadOnly", "True ReadOnly"}, {"Open", "", "False Open"}} {
+			w.tenant(func(s *v1alpha1.TenantSpec) { s.Access, s.Suspension = c.access, c.suspension })
+			if got := w.condition(v1alpha1.ConditionSuspended); got != c.want {
+				t.Errorf("%s and %s: %s, want %s", c.access, c.suspension, got, c.want)
+			}
+		}
+	})
 }
 
 // TestQuotaAtRest: a Tenant whose quota is as it says costs no write, and one that has none is not looked for.

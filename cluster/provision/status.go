@@ -37,19 +37,25 @@ func (e *Engine) record(ctx context.Context) (stop func()) {
 // where another try may do better.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
-	if !known || t == nil || t.DeletionTimestamp != nil {
-		return nil // there is none to write on, and it is told when there is; or it says what becomes of it
+	switch {
+	case !known || t != nil && t.DeletionTimestamp != nil:
+		return nil // it is told when it is known; or it says what becomes of it
+	case t == nil:
+		return e.applyMakers(ctx, id, nil)
 	}
-	quota, failed := e.applyQuota(ctx, id, t)
+	gives := e.given(ctx, id, t)
+	quota, noQuota := e.applyQuota(ctx, id, t)
+	noMakers := e.applyMakers(ctx, id, gives.makers)
+	failed := errors.Join(noMakers, noQuota)
 	if apierrors.IsConflict(failed) || ctx.Err() != nil { // somebody else wrote it meanwhile, which is nothing to tell
 		return failed
 	}
-	status, err := e.statusOf(ctx, id, t, failed)
+	status, err := e.statusOf(id, t, gives, failed)
 	if err != nil {
 		return err
 	}
-	if status.Quota = quota; errors.Is(failed, errQuotaTaken) {
-		failed = nil // it is looked again every now and then
+	if status.Quota = quota; errors.Is(noQuota, errQuotaTaken) {
+		failed = noMakers // the quota is looked at again every now and then
 	}
 	if equality.Semantic.DeepEqual(status, &t.Status) {
 		return failed
@@ -80,9 +86,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	return failed
 }
 
-// statusOf returns the status that a Tenant should have; quota is what failed of its quota.
-func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, quota error) (*v1alpha1.TenantStatus, error) {
-	gives := e.given(ctx, id, t)
+// statusOf returns the status that a Tenant should have; tenantwide is what failed of what it gives once.
+func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error) (*v1alpha1.TenantStatus, error) {
 	names, err := e.Owned(id.String())
 	if err != nil {
 		return nil, err
@@ -102,10 +107,10 @@ func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant,
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
 	switch n := status.Namespaces; {
-	case errors.Is(quota, errQuotaTaken):
-		c.Reason, c.Message = v1alpha1.ReasonQuota, quota.Error()
-	case quota != nil:
-		c.Reason, c.Message = v1alpha1.ReasonFailed, fmt.Sprintf("spec.quota: %v", quota)
+	case errors.Is(tenantwide, errQuotaTaken):
+		c.Reason, c.Message = v1alpha1.ReasonQuota, tenantwide.Error()
+	case tenantwide != nil:
+		c.Reason, c.Message = v1alpha1.ReasonFailed, tenantwide.Error()
 	case gives.refused != nil:
 		c.Reason, c.Message = v1alpha1.ReasonSubject, gives.refused.Error()
 	case len(failed) > 0:
@@ -116,7 +121,35 @@ func (e *Engine) statusOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant,
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared, "every namespace has what the Tenant gives"
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
+	meta.SetStatusCondition(&status.Conditions, readyOf(t, status.Namespaces.Total, c))
+	meta.SetStatusCondition(&status.Conditions, suspendedOf(t))
 	return status, nil
+}
+
+// readyOf returns the condition Ready of a Tenant that has so many namespaces, as far as they are prepared.
+func readyOf(t *v1alpha1.Tenant, total int32, prepared metav1.Condition) metav1.Condition {
+	c := prepared
+	c.Type = v1alpha1.ConditionReady
+	switch limit := t.Spec.Namespaces.Max; {
+	case c.Status != metav1.ConditionTrue:
+	case limit != nil && total > *limit:
+		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonManyNamespaces
+		c.Message = fmt.Sprintf("there are %d namespaces, and spec.namespaces.max is %d: none comes before some have gone", total, *limit)
+	default:
+		c.Reason = v1alpha1.ReasonReady
+	}
+	return c
+}
+
+// suspendedOf returns the condition Suspended of a Tenant. The stricter of both fields counts.
+func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonOpen, ObservedGeneration: t.Generation}
+	for _, access := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed} {
+		if t.Spec.Access == access || t.Spec.Suspension == access {
+			c.Status, c.Reason = metav1.ConditionTrue, string(access)
+		}
+	}
+	return c
 }
 
 // tell records an event where the condition is another than before.

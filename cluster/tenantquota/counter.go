@@ -75,6 +75,12 @@ func (c *Counter) Run(ctx context.Context) {
 		return
 	}
 	defer func() { _ = c.quotas.informer.RemoveEventHandler(handler) }() // it may have ended
+	spaces, err := c.namespaces.informer.AddEventHandler(c.followNamespaces())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Namespaces are not counted")
+		return
+	}
+	defer func() { _ = c.namespaces.informer.RemoveEventHandler(spaces) }()
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		c.forget()
 		for _, name := range c.quotas.informer.GetStore().ListKeys() {
@@ -183,7 +189,7 @@ func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []q
 		}
 		ok, done := read[of]
 		if !done {
-			objects, err := c.stored(ctx, of, own)
+			objects, err := c.stored(ctx, of, q.Spec.Tenant, own)
 			unknown = errors.Join(unknown, err)
 			ok, read[of] = err == nil, err == nil
 			out = append(out, objects...)
@@ -195,8 +201,11 @@ func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []q
 	return out, counted, unknown
 }
 
-// stored returns the objects of a resource in some namespaces.
-func (c *Counter) stored(ctx context.Context, of schema.GroupResource, namespaces []string) ([]quota.Counted, error) {
+// stored returns the objects of a resource in the namespaces of a tenant.
+func (c *Counter) stored(ctx context.Context, of schema.GroupResource, id string, namespaces []string) ([]quota.Counted, error) {
+	if of == corev1.Resource("namespaces") {
+		return c.namespaces.count(id)
+	}
 	informer, err := c.informer(ctx, of)
 	switch {
 	case err != nil:
@@ -290,20 +299,55 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 	return out, err
 }
 
+// again counts again what the quotas of a tenant limit.
+func (c *Counter) again(id string) {
+	quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, id)
+	if err != nil {
+		return
+	}
+	for _, q := range quotas {
+		c.queue.AddAfter(q, countAfter)
+	}
+}
+
+// followNamespaces counts again whose namespaces came or went.
+func (c *Counter) followNamespaces() cache.ResourceEventHandler {
+	changed := func(obj any) {
+		if id := labelOf(obj); id != "" {
+			c.again(id)
+		}
+	}
+	gone := func(obj any) {
+		if ns, is := obj.(*corev1.Namespace); is {
+			c.noteGone(ns.UID)
+			changed(ns)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: changed,
+		UpdateFunc: func(was, is any) {
+			before, _ := was.(*corev1.Namespace)
+			now, _ := is.(*corev1.Namespace)
+			if before == nil || now == nil || before.UID == now.UID && labelOf(was) == labelOf(is) {
+				return
+			}
+			if changed(was); before.UID != now.UID {
+				gone(was)
+			}
+			changed(is)
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, is := obj.(cache.DeletedFinalStateUnknown); is {
+				obj = unknown.Obj
+			}
+			gone(obj)
+		}}
+}
+
 // follow counts again what changed.
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
-		name, err := cache.DeletionHandlingObjectToName(obj)
-		if err != nil {
-			return
-		}
-		// Of a namespace that is not known yet the cycle finds it.
-		quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, c.namespaces.owner(name.Namespace))
-		if err != nil {
-			return
-		}
-		for _, q := range quotas {
-			c.queue.AddAfter(q, countAfter)
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			c.again(c.namespaces.owner(name.Namespace)) // of a namespace that is not known yet the cycle finds it
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: changed,

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
@@ -176,6 +178,51 @@ func TestCounter(t *testing.T) {
 		m.secrets = true
 		m.mu.Unlock()
 		is(t, client, 90*time.Second, "a kind more", used("0", "2", "1"), 2)
+	})
+}
+
+// TestCountOfNamespaces: a tenant's namespaces are counted as they come, change hands and go, those too that are on their way out; what
+// was reserved for one that has gone is free again.
+func TestCountOfNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quotas, client := store(t, limiting(t, map[string]string{"count/namespaces": "5"}, v1alpha1.QuotaReservation{UID: "u1", Expires: metav1.NewTime(time.Now().Add(time.Hour)), Used: corev1.ResourceList{"count/namespaces": resource.MustParse("1")}}))
+		kube := kubefake.NewClientset()
+		factory := informers.NewSharedInformerFactory(kube, 0)
+		all, err := tenantquota.NewNamespaces(factory.Core().V1().Namespaces().Informer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		running(t, func(ctx context.Context) {
+			factory.StartWithContext(ctx)
+			factory.WaitForCacheSync(ctx.Done())
+			tenantquota.NewCounter(quotas, &mapper{}, all).Run(ctx)
+			factory.Shutdown()
+		})
+		ns := func(name, uid, of string) *corev1.Namespace {
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: "2", Labels: map[string]string{tenant.Label: of}}}
+		}
+		used := func(n string) map[string]string { return map[string]string{"count/namespaces": n} }
+		is(t, client, time.Second, "one that was let through", used("1"), 0)
+		ending := ns("a--two", "u2", "a")
+		ending.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		for _, one := range []*corev1.Namespace{ns("a--one", "u1", "a"), ending, ns("b--one", "u3", "b")} {
+			if _, err := kube.CoreV1().Namespaces().Create(t.Context(), one, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		is(t, client, time.Second, "two are there", used("2"), 2)
+		if _, err := kube.CoreV1().Namespaces().Update(t.Context(), ns("b--one", "u3", "a"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "one changed hands", used("3"), 3)
+		if _, err := kube.CoreV1().Namespaces().Update(t.Context(), ns("b--one", "u3", "b"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "and back", used("2"), 2)
+		if err := kube.CoreV1().Namespaces().Delete(t.Context(), "a--two", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		is(t, client, time.Second, "one is gone", used("1"), 1)
 	})
 }
 

@@ -4,8 +4,10 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -14,13 +16,14 @@ const namespacesByTenant = "kubetenant"
 
 // Namespaces are those of a cluster, found by their tenant.
 type Namespaces struct {
-	indexer cache.Indexer
-	changes *atomic.Uint64 // how often one has come, gone or changed its owner
+	informer cache.SharedIndexInformer
+	indexer  cache.Indexer
+	changes  *atomic.Uint64 // how often one has come, gone or changed its owner
 }
 
 // NewNamespaces returns the namespaces that an informer follows, to which it adds an index. Once per informer.
 func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
-	n := &Namespaces{indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
+	n := &Namespaces{informer: informer, indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
 	if err := informer.AddIndexers(cache.Indexers{namespacesByTenant: func(obj any) ([]string, error) {
 		if id := labelOf(obj); id != "" {
 			return []string{id}, nil
@@ -57,6 +60,22 @@ func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(n
 // Of returns the names of the namespaces of a value of the label.
 func (n *Namespaces) Of(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
+}
+
+// count returns what the namespaces of a value of the label use of a quota: those too that are being deleted.
+func (n *Namespaces) count(id string) ([]quota.Counted, error) {
+	all, err := n.indexer.ByIndex(namespacesByTenant, id)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]quota.Counted, 0, len(all))
+	for _, obj := range all {
+		if ns, is := obj.(*corev1.Namespace); is {
+			out = append(out, quota.Counted{UID: ns.UID, Namespace: ns.Name, Version: ns.ResourceVersion,
+				Usage: corev1.ResourceList{quota.NamespaceCount: *resource.NewQuantity(1, resource.DecimalSI)}})
+		}
+	}
+	return out, nil
 }
 
 // owner returns the value of a namespace's label; empty for one that is not known.

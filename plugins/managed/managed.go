@@ -1,5 +1,4 @@
-// Package managed keeps what the server makes of Tenants by itself as it is: bindings in tenants' namespaces, and quotas. Whoever
-// else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put it back.
+// Package managed keeps what the server makes of Tenants by itself as it is: bindings, and quotas. Whoever else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put it back.
 package managed
 
 import (
@@ -24,7 +23,7 @@ import (
 const Name = "TenantManaged"
 
 const (
-	// NamePrefix begins the names of what is managed. Nobody else makes a RoleBinding of such a name.
+	// NamePrefix begins the names of bindings that are managed. Nobody else makes a RoleBinding of such a name.
 	NamePrefix = "kubetenant:"
 	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives.
 	SourceTenant = "tenant"
@@ -44,7 +43,7 @@ type Options struct {
 	Terminating func(namespace string) bool
 }
 
-// New returns the plugin. It governs RoleBindings and TenantQuotas with [tenant.ManagedLabel], and [tenant.PreparedAnnotation] of Namespaces.
+// New returns the plugin. It governs bindings and TenantQuotas with [tenant.ManagedLabel], and [tenant.PreparedAnnotation] of Namespaces.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }
@@ -61,7 +60,7 @@ func Governs(r schema.GroupResource, operation admission.Operation) bool {
 
 // mayBeManaged reports whether objects of a resource may be.
 func mayBeManaged(r schema.GroupResource) bool {
-	return r == rbacv1.SchemeGroupVersion.WithResource("rolebindings").GroupResource() || r == quotas
+	return r.Group == rbacv1.GroupName && (r.Resource == "rolebindings" || r.Resource == "clusterrolebindings") || r == quotas
 }
 
 // quotas are one for each tenant, whose status is written by whoever counts.
@@ -125,7 +124,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	switch {
 	case a.GetOperation() == admission.Create && is == nil, a.GetOperation() != admission.Create && was == nil, a.GetOperation() == admission.Update && is == nil:
 		return plugins.ErrObject
-	case a.GetOperation() == admission.Create && !has && !strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix):
+	case a.GetOperation() == admission.Create && !has && (a.GetNamespace() == "" || !strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
 		return nil
 	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
 		return nil

@@ -66,7 +66,7 @@ type Options struct {
 	// request may take and the counter's caches may be behind.
 	Reservation time.Duration
 	// ClusterScoped reports whether a resource is: its objects are nobody's in particular, so no quota
-	// limits them. Nil knows of none.
+	// limits them, but for Namespaces, which are their tenant's. Nil knows of none.
 	ClusterScoped func(schema.GroupResource) bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -96,10 +96,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case tenants:
 		return p.checkNames(a, "spec", "quota")
 	}
-	if a.GetNamespace() == "" || !handles(a) {
-		return nil
-	}
-	owner, err := p.Owner(ctx, a.GetNamespace())
+	owner, err := p.owner(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
@@ -118,6 +115,33 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return admission.NewForbidden(a, err)
 	}
 	return nil
+}
+
+// owner returns whose quota a write can use more of; the zero ID for nobody's.
+func (p *plugin) owner(ctx context.Context, a admission.Attributes) (tenant.ID, error) {
+	switch {
+	case a.GetResource().GroupResource() == namespaces:
+		return newOwner(a)
+	case a.GetNamespace() == "" || !handles(a):
+		return tenant.ID{}, nil
+	}
+	return p.Owner(ctx, a.GetNamespace())
+}
+
+// newOwner returns to whom a write of a Namespace gives one that he has not had.
+func newOwner(a admission.Attributes) (tenant.ID, error) {
+	if a.GetSubresource() != "" || a.GetOperation() != admission.Create && a.GetOperation() != admission.Update {
+		return tenant.ID{}, nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return tenant.ID{}, plugins.ErrObject
+	}
+	label := is.GetLabels()[tenant.Label]
+	if label == "" || was != nil && was.GetLabels()[tenant.Label] == label {
+		return tenant.ID{}, nil
+	}
+	return tenant.Parse(label)
 }
 
 func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces) error {
@@ -157,7 +181,7 @@ func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 		return admission.NewForbidden(a, err)
 	}
 	for name := range hard {
-		if of, known := Resource(corev1.ResourceName(name)); !known || p.ClusterScoped != nil && p.ClusterScoped(of) {
+		if of, known := Resource(corev1.ResourceName(name)); !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses it", strings.Join(field, "."), name))
 		}
 	}
@@ -232,6 +256,9 @@ func (p *plugin) request(a admission.Attributes, o admission.ObjectInterfaces, o
 			return nil, err
 		}
 		r.after = old.GetResourceVersion()
+		if of == namespaces {
+			return r, nil // it was somebody else's
+		}
 		r.was, err = Usage(of, a.GetOldObject(), o, now)
 		return r, err
 	}

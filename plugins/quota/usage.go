@@ -23,6 +23,8 @@ var (
 	pods     = schema.GroupResource{Resource: "pods"}
 	services = schema.GroupResource{Resource: "services"}
 	claims   = schema.GroupResource{Resource: "persistentvolumeclaims"}
+
+	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
 // aliases are the older names of counts (k8s.io/kubernetes pkg/quota/v1/evaluator/core, v1.37.1).
@@ -35,6 +37,9 @@ var aliases = map[schema.GroupResource]corev1.ResourceName{
 
 // uncounted are resources whose objects are not stored, or too many and gone too soon.
 var uncounted = map[string]bool{"bindings": true, "componentstatuses": true, "events": true}
+
+// NamespaceCount is what limits how many namespaces a tenant has.
+const NamespaceCount corev1.ResourceName = "count/namespaces"
 
 var one = resource.MustParse("1")
 

@@ -27,7 +27,9 @@ type Spread struct {
 // SpreadRole is a ClusterRole and to whom it is given. Path is the field of the subjects.
 type SpreadRole struct {
 	Path, ClusterRole string
-	Subjects          []rbacv1.Subject
+	// Tenantwide is one that the same get once, over all that is the tenant's; empty for none.
+	Tenantwide string
+	Subjects   []rbacv1.Subject
 }
 
 // checkTenant holds whoever writes a Tenant, the system tenant's callers too, to subjects that the tenant may give a role, and to roles
@@ -72,7 +74,7 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 	for _, role := range is.Roles {
 		var before []rbacv1.Subject
 		for _, r := range was.Roles {
-			if r.ClusterRole == role.ClusterRole {
+			if r.ClusterRole == role.ClusterRole && (role.Tenantwide == "" || role.Tenantwide == r.Tenantwide) {
 				before = append(before, r.Subjects...)
 			}
 		}
@@ -89,14 +91,27 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 		if !added {
 			continue
 		}
-		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: writer, Verb: "bind", ResourceRequest: true,
-			APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: "clusterroles", Name: role.ClusterRole})
-		if err != nil {
-			return fmt.Errorf("%s: it cannot be told now whether the caller may bind the ClusterRole %s: %w", role.Path, role.ClusterRole, err)
+		for _, name := range []string{role.ClusterRole, role.Tenantwide} {
+			if err := p.checkBind(ctx, writer, role.Path, name); err != nil {
+				return err
+			}
 		}
-		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("%s: the caller itself may not bind the ClusterRole %s", role.Path, role.ClusterRole)
-		}
+	}
+	return nil
+}
+
+// checkBind holds a writer to roles that it may bind everywhere. An empty name is none.
+func (p *plugin) checkBind(ctx context.Context, writer user.Info, path, name string) error {
+	if name == "" {
+		return nil
+	}
+	may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: writer, Verb: "bind", ResourceRequest: true,
+		APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: "clusterroles", Name: name})
+	if err != nil {
+		return fmt.Errorf("%s: it cannot be told now whether the caller may bind the ClusterRole %s: %w", path, name, err)
+	}
+	if may != authorizer.DecisionAllow {
+		return fmt.Errorf("%s: the caller itself may not bind the ClusterRole %s", path, name)
 	}
 	return nil
 }

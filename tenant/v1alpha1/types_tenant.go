@@ -1,8 +1,11 @@
 package v1alpha1
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -34,9 +37,9 @@ type TenantSpec struct {
 	// kubectl tenant suspend and resume, and left out where the object is kept in Git.
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
-	// admins have the ClusterRole admin in every namespace of the tenant, now and later: users, groups, and service accounts of the
-	// tenant's own namespaces. Whoever adds one must be allowed to bind that role everywhere. Of several writers the last
-	// one's list counts.
+	// admins have the ClusterRole admin in every namespace of the tenant, now and later, and make such (the ClusterRole
+	// kubetenant:tenant-admin): users, groups, and service accounts of the tenant's own namespaces. Whoever adds one must be
+	// allowed to bind both everywhere. Of several writers the last one's list counts.
 	// +optional
 	Admins []rbacv1.Subject `json:"admins,omitempty"`
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
@@ -84,6 +87,20 @@ type TenantSpaces struct {
 	// admission.namespace.podSecurity of the configuration, on those that the tenant makes.
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
+	// max is how many there may be, those too that are being deleted; it becomes count/namespaces of the tenant's TenantQuota. Where
+	// there are more already none comes.
+	// +optional
+	Max *int32 `json:"max,omitempty"`
+}
+
+// Hard returns what the TenantQuota of a Tenant limits; empty where it gives none.
+func (s *TenantSpec) Hard() corev1.ResourceList {
+	if s.Namespaces.Max == nil {
+		return s.Quota
+	}
+	out := corev1.ResourceList{"count/namespaces": *resource.NewQuantity(int64(*s.Namespaces.Max), resource.DecimalSI)}
+	maps.Copy(out, s.Quota)
+	return out
 }
 
 // TenantBinding gives a ClusterRole in every namespace of a tenant.
@@ -96,11 +113,27 @@ type TenantBinding struct {
 	Subjects []rbacv1.Subject `json:"subjects"`
 }
 
-// AdminRole is the ClusterRole of a tenant's admins in its namespaces.
-const AdminRole = "admin"
+const (
+	// AdminRole is the ClusterRole of a tenant's admins in its namespaces.
+	AdminRole = "admin"
+	// NamespacesRole is the ClusterRole by which they make, label and delete those.
+	NamespacesRole = "kubetenant:tenant-admin"
+)
 
-// ConditionPrepared of a Tenant says whether every namespace has what it gives.
-const ConditionPrepared = "Prepared"
+// ConditionPrepared of a Tenant says whether every namespace has what it gives, ConditionReady whether besides there is nothing for
+// anybody to do, and ConditionSuspended whether its callers may do less than all.
+const (
+	ConditionPrepared  = "Prepared"
+	ConditionReady     = "Ready"
+	ConditionSuspended = "Suspended"
+)
+
+// The further reasons of [ConditionReady] and [ConditionSuspended]; that of one who is suspended is his access.
+const (
+	ReasonReady          = "Ready"
+	ReasonManyNamespaces = "TooManyNamespaces"
+	ReasonOpen           = "Open"
+)
 
 // The reasons of [ConditionPrepared].
 const (
@@ -141,7 +174,7 @@ type TenantStatus struct {
 	// quota is the name of the TenantQuota that was made of the Tenant's.
 	// +optional
 	Quota string `json:"quota,omitempty"`
-	// conditions: Prepared, and while it is deleted Deleting, NamespacesGone and DeletionHeld.
+	// conditions: Ready, Prepared, Suspended, and while it is deleted Deleting, NamespacesGone and DeletionHeld.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

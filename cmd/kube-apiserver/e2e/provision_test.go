@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -83,10 +86,12 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		}
 		return nil
 	})
+	t.Run("an admin makes namespaces", func(t *testing.T) { adminMakesNamespaces(t, s) })
 	if len(args) > 0 { // compiled in it is the server itself, and no account's
 		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
 	}
 	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
+	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreBounded(t, s) })
 	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })
 	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
 	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
@@ -96,6 +101,12 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	has("acme--later", "kubetenant:admins", "kubetenant:binding:view")
 	give(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
 	has("acme--web", "kubetenant:binding:edit")
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--more", "--dry-run=server"); err == nil {
+			return fmt.Errorf("who is no admin any more makes namespaces: %s", out)
+		}
+		return nil
+	})
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "get", "configmap", "its-own", "-n", "acme--web"); err == nil {
 			return fmt.Errorf("who is no admin any more may: %s", out)
@@ -115,6 +126,31 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	has("acme--web")
 	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil || !strings.Contains(out, "the caller's tenant was deleted") {
 		t.Errorf("callers of a tenant that was deleted: %s", out)
+	}
+}
+
+// adminMakesNamespaces: of the tenant, and of no other; whoever is no admin makes none, and nobody changes by what.
+func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--made"); err != nil {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	if out, err := kubectl(t, s, "acme", "get", "ns", "acme--made", "-o", `jsonpath={.metadata.labels.kubetenant\.dev/tenant}`); err != nil || out != "acme" {
+		t.Errorf("what an admin makes is of %s", out)
+	}
+	for _, args := range [][]string{
+		{"acme", "create", "ns", "globex--x"}, {"globex", "create", "ns", "globex--x"}, {"globex", "create", "ns", "acme--x"}, {"acme", "create", "clusterrole", "x", "--verb=get", "--resource=pods"},
+		{"admin", "delete", "clusterrolebinding", "kubetenant:admins:acme"}, {"admin", "label", "clusterrolebinding", "kubetenant:admins:acme", "kubetenant.dev/managed-"},
+		{"admin", "patch", "clusterrolebinding", "kubetenant:admins:acme", "-p", `{"subjects":[]}`},
+	} {
+		if out, err := kubectl(t, s, args[0], args[1:]...); err == nil || !strings.Contains(out, "orbidden") {
+			t.Errorf("%v: %v %s", args, err, out)
+		}
+	}
+	if out, err := kubectl(t, s, "acme", "delete", "ns", "acme--made", "--wait=false"); err != nil {
+		t.Errorf("an admin does not delete what he made: %s", out)
 	}
 }
 
@@ -145,6 +181,67 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
+}
+
+// namespacesAreBounded: of 50 that are made at once, as many as there may be.
+func namespacesAreBounded(t *testing.T, s *localserver.Server) {
+	const most, tries = 20, 50
+	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, spec: { id: bounded, namespaces: { max: %d } } }`, most))
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "tenantquota", "bounded", "-o", `jsonpath={.spec.hard} {.status.used}`)
+		if err != nil || out != `{"count/namespaces":"20"} {"count/namespaces":"0"}` {
+			return fmt.Errorf("its quota: %s", out)
+		}
+		return nil
+	})
+	as := config(t, s, "admin")
+	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}} // whom the webhooks are asked about
+	admin := client(t, as)
+	another := func(i int) error {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("bounded--", i), Labels: map[string]string{"kubetenant.dev/tenant": "bounded"}}}
+		_, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+		return err
+	}
+	var made atomic.Int32
+	var running sync.WaitGroup
+	for i := range tries {
+		running.Go(func() {
+			switch err := another(i); {
+			case err == nil:
+				made.Add(1)
+			case !strings.Contains(err.Error(), "exceeded quota: bounded"):
+				t.Errorf("namespace %d: %v", i, err)
+			}
+		})
+	}
+	if running.Wait(); made.Load() != most {
+		t.Errorf("%d of %d namespaces were made, %d may be", made.Load(), tries, most)
+	}
+	all, err := admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=bounded"})
+	if err != nil || len(all.Items) != most {
+		t.Fatalf("%d namespaces, %v", len(all.Items), err)
+	}
+	if err := admin.CoreV1().Namespaces().Delete(t.Context(), all.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error { return another(tries) }) // as soon as that one has gone
+	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, spec: { id: bounded, namespaces: { max: 3 } } }`)
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "tenant", "bounded", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
+		if err != nil || out != "TooManyNamespaces" {
+			return fmt.Errorf("Ready: %s", out)
+		}
+		return nil
+	})
+	for what, spec := range map[string]string{"spec.quota": `namespaces: { max: 1 }, quota: { count/namespaces: 2 }`, "spec.namespaces.max": `namespaces: { max: -1 }`} {
+		path := filepath.Join(t.TempDir(), "bad.yaml")
+		if err := os.WriteFile(path, []byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, spec: { id: bounded, `+spec+` } }`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil || !strings.Contains(out, what) {
+			t.Errorf("%s: %s", spec, out)
+		}
+	}
 }
 
 // spacesAreLike: those that are there get their labels, and new ones have them from the first moment.
@@ -221,6 +318,8 @@ func managerIsHeld(t *testing.T, s *localserver.Server) {
 		"a binding of another name":      {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
 		"one in the system's space":      {"create", "rolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x", "-n", "kube-system"},
 		"one in the whole cluster":       {"create", "clusterrolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x"},
+		"one of the admins' name":        {"create", "clusterrolebinding", "kubetenant:admins:x", "--clusterrole=kubetenant:tenant-admin", "--user=x"},
+		"another role for the admins":    {"patch", "clusterrolebinding", "kubetenant:admins:acme", "--type=merge", "-p", `{"metadata":{"labels":{"kubetenant.dev/managed":null}}}`},
 		"a namespace":                    {"create", "namespace", "x"},
 		"the label of a system's":        {"label", "namespace", "default", "x=y"},
 		"whose a namespace is":           {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},

@@ -207,7 +207,7 @@ func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace str
 	case namespace != "":
 		space = b.of.Owner(namespace)
 	case id.IsSystem():
-		return !binding.Ended(time.Now())
+		return binding.HoldsFor(id, time.Now())
 	}
 	return binding.Holds(id, space, time.Now())
 }

@@ -132,6 +132,8 @@ func TestWhoCanByLimits(t *testing.T) {
 		"others":                       {map[string]string{tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
 		"each its own":                 {map[string]string{tenant.ScopeAnnotation: "Tenanted"}, "erin of acme in namespace acme--web", "erin of system," + everybody + " in the whole cluster, limited to Tenanted", "erin of acme,system in namespace acme--web"},
 		"what is not understood":       {map[string]string{tenant.ScopeAnnotation: "acme globex"}, "", "erin of system in the whole cluster, limited to acme globex", "erin of acme,system in namespace acme--web"},
+		"its callers":                  {map[string]string{tenant.ScopeAnnotation: "Callers:acme"}, "erin of acme in namespace acme--web", "erin of acme in all namespaces of the tenant", "erin of acme,system in namespace acme--web"},
+		"others' callers":              {map[string]string{tenant.ScopeAnnotation: "Callers:globex"}, "", "erin of globex in all namespaces of the tenant", "erin of acme,system in namespace acme--web"},
 		"ended":                        {map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}, "", "", "erin of acme,system in namespace acme--web"},
 		"an end that is not one":       {map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web"},
 		"its tenants, and has not yet": {map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},

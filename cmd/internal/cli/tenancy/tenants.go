@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -28,9 +29,9 @@ import (
 const (
 	// memberRole is what every caller of a tenant may do: see its own namespaces, Tenant and quota.
 	memberRole = "kubetenant:tenant-member"
-	// adminRole is the role of a tenant's admins in its namespaces, makerRole lets members make and delete those.
-	adminRole = "admin"
-	makerRole = "kubetenant:tenant-admin"
+	// adminRole is the role of a tenant's admins in its namespaces, makerRole lets them make and delete those.
+	adminRole = v1alpha1.AdminRole
+	makerRole = v1alpha1.NamespacesRole
 )
 
 var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
@@ -158,8 +159,7 @@ func (t *New) Objects() []runtime.Object {
 		t.membersBinding(memberRole, memberRole),
 	}
 	if t.MembersAdmin {
-		all = append(all,
-			newRole(makerRole, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create", "update", "patch", "delete"}}),
+		all = append(all, newRole(makerRole, provision.NamespacesRole().Rules...),
 			t.membersBinding(makerRole, makerRole), t.membersBinding("kubetenant:admin", adminRole))
 	}
 	for _, ns := range t.Namespaces {

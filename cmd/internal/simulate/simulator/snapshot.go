@@ -65,7 +65,7 @@ type Role struct {
 type Binding struct {
 	Namespace, Name string
 	Labels          map[string]string
-	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants, where it is
+	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces or the callers of some tenants, where it is
 	// Limited; with an empty one to no space.
 	Scope   string
 	Limited bool
@@ -101,6 +101,11 @@ func (b *Binding) Ended(now time.Time) bool {
 // [rbac.Holds] does.
 func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
 	return rbac.Holds(b.meta(), caller, space, now)
+}
+
+// HoldsFor is [rbac.HoldsFor].
+func (b *Binding) HoldsFor(caller tenant.ID, now time.Time) bool {
+	return rbac.HoldsFor(b.meta(), caller, now)
 }
 
 func (b *Binding) meta() *metav1.ObjectMeta {

@@ -32,8 +32,10 @@ type hook struct {
 	client            *admissionregistrationv1.WebhookClientConfig
 }
 
-// tenantsHook begins the names of the webhooks of Tenants alone, which leave out nobody.
-const tenantsHook = "tenants."
+// addsToOthers reports whether a webhook is one of those that hold some more callers to a few resources.
+func (h *hook) addsToOthers() bool {
+	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.")
+}
 
 func (c *checker) checkHook(h *hook) {
 	if h.config != "kubetenant" {
@@ -60,7 +62,7 @@ func (c *checker) checkHook(h *hook) {
 		}
 	}
 	for _, r := range h.rules {
-		if !strings.HasPrefix(h.name, tenantsHook) && (!slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") || !slices.Contains(r.Resources, "*/*")) {
+		if !h.addsToOthers() && (!slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") || !slices.Contains(r.Resources, "*/*")) {
 			c.report("webhook %s: a rule does not match every resource in every version", h.name)
 		}
 	}

@@ -343,7 +343,7 @@ func TestFailClosed(t *testing.T) {
 			}
 		}
 	}
-	if hooks != 8 {
+	if hooks != 10 {
 		t.Errorf("%d webhooks", hooks)
 	}
 }
