@@ -144,6 +144,35 @@ func TestTenantSessionsEnd(t *testing.T) {
 	}
 }
 
+// TestSessionsOfAnOwnersExceptionsEnd: with the tenant that let them in ends what its exceptions let in, and nothing else of theirs.
+func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		target string
+		ending string
+		want   bool
+	}{
+		"of the owner":            {"/api/v1/namespaces/b--web/pods?watch=true", "b", true},
+		"of another":              {"/api/v1/namespaces/b--web/pods?watch=true", "c", false},
+		"their own":               {"/api/v1/namespaces/a--web/pods?watch=true", "b", false},
+		"of the system's":         {"/api/v1/namespaces/kube-system/pods?watch=true", "b", false},
+		"over all, of no one's":   {"/api/v1/pods?watch=true", "b", false},
+		"of the grantee, as ever": {"/api/v1/namespaces/b--web/pods?watch=true", "a", true},
+	} {
+		o := labelled()
+		o.Exceptions = []authz.Exception{(&asked{allow: true}).exception()}
+		s := allowing(o)
+		s.handle = func(r *http.Request) {
+			s.sessions.EndTenants(only(tenanttest.ID(t, c.ending)))
+			if ended := r.Context().Err() != nil; ended != c.want {
+				t.Errorf("%s: ended %t", name, ended)
+			}
+		}
+		if got, code := s.send(t, callerOf("a"), http.MethodGet, c.target); got == nil {
+			t.Errorf("%s: %d", name, code)
+		}
+	}
+}
+
 // TestRetiredCallers: callers of a tenant that was deleted may ask for what is open to everybody, in a shadow too, and for nothing else.
 func TestRetiredCallers(t *testing.T) {
 	for _, shadow := range []bool{false, true} {

@@ -150,6 +150,50 @@ func TestTheGrantorIsTheServers(t *testing.T) {
 }
 
 // TestStatus is the system tenant's.
+// TestTheGranteeIsTheServers: which Tenant a grant was made for the server says, and no later webhook.
+func TestTheGranteeIsTheServers(t *testing.T) {
+	uid := "u1"
+	fromA := func(runtime.Object) (*grant.Request, error) {
+		id, err := tenant.Parse("a")
+		return &grant.Request{From: id}, err
+	}
+	p := grant.New(grant.Options{Subject: subject, Owner: owner, Read: fromA,
+		Lineage: func(tenant.ID) tenant.Lineage { return tenant.Lineage{UID: uid} },
+		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})})
+	made := func(grantee any) *unstructured.Unstructured {
+		u := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "admin", "groups": []any{"b"}, "grantee": grantee})
+		u.Object["spec"].(map[string]any)["from"] = map[string]any{"tenant": "a"}
+		return u
+	}
+	admin := caller("admin", "b")
+	written := made(tenant.Seal("u2"))
+	if err := p.Admit(t.Context(), attributes(written, nil, "", admin), nil); err != nil {
+		t.Fatal(err)
+	}
+	seal, _, _ := unstructured.NestedString(written.Object, "spec", "grantor", "grantee")
+	if !tenant.IsSealOf(seal, "u1") {
+		t.Errorf("what a client says of the grantee stays: %s", seal)
+	}
+	for name, c := range map[string]struct {
+		grantee any
+		uid     string
+		want    bool
+	}{
+		"its Tenant's":                  {tenant.Seal("u1"), "u1", true},
+		"another Tenant's":              {tenant.Seal("u2"), "u1", false},
+		"none":                          {"", "u1", false},
+		"the UID itself":                {"u1", "u1", false},
+		"any, where there is no Tenant": {tenant.Seal(""), "", true},
+	} {
+		uid = c.uid
+		if err := p.Validate(t.Context(), attributes(made(c.grantee), nil, "", admin), nil); (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestStatus(t *testing.T) {
 	p := plugin("admin")
 	o := object("b", "a", nil)
