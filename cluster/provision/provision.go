@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -65,7 +64,7 @@ type Engine struct {
 	lister   corelisters.NamespaceLister
 	subjects rolebinding.Subjects
 	writes   flowcontrol.RateLimiter
-	events   record.EventRecorder
+	events   *tenants.Recorder
 
 	first, later workqueue.TypedRateLimitingInterface[string]    // names of namespaces
 	statuses     workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
@@ -112,8 +111,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced) {
 		return errSync
 	}
-	stopEvents := e.record(ctx)
+	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
 	defer stopEvents()
+	e.events = events
 	namespaces, err := e.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: e.namespaceCame, UpdateFunc: e.namespaceUpdated, DeleteFunc: e.namespaceGone})
 	if err != nil {

@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -24,14 +22,6 @@ import (
 
 // namedFailures is how many namespaces a condition names.
 const namedFailures = 5
-
-// record begins to record events, until stop is called.
-func (e *Engine) record(ctx context.Context) (stop func()) {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.Client.CoreV1().Events(metav1.NamespaceDefault)})
-	e.events = broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})
-	return broadcaster.Shutdown
-}
 
 // writeStatus brings the quota of a tenant up to date, and the status of its Tenant. What failed of the quota is said there, and returned
 // where another try may do better.
@@ -162,5 +152,5 @@ func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	if is.Status == metav1.ConditionTrue {
 		kind = corev1.EventTypeNormal
 	}
-	e.events.Event(&corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant, Name: t.Name, UID: t.UID}, kind, is.Reason, is.Message)
+	e.events.Say(t, kind, is)
 }

@@ -49,6 +49,7 @@ type Engine struct {
 	writes flowcontrol.RateLimiter
 	queue  workqueue.TypedRateLimitingInterface[string] // names of Tenants
 	begun  map[string]time.Time                         // by UID, which deletions this process has begun
+	events *tenants.Recorder
 }
 
 // New returns an engine that does nothing before [Engine.Run].
@@ -65,6 +66,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.Tenants.HasSynced) {
 		return errSync
 	}
+	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
+	defer stopEvents()
+	e.events = events
 	stop, err := e.Tenants.FollowObjects(func(u *unstructured.Unstructured) {
 		if u.GetDeletionTimestamp() != nil || !isFinal(u) {
 			e.queue.Add(u.GetName())

@@ -500,3 +500,35 @@ func TestTooMany(t *testing.T) {
 		}
 	})
 }
+
+// TestEvents: what is being done with a Tenant that is deleted, and why nothing is, is told once.
+func TestEvents(t *testing.T) {
+	for policy, want := range map[v1alpha1.TenantDeletionPolicy]string{
+		v1alpha1.TenantDeletionDelete:  "Normal Namespaces, Normal Settling, Normal Retiring",
+		v1alpha1.TenantDeletionOrphan:  "Normal Retiring",
+		v1alpha1.TenantDeletionProtect: "Warning Protected",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, object("acme", policy, true))
+			w.filled()
+			w.start()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			list, err := w.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.SortFunc(list.Items, func(a, b corev1.Event) int { return a.FirstTimestamp.Compare(b.FirstTimestamp.Time) })
+			var told []string
+			for _, e := range list.Items {
+				if e.InvolvedObject.Name != "acme" || e.Count != 1 {
+					t.Errorf("%s: %+v", policy, e)
+				}
+				told = append(told, e.Type+" "+e.Reason)
+			}
+			if got := strings.Join(told, ", "); got != want {
+				t.Errorf("%s: told %s, want %s", policy, got, want)
+			}
+		})
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -84,7 +83,7 @@ func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1
 }
 
 func newAdoptTenantsCommand(flags *client.Flags) *cobra.Command {
-	mode, format := "", output.NewObjectFormat()
+	mode, format, adoption := "", output.NewObjectFormat(), &tenancy.ObjectAdoption{}
 	cmd := &cobra.Command{
 		Use:   "adopt-tenants [TENANT...]",
 		Short: "Make Tenants of who owns namespaces and has none",
@@ -93,14 +92,18 @@ that are named: for clusters whose tenants were labels alone. Nothing else
 changes for anybody. Once every tenant has one, the configuration may say
 authorization.requireTenant: Warn, and then Always.
 
+With --admins those to whom grant-privileges gave the ClusterRole admin in all
+namespaces of a tenant, for good, become its admins: they have it in new ones
+too, and make such. The bindings they had go as soon as the server has given
+them theirs.
+
 With -o it prints them: with --dry-run=client to keep them in a repository.`,
 		Example: `  kubectl tenant adopt-tenants --dry-run=client -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var only []tenant.ID
 			problems := []error{checkDryRun(mode), format.Check()}
 			for _, name := range args {
 				id, err := client.ParseTenant("tenant", name)
-				only, problems = append(only, id), append(problems, err)
+				adoption.Only, problems = append(adoption.Only, id), append(problems, err)
 			}
 			if err := errors.Join(problems...); err != nil {
 				return err
@@ -113,12 +116,13 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 			if !format.IsForPeople() {
 				say = func(string, ...any) {}
 			}
-			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, only, mode == dryRunClient, tenancy.Writing{DryRun: dryRunOption(mode), Say: say})
+			adoption.Nothing = mode == dryRunClient
+			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption, tenancy.Writing{DryRun: dryRunOption(mode), Say: say})
 			if err != nil {
 				return c.Explain(err)
 			}
 			switch {
-			case len(made) == 0 && len(only) > 0:
+			case len(made) == 0 && len(adoption.Only) > 0:
 				say("nobody of those that are named owns a namespace and lacks a Tenant")
 			case len(made) == 0:
 				say("every tenant that owns a namespace has a Tenant")
@@ -127,6 +131,7 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
+	cmd.Flags().BoolVar(&adoption.Admins, "admins", false, "make admins of those who have the ClusterRole admin in all namespaces by grant-privileges")
 	addDryRun(cmd, &mode)
 	format.AddFlags(cmd)
 	return cmd

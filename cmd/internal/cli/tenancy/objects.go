@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
@@ -173,49 +171,4 @@ func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
 		return v1alpha1.TenantAccessReadOnly
 	}
 	return v1alpha1.TenantAccessClosed
-}
-
-// AdoptTenants makes Tenants of the tenants that own namespaces and have none: of all, or of some. It returns them; with nothing it
-// makes none.
-func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, only []tenant.ID, nothing bool, w Writing) ([]runtime.Object, error) {
-	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
-	if err != nil {
-		return nil, refusal(err)
-	}
-	owners := map[string]int{}
-	for i := range spaces.Items {
-		owners[spaces.Items[i].Labels[tenant.Label]]++
-	}
-	have, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list Tenants: %w", refusal(err))
-	}
-	has := map[string]bool{}
-	for i := range have.Items {
-		has[tenantOf(&have.Items[i])] = true
-	}
-	for _, id := range only {
-		if owners[id.String()] == 0 && !has[id.String()] {
-			return nil, fmt.Errorf("tenant %s owns no namespace: kubectl tenant create-tenant makes its Tenant", id)
-		}
-	}
-	maps.DeleteFunc(owners, func(name string, _ int) bool { return has[name] })
-	var made []runtime.Object
-	for _, name := range slices.Sorted(maps.Keys(owners)) {
-		id, err := tenant.Parse(name)
-		if err != nil || id.IsSystem() || len(only) > 0 && !slices.Contains(only, id) {
-			continue
-		}
-		u := Object(id)
-		if !nothing {
-			if is, _, err := createObject(ctx, d, u, w.DryRun); err != nil {
-				return made, fmt.Errorf("tenant %s: %w", id, err)
-			} else if !is { // somebody else has made it
-				continue
-			}
-		}
-		w.Say("made Tenant %s of tenant %s (namespaces: %d)", u.GetName(), id, owners[name])
-		made = append(made, u)
-	}
-	return made, nil
 }

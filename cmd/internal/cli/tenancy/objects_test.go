@@ -2,13 +2,17 @@ package tenancy_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -79,7 +83,7 @@ func TestAdoptTenants(t *testing.T) {
 	} {
 		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
 		var said []string
-		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, c.only, c.nothing, tenancy.Writing{Say: say(&said)})
+		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, &tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing}, tenancy.Writing{Say: say(&said)})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -103,16 +107,84 @@ func TestAdoptTenants(t *testing.T) {
 			t.Errorf("%s: %d Tenants", name, len(list.Items))
 		}
 	}
-	if _, err := tenancy.AdoptTenants(t.Context(), spaces(), objects(), []tenant.ID{tenanttest.ID(t, "typo")}, false, tenancy.Writing{}); err == nil || !strings.Contains(err.Error(), "typo owns no namespace") {
+	if _, err := tenancy.AdoptTenants(t.Context(), spaces(), objects(), &tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil || !strings.Contains(err.Error(), "typo owns no namespace") {
 		t.Errorf("a tenant of nothing: %v", err)
 	}
-	for _, c := range []struct{ verb, resource string }{{"list", "namespaces"}, {"list", "tenants"}, {"create", "tenants"}} {
+	for _, c := range []struct{ verb, resource string }{{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"}} {
 		k, d := spaces(), objects()
 		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 		refuse(&k.Fake, c.verb, c.resource, forbidden)
 		refuse(&d.Fake, c.verb, c.resource, forbidden)
-		if _, err := tenancy.AdoptTenants(t.Context(), k, d, nil, false, tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
+		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true}, tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
 			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
+		}
+	}
+}
+
+// TestAdoptAdmins: who has the ClusterRole admin in all namespaces, for good and by grant-privileges, becomes an admin, and those bindings go;
+// nobody else, and nobody's other bindings.
+func TestAdoptAdmins(t *testing.T) {
+	binding := func(namespace, role, user string, change func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
+		g := tenancy.Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}, Namespace: namespace}
+		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role})
+		b.Name = user + "-" + role
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+	everywhere := func(role, user string, change func(*rbacv1.RoleBinding)) []runtime.Object {
+		return []runtime.Object{binding("acme--web", role, user, change), binding("acme--db", role, user, change)}
+	}
+	all := slices.Concat([]runtime.Object{namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), binding("acme--web", "admin", "half", nil),
+		binding("initech--x", "admin", "peter", nil)}, everywhere("admin", "mary", nil), everywhere("edit", "editor", nil),
+		everywhere("admin", "ending", func(b *rbacv1.RoleBinding) {
+			b.Annotations = map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z"}
+		}),
+		everywhere("admin", "others", func(b *rbacv1.RoleBinding) { b.Labels = nil }),
+		everywhere("admin", "own-role", func(b *rbacv1.RoleBinding) { b.RoleRef.Kind = "Role" }),
+		everywhere("admin", "two", func(b *rbacv1.RoleBinding) {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "z"})
+		}))
+	for _, c := range []struct {
+		of      tenancy.ObjectAdoption
+		want    string
+		deleted int
+	}{
+		{tenancy.ObjectAdoption{}, "acme [] initech []", 0},
+		{tenancy.ObjectAdoption{Admins: true}, "acme [mary] initech [peter]", 3},
+		{tenancy.ObjectAdoption{Admins: true, Nothing: true}, "acme [mary] initech [peter]", 0},
+		{tenancy.ObjectAdoption{Admins: true, Only: []tenant.ID{tenanttest.ID(t, "acme")}}, "acme [mary]", 2},
+	} {
+		k, d := fake.NewClientset(all...), objects()
+		var said []string
+		made, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of, tenancy.Writing{Say: say(&said), DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			t.Errorf("%+v: %v", c.of, err)
+		}
+		var got []string
+		for _, obj := range made {
+			is, err := v1alpha1.TenantOf(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := []string{}
+			for _, s := range is.Spec.Admins {
+				names = append(names, s.Name)
+			}
+			got = append(got, fmt.Sprint(is.Name, " ", names))
+		}
+		deleted := 0
+		for _, action := range k.Actions() {
+			if action.GetVerb() == "delete" {
+				deleted++
+			}
+		}
+		if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
+			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
+		}
+		if taken := strings.Count(strings.Join(said, "\n"), "took over"); c.of.Admins && taken < 2 {
+			t.Errorf("%+v: said %q", c.of, said)
 		}
 	}
 }

@@ -1,0 +1,29 @@
+package tenants
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Recorder records events of Tenants.
+type Recorder struct{ recorder record.EventRecorder }
+
+// NewRecorder returns one that writes with a client, until stop is called.
+func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder, stop func()) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceDefault)})
+	return &Recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})}, broadcaster.Shutdown
+}
+
+// Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
+func (r *Recorder) Say(t *v1alpha1.Tenant, kind string, c *metav1.Condition) {
+	r.recorder.Event(&corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant, Name: t.Name, UID: t.UID}, kind, c.Reason, c.Message)
+}
