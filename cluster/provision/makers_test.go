@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,15 +142,16 @@ func TestMakersDrift(t *testing.T) {
 func TestMakersFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		failing := true
+		var failing atomic.Bool
+		failing.Store(true)
 		w.kube.PrependReactor("create", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return failing, nil, errors.New("away")
+			return failing.Load(), nil, errors.New("away")
 		})
 		w.tenant(admins(peter))
 		if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
 			t.Errorf("it says %s", says)
 		}
-		failing = false
+		failing.Store(false)
 		time.Sleep(2 * time.Minute)
 		w.settle()
 		w.expectMakers("at last", makersOfAcme+" peter")

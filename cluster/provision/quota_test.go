@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,9 +182,10 @@ func TestQuotaFails(t *testing.T) {
 			if verb != "create" {
 				w.tenant(pods(5))
 			}
-			failing := true
+			var failing atomic.Bool
+			failing.Store(true)
 			w.dynamic.PrependReactor(verb, "tenantquotas", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return failing, nil, errors.New("away")
+				return failing.Load(), nil, errors.New("away")
 			})
 			w.tenant(to)
 			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
@@ -192,7 +194,7 @@ func TestQuotaFails(t *testing.T) {
 			if has := w.quotas(); verb != "create" && !strings.HasSuffix(has, "| acme") {
 				t.Errorf("%s: of the one that is left it says %s", verb, has)
 			}
-			failing = false
+			failing.Store(false)
 			time.Sleep(2 * time.Minute)
 			w.settle()
 			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
