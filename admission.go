@@ -188,8 +188,11 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 	}
 	user.QualifiedNames = config.Authentication.QualifyNames
 	for _, name := range slices.Sorted(maps.Keys(c.Quota.Default)) {
-		if _, known := quota.Resource(name); !known {
+		switch _, known := quota.Resource(name); {
+		case !known:
 			return nil, fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
+		case name == quota.NamespaceCount: // who has none yet has no quota that could be counted
+			return nil, fmt.Errorf("admission.quota.default[%s]: say it in the Tenants, spec.namespaces.max", name)
 		}
 	}
 	metadata, objects := p.cluster.controllerObjects()

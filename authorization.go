@@ -107,7 +107,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
-		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: chain.space,
+		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: chain.space, Confined: !o.Shadow,
 			DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
 		chain.add("rbac", evaluator, evaluator)
 	}
@@ -118,6 +118,11 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 	}
 	chain.boundary = authz.New(o, delegate, union.NewRuleResolvers(chain.rules...))
 	return chain.boundary, nil
+}
+
+// limitsHold reports whether what limits a binding holds for everybody: no other evaluator of RBAC is asked, and tenants are kept apart.
+func (p *authorizationParts) limitsHold(config *v1alpha1.Authorization) bool {
+	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == v1alpha1.EvaluatorIndexed && config.Mode != v1alpha1.ModeShadow
 }
 
 // delegates are what a boundary delegates to, and ask it where requests belong.

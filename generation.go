@@ -30,6 +30,7 @@ type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
 	olderPaths    bool // /api/v1/tenants/<id>/... is read
+	limitsHold    bool // of bindings
 	plugins       []Plugin
 	halves        []halves                  // of the plugins
 	defaultQuota  corev1.ResourceList       // of tenants that have none
@@ -136,6 +137,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
 	}
+	g.limitsHold = authorization.limitsHold(&config.Authorization)
 	sources := &sourceParts{Authentication: of.Authentication, names: names, settings: &config.Authentication, report: report, revoked: revoked, now: of.Now,
 		certificates: authnx509.NewVerifier(of.Now),
 		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),

@@ -60,6 +60,8 @@ const (
 	OfTenantLabel = Domain + "/of-tenant"
 	// Finalizer keeps a Tenant that is deleted until all that was its tenant's has gone. Nobody but [ManagerUser] takes it off.
 	Finalizer = Domain + "/tenant"
+	// TakeBackAnnotation set to "true" on a Tenant that is deleted takes its deletion back while spec.deletionDelay is not over.
+	TakeBackAnnotation = Domain + "/take-back"
 	// ManagerUser is the user name by which the server keeps what bears [ManagedLabel]: always the system tenant's.
 	ManagerUser = "system:kubetenant:tenants"
 

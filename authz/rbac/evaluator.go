@@ -31,6 +31,8 @@ type Options struct {
 	// Space returns in which tenant's space a request is, the zero ID for one that is in no single
 	// tenant's. An error: it is not known, no limited binding holds.
 	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
+	// Confined says that who is asked about has passed the boundary. Without it [CallersOf] limits to those callers' own space.
+	Confined bool
 	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that asks
 	// an evaluator next which does not know limits.
 	DenyLimited bool

@@ -104,7 +104,7 @@ func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer
 		return true
 	case l.ofCallers:
 		caller, err := o.Subject(ctx, u)
-		return err == nil && slices.Contains(l.callers, caller)
+		return err == nil && slices.Contains(l.callers, caller) && (o.Confined || o.isIn(ctx, a, caller))
 	case !l.own && len(l.tenants) == 0:
 		return false
 	}
@@ -117,4 +117,10 @@ func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer
 	}
 	caller, err := o.Subject(ctx, u)
 	return err == nil && caller == space
+}
+
+// isIn reports whether a request stays in the space of a tenant.
+func (o *Options) isIn(ctx context.Context, a authorizer.Attributes, id tenant.ID) bool {
+	space, err := o.Space(ctx, a)
+	return err == nil && !space.IsZero() && space == id
 }

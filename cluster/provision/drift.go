@@ -20,16 +20,25 @@ import (
 // driftPage is how many objects are read at once.
 const driftPage = 500
 
-// lookForDrift has those namespaces looked at in which something that was given is another, or not there. It reads all that is
-// managed, page by page, and keeps none of it.
+// lookForDrift has those looked at in whose namespaces, or for whom, something that was given is another, or not there. It reads all
+// that is managed, page by page.
 func (e *Engine) lookForDrift(ctx context.Context) {
 	gives := map[tenant.ID]*given{}
-	ofTenant := func(id tenant.ID) *given {
+	of := func(id tenant.ID) *given {
 		if _, known := gives[id]; !known {
 			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
 		}
 		return gives[id]
 	}
+	for _, id := range e.Tenants.IDs() {
+		of(id)
+	}
+	e.lookForBindings(ctx, of)
+	e.lookForQuotas(ctx, of, gives)
+	e.lookForMakers(ctx, of, gives)
+}
+
+func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *given) {
 	of := func(namespace string) *given {
 		ns, err := e.lister.Get(namespace)
 		if err != nil || ns.DeletionTimestamp != nil {
@@ -75,8 +84,6 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 		e.looksDrifted(name)
 		e.later.Add(name)
 	}
-	e.lookForQuotas(ctx, gives)
-	e.lookForMakers(ctx, ofTenant, gives)
 }
 
 func (e *Engine) notLooked(ctx context.Context, err error) {
@@ -86,7 +93,7 @@ func (e *Engine) notLooked(ctx context.Context, err error) {
 }
 
 // lookForQuotas has those tenants looked at of which a quota that was given is another, or not there.
-func (e *Engine) lookForQuotas(ctx context.Context, gives map[tenant.ID]*given) {
+func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, given map[tenant.ID]*given) {
 	right := map[string]corev1.ResourceList{} // by tenant
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
 	for {
@@ -105,8 +112,15 @@ func (e *Engine) lookForQuotas(ctx context.Context, gives map[tenant.ID]*given) 
 			break
 		}
 	}
-	for id, g := range gives {
-		if hard, has := right[id.String()]; g != nil && (has || len(g.quota) > 0) && !upstreamquota.Equals(hard, g.quota) {
+	for name := range right {
+		if id, err := tenant.Parse(name); err == nil {
+			of(id)
+		}
+	}
+	for id, g := range given {
+		hard, has := right[id.String()]
+		e.noteManaged(id, has)
+		if g != nil && (has || len(g.quota) > 0) && !upstreamquota.Equals(hard, g.quota) {
 			e.tellOf(id)
 		}
 	}

@@ -59,7 +59,7 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *g
 			continue
 		}
 		out.bindings = append(out.bindings, b)
-		if role.Tenantwide != "" {
+		if role.Tenantwide != "" && e.LimitsHold != nil && e.LimitsHold() {
 			out.makers = makersBinding(id, role.Tenantwide, b.Subjects)
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz/rbac"
@@ -46,26 +48,50 @@ func sameMakers(is, want *rbacv1.ClusterRoleBinding) bool {
 	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && is.RoleRef == want.RoleRef && slices.Equal(is.Subjects, want.Subjects)
 }
 
-// makersSeen returns what is known to be there of a tenant's binding, nil for none.
-func (e *Engine) makersSeen(id tenant.ID) *rbacv1.ClusterRoleBinding {
+// makersSeen returns what was seen last of a tenant's binding, nil for none; false where nobody has looked.
+func (e *Engine) makersSeen(id tenant.ID) (*rbacv1.ClusterRoleBinding, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.makers[id]
+	is, known := e.makers[id]
+	return is, known
 }
 
 func (e *Engine) noteMakers(id tenant.ID, is *rbacv1.ClusterRoleBinding) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if is == nil {
-		delete(e.makers, id)
-	} else {
-		e.makers[id] = is
+	e.makers[id] = is
+}
+
+// limitsEvery is how often it is looked whether limits of bindings hold.
+const limitsEvery = 5 * time.Second
+
+// forgetMakers has it looked what there is of a tenant's binding before it is next taken for seen.
+func (e *Engine) forgetMakers(id tenant.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.makers, id)
+}
+
+// followLimits has all looked at when limits of bindings hold no more, or again.
+func (e *Engine) followLimits(ctx context.Context) {
+	if e.LimitsHold == nil {
+		return
 	}
+	before := e.LimitsHold()
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if now := e.LimitsHold(); now != before {
+			before = now
+			e.lookForDrift(ctx)
+		}
+	}, limitsEvery)
 }
 
 // applyMakers makes a tenant's binding what it should be, nil for none.
 func (e *Engine) applyMakers(ctx context.Context, id tenant.ID, want *rbacv1.ClusterRoleBinding) error {
-	if sameMakers(e.makersSeen(id), want) {
+	if e.LimitsHold == nil {
+		return nil // there is none, or the next look takes it away
+	}
+	if seen, known := e.makersSeen(id); known && sameMakers(seen, want) {
 		return nil
 	}
 	all := e.Client.RbacV1().ClusterRoleBindings()
@@ -75,10 +101,9 @@ func (e *Engine) applyMakers(ctx context.Context, id tenant.ID, want *rbacv1.Clu
 		is = nil
 	case err != nil:
 		return err
+	case is.Labels[tenant.ManagedLabel] == "" && want == nil:
+		is = nil // somebody else's
 	case is.Labels[tenant.ManagedLabel] == "":
-		if want == nil {
-			return nil
-		}
 		return fmt.Errorf("ClusterRoleBinding %s: %w", is.Name, errTaken)
 	}
 	if !sameMakers(is, want) {
@@ -131,7 +156,7 @@ func (e *Engine) ensureRole(ctx context.Context) {
 }
 
 // lookForMakers notes which tenants' bindings there are, and has those tenants looked at whose is another than they should have.
-func (e *Engine) lookForMakers(ctx context.Context, gives func(tenant.ID) *given, given map[tenant.ID]*given) {
+func (e *Engine) lookForMakers(ctx context.Context, of func(tenant.ID) *given, given map[tenant.ID]*given) {
 	seen := map[tenant.ID]bool{}
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
 	for {
@@ -146,9 +171,15 @@ func (e *Engine) lookForMakers(ctx context.Context, gives func(tenant.ID) *given
 			if err != nil || is.Name != makersName(id) {
 				continue
 			}
+			if e.LimitsHold == nil { // of a server that had them hold
+				if _, err := e.putMakers(ctx, is, nil); err != nil {
+					e.notLooked(ctx, err)
+				}
+				continue
+			}
 			seen[id] = true
 			e.noteMakers(id, is)
-			if g := gives(id); g != nil && !sameMakers(is, g.makers) {
+			if g := of(id); g != nil && !sameMakers(is, g.makers) {
 				e.tellOf(id)
 			}
 		}
@@ -157,8 +188,10 @@ func (e *Engine) lookForMakers(ctx context.Context, gives func(tenant.ID) *given
 		}
 	}
 	for id, g := range given {
-		if g != nil && g.makers != nil && !seen[id] {
-			e.noteMakers(id, nil)
+		if seen[id] {
+			continue
+		}
+		if e.noteMakers(id, nil); g != nil && g.makers != nil {
 			e.tellOf(id)
 		}
 	}

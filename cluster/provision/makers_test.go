@@ -170,3 +170,72 @@ func TestMakersFail(t *testing.T) {
 		}
 	})
 }
+
+// TestMakersWithoutLimits: there is none where it would let others in, or will from now on.
+func TestMakersWithoutLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.free.Store(true)
+		w.tenant(admins(peter))
+		w.expectMakers("limits do not hold", "")
+		if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
+			t.Errorf("it says %s", says)
+		}
+		w.free.Store(false)
+		time.Sleep(10 * time.Second)
+		w.settle()
+		w.expectMakers("they do now", makersOfAcme+" peter")
+		w.free.Store(true)
+		time.Sleep(10 * time.Second)
+		w.settle()
+		w.expectMakers("and no more", "")
+		w.free.Store(false)
+		time.Sleep(10 * time.Second)
+		w.settle()
+		w.stop()
+		w.webhook = true
+		w.start()
+		w.settle()
+		w.expectMakers("of a server that leaves RBAC to another", "")
+		w.tenant(admins(mary))
+		w.expectMakers("and none is made", "")
+	})
+}
+
+// TestMakersUnread: who was removed while there was no leader loses it although the first look of the next one fails.
+func TestMakersUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tenant(admins(peter, mary))
+		w.stop()
+		w.tenant(admins())
+		var failing atomic.Bool
+		failing.Store(true)
+		w.kube.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return failing.Load() && strings.HasSuffix(a.GetResource().Resource, "bindings"), nil, errors.New("away")
+		})
+		w.start()
+		w.settle()
+		failing.Store(false)
+		w.expectMakers("a look that fails", "")
+	})
+}
+
+// TestDriftWithoutNamespaces: what a Tenant gives once comes back, whether or not the tenant has a namespace.
+func TestDriftWithoutNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			admins(peter)(s)
+			pods(5)(s)
+		})
+		w.must(w.kube.Tracker().Delete(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "", "kubetenant:admins:acme"))
+		w.must(w.dynamic.Tracker().Delete(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "", "acme"))
+		time.Sleep(11 * time.Minute)
+		w.settle()
+		w.expectMakers("healed", makersOfAcme+" peter")
+		if has := w.quotas(); !strings.Contains(has, "pods:5") {
+			t.Errorf("healed: %s", has)
+		}
+	})
+}

@@ -52,6 +52,8 @@ type world struct {
 	ended     error
 	stop      func()
 	undefined atomic.Bool // whether the kind Tenant is not
+	free      atomic.Bool // limits of bindings do not hold
+	webhook   bool        // nor ever
 }
 
 func newWorld(t *testing.T) *world {
@@ -91,7 +93,11 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		w.ended = provision.New(provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of}).Run(ctx)
+		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, LimitsHold: func() bool { return !w.free.Load() }}
+		if w.webhook {
+			o.LimitsHold = nil
+		}
+		w.ended = provision.New(o).Run(ctx)
 	})
 	w.stop = sync.OnceFunc(func() {
 		cancel()

@@ -29,7 +29,7 @@ func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
 // the one before, which may still be there. The default one that a server makes for whoever has none becomes it.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := t.Spec.Hard()
-	if len(hard) == 0 && t.Status.Quota == "" {
+	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
 		return "", nil
 	}
 	is, others, err := e.quotaOf(ctx, id)
@@ -40,6 +40,7 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 		if err := e.removeQuota(ctx, is); err != nil {
 			return t.Status.Quota, err
 		}
+		e.noteManaged(id, false)
 		return "", nil
 	case others != "":
 		return "", fmt.Errorf("%w (%s)", errQuotaTaken, others)
@@ -47,6 +48,23 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 		return e.createQuota(ctx, id, hard)
 	}
 	return is.GetName(), e.updateQuota(ctx, is, id, hard)
+}
+
+// isManaged reports whether a quota of a tenant was seen that is the Tenant's: its status may not say so.
+func (e *Engine) isManaged(id tenant.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.managed[id]
+}
+
+func (e *Engine) noteManaged(id tenant.ID, is bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if is {
+		e.managed[id] = true
+	} else {
+		delete(e.managed, id)
+	}
 }
 
 // quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and the name of one that cannot.
@@ -81,6 +99,7 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 		}
 		_, err = e.quotas().Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err == nil {
+			e.noteManaged(id, true)
 			return name, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {

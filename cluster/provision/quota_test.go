@@ -234,3 +234,25 @@ func TestQuotaDrift(t *testing.T) {
 		})
 	}
 }
+
+// TestQuotaUnsaid: one that the status does not name, since its writer died, goes too.
+func TestQuotaUnsaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var dead atomic.Bool
+		dead.Store(true)
+		w.dynamic.PrependReactor("patch", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return dead.Load(), nil, errors.New("away")
+		})
+		w.tenant(pods(5))
+		w.stop()
+		w.tenant(none)
+		dead.Store(false)
+		w.start()
+		time.Sleep(11 * time.Minute)
+		w.settle()
+		if has := w.quotas(); has != " | " {
+			t.Errorf("it stays: %s", has)
+		}
+	})
+}

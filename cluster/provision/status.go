@@ -28,8 +28,11 @@ const namedFailures = 5
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {
-	case !known || t != nil && t.DeletionTimestamp != nil:
-		return nil // it is told when it is known; or it says what becomes of it
+	case !known:
+		return nil // it is told when it is
+	case t != nil && t.DeletionTimestamp != nil: // it says what becomes of it, and that goes
+		e.forgetMakers(id)
+		return nil
 	case t == nil:
 		return e.applyMakers(ctx, id, nil)
 	}

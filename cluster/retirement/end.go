@@ -56,6 +56,11 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	default: // it was deleted where nobody refused it
 		return 0, e.say(ctx, held(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: nothing is deleted until it is Delete or Orphan"))
 	}
+	if !e.hasBegun() {
+		if again, over, err := e.delay(ctx); !over || err != nil {
+			return again, err
+		}
+	}
 	if !e.hasBegun() && !e.mayBegin() {
 		return heldFor, e.say(ctx, held(v1alpha1.ReasonTooMany, "more tenants are being deleted than may be in an hour: it goes on by itself"))
 	}
@@ -98,6 +103,27 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	return 0, e.release(ctx, e.u)
+}
+
+// delay waits until it may begin, and returns after how long it is looked at again; or takes the deletion back: the Tenant goes, and
+// nothing else does.
+func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err error) {
+	if e.t.Spec.DeletionDelay == nil {
+		return 0, true, nil
+	}
+	until := e.t.DeletionTimestamp.Add(e.t.Spec.DeletionDelay.Duration)
+	again = time.Until(until)
+	switch {
+	case again <= 0:
+		return 0, true, nil
+	case e.t.Annotations[tenant.TakeBackAnnotation] == "true":
+		if err := e.release(ctx, e.u); err != nil {
+			return 0, false, err
+		}
+		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{Reason: v1alpha1.ReasonTakenBack, Message: "the deletion is taken back: the Tenant goes, and all else stays as it is"})
+		return 0, false, nil
+	}
+	return again, false, e.say(ctx, held(v1alpha1.ReasonDelayed, "nothing is deleted before "+until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" takes it back`))
 }
 
 // hasBegun reports whether the deletion is counted already.
@@ -310,6 +336,7 @@ func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	if conditions[0].Type == v1alpha1.ConditionDeleting && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDeletionHeld) {
 		conditions = append(conditions, metav1.Condition{Type: v1alpha1.ConditionDeletionHeld, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReleased})
 	}
+	conditions = append(conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: conditions[0].Reason, Message: conditions[0].Message})
 	for _, c := range conditions {
 		c.ObservedGeneration = e.t.Generation
 		meta.SetStatusCondition(&status.Conditions, c)

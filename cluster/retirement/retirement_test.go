@@ -501,6 +501,74 @@ func TestTooMany(t *testing.T) {
 	})
 }
 
+// TestDelay: nothing goes before the time is over, and then all of it; taken back, the Tenant alone goes, and leaves nothing by which its
+// name were another's.
+func TestDelay(t *testing.T) {
+	delayed := func() *unstructured.Unstructured {
+		u := object("acme", v1alpha1.TenantDeletionDelete, true)
+		u.Object["spec"].(map[string]any)["deletionDelay"] = "1h"
+		return u
+	}
+	takeBack := func(w *world, value string) {
+		w.t.Helper()
+		u, err := w.dynamic.Resource(tenantObjects).Get(w.t.Context(), "acme", metav1.GetOptions{})
+		if err == nil {
+			u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: value})
+			_, err = w.dynamic.Resource(tenantObjects).Update(w.t.Context(), u, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	const all = "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex"
+	for _, takenBack := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, delayed())
+			w.filled()
+			w.start()
+			time.Sleep(50 * time.Minute)
+			synctest.Wait()
+			if got := w.has(); got != all+"; tenant acme" {
+				t.Errorf("before it is over: %s", got)
+			}
+			if got := w.condition("acme", v1alpha1.ConditionReady); got != "" {
+				t.Errorf("it is ready: %s", got)
+			}
+			if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got, "Delayed: nothing is deleted before 2000-01-01T01:00:00Z") {
+				t.Errorf("it says %s", got)
+			}
+			takeBack(w, "yes") // which is not how to say it
+			if takenBack {
+				takeBack(w, "true")
+			}
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if got, want := w.has(), map[bool]string{false: all + "; tenant acme", true: all}[takenBack]; got != want {
+				t.Errorf("taken back %t: %s", takenBack, got)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if got := w.has(); strings.Contains(got, "retired acme") == takenBack || strings.Contains(got, "acme--web; ") && !takenBack {
+				t.Errorf("afterwards, taken back %t: %s", takenBack, got)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, delayed())
+		w.filled()
+		w.stuck.Store(true)
+		w.start()
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
+		takeBack(w, "true")
+		if got := w.has(); !strings.Contains(got, "tenant acme") || !strings.Contains(got, "retired acme") {
+			t.Errorf("what has begun is taken back: %s", got)
+		}
+	})
+}
+
 // TestEvents: what is being done with a Tenant that is deleted, and why nothing is, is told once.
 func TestEvents(t *testing.T) {
 	for policy, want := range map[v1alpha1.TenantDeletionPolicy]string{

@@ -153,6 +153,9 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	state, used := was.Recount(objects, c.isGone, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
 	for _, namespace := range slices.Sorted(maps.Keys(used)) {
+		if delete(used[namespace], quota.NamespaceCount); len(used[namespace]) == 0 { // what a namespace is worth everybody knows
+			continue
+		}
 		breakdown = append(breakdown, v1alpha1.NamespaceUsage{Namespace: namespace, Used: used[namespace]})
 	}
 	if soonest := earliest(state.Reserved); !soonest.IsZero() {

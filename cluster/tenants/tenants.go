@@ -3,6 +3,7 @@ package tenants
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -126,6 +127,9 @@ func slim(obj any) (any, error) {
 	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
 	out.SetFinalizers(u.GetFinalizers())
 	out.SetResourceVersion(u.GetResourceVersion())
+	if value := u.GetAnnotations()[tenant.TakeBackAnnotation]; value != "" {
+		out.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: value})
+	}
 	return out, nil
 }
 
@@ -182,7 +186,8 @@ func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), 
 		before, _ := was.(*unstructured.Unstructured)
 		now, _ := is.(*unstructured.Unstructured)
 		if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
-			(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) { // and not of a status
+			(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+			before.GetAnnotations()[tenant.TakeBackAnnotation] != now.GetAnnotations()[tenant.TakeBackAnnotation] { // and not of a status
 			tell(was)
 			tell(is)
 		}
@@ -320,6 +325,13 @@ func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
 	}
 	lineage := s.Lineage(id)
 	return lineage.Accepts(issued)
+}
+
+// IDs returns the tenants that have a Tenant.
+func (s *Store) IDs() []tenant.ID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Keys(s.live))
 }
 
 // Spaces returns what the Tenant of a tenant says of its namespaces. It must not be changed.

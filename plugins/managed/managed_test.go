@@ -128,6 +128,45 @@ func TestManaged(t *testing.T) {
 	}
 }
 
+// TestManagedInTheWholeCluster: ClusterRoleBindings are held the same, but for their names, which others had before.
+func TestManagedInTheWholeCluster(t *testing.T) {
+	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
+	made := func(labelled bool, role string) *rbacv1.ClusterRoleBinding {
+		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:admins:a"}, RoleRef: rbacv1.RoleRef{Name: role}}
+		if labelled {
+			b.Labels = map[string]string{tenant.ManagedLabel: "tenant"}
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		was, is *rbacv1.ClusterRoleBinding
+		held    bool
+	}{
+		"created":        {nil, made(true, "x"), true},
+		"of its name":    {nil, made(false, "x"), false},
+		"changed":        {made(true, "x"), made(true, "y"), true},
+		"unlabelled":     {made(true, "x"), made(false, "x"), true},
+		"labelled":       {made(false, "x"), made(true, "x"), true},
+		"as it was":      {made(true, "x"), made(true, "x"), false},
+		"deleted":        {made(true, "x"), nil, true},
+		"others changed": {made(false, "x"), made(false, "y"), false},
+		"others deleted": {made(false, "x"), nil, false},
+	} {
+		for _, by := range []user.Info{root, manager} {
+			w := write{by: by, resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")}
+			if c.was != nil {
+				w.was = c.was
+			}
+			if c.is != nil {
+				w.is = c.is
+			}
+			if err := holding().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by == root) {
+				t.Errorf("%s by %s: %v", name, by.GetName(), err)
+			}
+		}
+	}
+}
+
 // TestPrepared: whoever else writes a Namespace, the annotation stays as it was; the manager's stays as he writes it.
 func TestPrepared(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}

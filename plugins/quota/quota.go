@@ -130,9 +130,6 @@ func (p *plugin) owner(ctx context.Context, a admission.Attributes) (tenant.ID, 
 
 // newOwner returns to whom a write of a Namespace gives one that he has not had.
 func newOwner(a admission.Attributes) (tenant.ID, error) {
-	if a.GetSubresource() != "" || a.GetOperation() != admission.Create && a.GetOperation() != admission.Update {
-		return tenant.ID{}, nil
-	}
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
 		return tenant.ID{}, plugins.ErrObject

@@ -167,8 +167,8 @@ func TestWhatIsCharged(t *testing.T) {
 		"a namespace that changes hands":     {asks{of: "namespaces", is: space("a"), was: space("b")}, "count/namespaces", "1"},
 		"a namespace that is taken away":     {asks{of: "namespaces", is: space(""), was: space("a")}, "count/namespaces", "0"},
 		"a namespace that is changed":        {asks{of: "namespaces", is: space("a"), was: space("a")}, "count/namespaces", "0"},
-		"a namespace's status":               {asks{of: "namespaces", is: space("a"), was: space(""), subresource: "status"}, "count/namespaces", "0"},
-		"a namespace's end":                  {asks{of: "namespaces", is: space("a"), was: space(""), subresource: "finalize"}, "count/namespaces", "0"},
+		"a namespace's status":               {asks{of: "namespaces", is: space("a"), was: space(""), subresource: "status"}, "count/namespaces", "1"},
+		"a namespace's end":                  {asks{of: "namespaces", is: space("a"), was: space(""), subresource: "finalize"}, "count/namespaces", "1"},
 		"a namespace that is only asked for": {asks{of: "namespaces", namespace: "-", is: space("a"), dryRun: true}, "count/namespaces", "0"},
 		"a pod's log":                        {asks{subresource: "log"}, "pods", "0"},
 	} {

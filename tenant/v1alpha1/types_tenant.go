@@ -37,8 +37,8 @@ type TenantSpec struct {
 	// kubectl tenant suspend and resume, and left out where the object is kept in Git.
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
-	// admins have the ClusterRole admin in every namespace of the tenant, now and later, and make such (the ClusterRole
-	// kubetenant:tenant-admin): users, groups, and service accounts of the tenant's own namespaces. Whoever adds one must be
+	// admins have the ClusterRole admin in every namespace of the tenant, now and later, and where the server evaluates RBAC itself
+	// make such (the ClusterRole kubetenant:tenant-admin): users, groups, and service accounts of the tenant's own namespaces. Whoever adds one must be
 	// allowed to bind both everywhere. Of several writers the last one's list counts.
 	// +optional
 	Admins []rbacv1.Subject `json:"admins,omitempty"`
@@ -55,6 +55,10 @@ type TenantSpec struct {
 	// deletionPolicy says what the deletion of the Tenant does: Protect (default), Delete or Orphan.
 	// +optional
 	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
+	// deletionDelay is how long nothing is deleted after the Tenant was, at most a week: meanwhile the tenant's callers may only read, and
+	// the annotation kubetenant.dev/take-back: "true" takes it back. Left out: it begins at once.
+	// +optional
+	DeletionDelay *metav1.Duration `json:"deletionDelay,omitempty"`
 	// replaces is the UID of the Tenant that had the ID before and was deleted, as kubectl tenant retired shows it. Without it the
 	// ID of a tenant that was deleted is nobody's. It counts when the Tenant is made.
 	// +optional
@@ -160,7 +164,9 @@ const (
 	ReasonRetiring   = "Retiring"   // the rest goes
 	ReasonProtected  = "Protected"
 	ReasonTooMany    = "TooMany"
-	ReasonReleased   = "Released" // it is not held any more
+	ReasonDelayed    = "Delayed"   // spec.deletionDelay is not over
+	ReasonTakenBack  = "TakenBack" // of an event: nothing was deleted
+	ReasonReleased   = "Released"  // it is not held any more
 )
 
 // TenantStatus says what became of a Tenant.
