@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/plugins/managed"
@@ -62,15 +61,15 @@ func (e *Engine) noteMakers(id tenant.ID, is *rbacv1.ClusterRoleBinding) {
 	e.makers[id] = is
 }
 
-// limitsEvery is how often it is looked whether limits of bindings hold.
-const limitsEvery = 5 * time.Second
-
 // forgetMakers has it looked what there is of a tenant's binding before it is next taken for seen.
 func (e *Engine) forgetMakers(id tenant.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.makers, id)
 }
+
+// limitsEvery is how often it is looked whether limits of bindings hold.
+const limitsEvery = 5 * time.Second
 
 // followLimits has all looked at when limits of bindings hold no more, or again.
 func (e *Engine) followLimits(ctx context.Context) {
@@ -138,21 +137,23 @@ func (e *Engine) putMakers(ctx context.Context, is, want *rbacv1.ClusterRoleBind
 		want.ResourceVersion = is.ResourceVersion
 		return all.Update(ctx, want, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	}
-	e.ensureRole(ctx)
+	if err := e.ensureRole(ctx); err != nil {
+		return nil, err
+	}
 	return all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
-// ensureRole makes the ClusterRole of the bindings where there is none. Who may not has it from whoever installed this.
-func (e *Engine) ensureRole(ctx context.Context) {
+// ensureRole makes the ClusterRole of the bindings where there is none: once, so that one that somebody deletes stays away.
+func (e *Engine) ensureRole(ctx context.Context) error {
 	if e.hasRole.Load() {
-		return
+		return nil
 	}
 	_, err := e.Client.RbacV1().ClusterRoles().Create(ctx, NamespacesRole(), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
-		klog.FromContext(ctx).Info("The ClusterRole of tenants' admins could not be made", "clusterRole", v1alpha1.NamespacesRole, "err", err)
-		return
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("ClusterRole %s: %w", v1alpha1.NamespacesRole, err)
 	}
 	e.hasRole.Store(true)
+	return nil
 }
 
 // lookForMakers notes which tenants' bindings there are, and has those tenants looked at whose is another than they should have.

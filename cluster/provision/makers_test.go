@@ -140,25 +140,27 @@ func TestMakersDrift(t *testing.T) {
 
 // TestMakersFail: what fails is said, and tried again; what somebody else has made under the name is not touched.
 func TestMakersFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		var failing atomic.Bool
-		failing.Store(true)
-		w.kube.PrependReactor("create", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return failing.Load(), nil, errors.New("away")
+	for _, resource := range []string{"clusterrolebindings", "clusterroles"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			var failing atomic.Bool
+			failing.Store(true)
+			w.kube.PrependReactor("create", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return failing.Load(), nil, errors.New("away")
+			})
+			w.tenant(admins(peter))
+			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
+				t.Errorf("it says %s", says)
+			}
+			failing.Store(false)
+			time.Sleep(2 * time.Minute)
+			w.settle()
+			w.expectMakers("at last", makersOfAcme+" peter")
+			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
+				t.Errorf("at last it says %s", says)
+			}
 		})
-		w.tenant(admins(peter))
-		if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
-			t.Errorf("it says %s", says)
-		}
-		failing.Store(false)
-		time.Sleep(2 * time.Minute)
-		w.settle()
-		w.expectMakers("at last", makersOfAcme+" peter")
-		if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
-			t.Errorf("at last it says %s", says)
-		}
-	})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		_, err := w.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:admins:acme"}}, metav1.CreateOptions{})

@@ -23,8 +23,8 @@ import (
 // namedFailures is how many namespaces a condition names.
 const namedFailures = 5
 
-// writeStatus brings the quota of a tenant up to date, and the status of its Tenant. What failed of the quota is said there, and returned
-// where another try may do better.
+// writeStatus brings what is given once for a tenant up to date, its quota and the binding of its admins, and the status of its Tenant.
+// What failed is said there, and returned where another try may do better.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {

@@ -105,8 +105,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	return 0, e.release(ctx, e.u)
 }
 
-// delay waits until it may begin, and returns after how long it is looked at again; or takes the deletion back: the Tenant goes, and
-// nothing else does.
+// delay waits until it may begin, and returns after how long it is looked at again; or takes the deletion back: the Tenant goes, and with
+// it the bindings that it gave, but nothing is retired.
 func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
@@ -120,7 +120,7 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 		if err := e.release(ctx, e.u); err != nil {
 			return 0, false, err
 		}
-		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{Reason: v1alpha1.ReasonTakenBack, Message: "the deletion is taken back: the Tenant goes, and all else stays as it is"})
+		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{Reason: v1alpha1.ReasonTakenBack, Message: "the deletion is taken back: the Tenant goes, with the bindings that it gave, and nothing else"})
 		return 0, false, nil
 	}
 	return again, false, e.say(ctx, held(v1alpha1.ReasonDelayed, "nothing is deleted before "+until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" takes it back`))
