@@ -24,6 +24,8 @@ try {
   const row = name => page.getByRole('row').filter({ has: page.getByRole('rowheader', { name }) });
   const cell = name => page.getByRole('gridcell', { name });
   const status = () => page.getByRole('status').textContent();
+  // A link into the page is followed before its hashchange is told: what comes of it is waited for.
+  const settled = (locator, text) => locator.filter({ hasText: text }).waitFor();
   const columns = async () => (await page.getByRole('columnheader').allTextContents()).slice(1);
 
   // What every cluster has of its own is hidden at first, and the page says so and when it was made.
@@ -88,6 +90,7 @@ try {
   assert.equal(await other.getByLabel('Tenant', { exact: true }).inputValue(), 'acme');
   assert.equal(await other.getByRole('status').textContent(), '0 identities, 0 namespaces');
   await other.goto(pathToFileURL(file).href + '#tenant=nobody&view=nonsense');
+  await settled(other.getByRole('status'), /hidden$/);
   assert.equal(await other.getByLabel('Show', { exact: true }).inputValue(), '', 'a link to what is not there shows all');
   await other.close();
   await page.getByLabel('Search', { exact: true }).fill('');
@@ -101,9 +104,10 @@ try {
   await cell(/callers of acme in namespaces of globex/).click();
   assert.match(await chosen(), /service account acme--web\/robot of acme reads in globex--shop \(an access grant\)/);
   await page.getByRole('link', { name: 'Show them' }).click();
-  assert.equal(await status(), '1 identities, 1 namespaces; 1 identities that every cluster has are hidden');
+  await settled(page.getByRole('status'), /^1 identities, 1 namespaces; 1 identities that every cluster has are hidden$/);
   assert.deepEqual(await columns(), ['globex--shopglobex']);
   await page.goto(pathToFileURL(file).href + '#system=1');
+  await settled(page.getByRole('status'), / namespaces$/);
   await cell(/user alice of acme in acme--web/).click();
 
   // The keyboard alone: Tab reaches one cell of the map, arrows move, Enter chooses.
