@@ -210,7 +210,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
 			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Authorizer: p.grantors})},
-		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating})},
+		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating,
+			Holds: p.cluster.holds(), Held: owners.Held, Template: templateOf, Authorizer: p.grantors})},
 		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
 		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Lineage: p.cluster.lineage(), Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
 		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(attribution.Options{
@@ -237,6 +238,15 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 		return nil, fmt.Errorf("spec.id: %w", err)
 	}
 	return provision.SpreadOf(id, &t.Spec), nil
+}
+
+// templateOf reads what a NamespaceTemplate makes.
+func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
+	t, err := v1alpha1.TemplateOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return t.Resources(), t.Validate()
 }
 
 // lifeOf reads what a Tenant says of its end.

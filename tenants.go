@@ -31,6 +31,8 @@ type Tenants interface {
 	Accepts(id tenant.ID, issued time.Time) bool
 	// Spaces returns what is said of its namespaces.
 	Spaces(id tenant.ID) v1alpha1.TenantSpaces
+	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its Tenant says.
+	Holds(id tenant.ID) bool
 }
 
 // lineage returns what is known of tenants beside their names; nil where no Tenants are known.
@@ -69,6 +71,14 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 	}
 	of := c.Tenants.Spaces(id)
 	return namespace.Spaces{Labels: of.Labels, PodSecurity: of.PodSecurity}
+}
+
+// holds is [Tenants.Holds]; nil where no Tenants are known.
+func (c *Cluster) holds() func(tenant.ID) bool {
+	if c.Tenants == nil {
+		return nil
+	}
+	return c.Tenants.Holds
 }
 
 // isOver reports whether a tenant is being deleted, or was, or that is not known.

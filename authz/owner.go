@@ -77,6 +77,13 @@ func (o *Owners) Terminating(namespace string) bool {
 	return err == nil && ns.DeletionTimestamp != nil
 }
 
+// Held reports whether no Pods are to be in a namespace before it was prepared, see [tenant.HeldAnnotation]. The error says that it is
+// not known.
+func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
+	is := o.find(ctx, asker{certain: true}, namespace)
+	return is.held, is.err
+}
+
 const (
 	certain = "certain"   // the budget that has no end
 	askedBy = "asked by " // begins the budget of a tenant
@@ -110,6 +117,7 @@ func (by asker) budget(namespace string, cached *corev1.Namespace) string {
 type found struct {
 	label            string
 	labelled, exists bool
+	held             bool // by its annotation
 	err              error
 }
 
@@ -159,7 +167,8 @@ func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
 		return found{err: fmt.Errorf("look up a namespace's owner: %w", err)}
 	}
 	label, labelled := ns.Labels[tenant.Label]
-	return found{label: label, labelled: labelled, exists: true}
+	_, held := ns.Annotations[tenant.HeldAnnotation]
+	return found{label: label, labelled: labelled, exists: true, held: held}
 }
 
 // read asks the server itself, once for all of a budget who ask for the same name at the same time: a

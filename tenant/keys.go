@@ -50,11 +50,16 @@ const (
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
 	// ManagedLabel stands on objects that the server keeps as they are, in tenants' namespaces and on their quotas, and names
-	// what they come from: "tenant" for a Tenant. Nobody but [ManagerUser] writes such an object.
+	// what they come from: "tenant" for a Tenant, "template" for a NamespaceTemplate. Nobody but [ManagerUser] writes such an object.
 	ManagedLabel = Domain + "/managed"
 	// PreparedAnnotation stands on a Namespace that has all that its tenant's are given: a hash of that and of the
 	// Namespace's UID. Nobody but [ManagerUser] writes it.
 	PreparedAnnotation = Domain + "/prepared"
+	// HeldAnnotation stands on a Namespace that was never prepared, and in which there are to be no Pods before it is. Nobody but
+	// [ManagerUser] takes it off.
+	HeldAnnotation = Domain + "/held"
+	// TemplateAnnotation of an object with [ManagedLabel] names its NamespaceTemplate, and behind a slash a hash of what was written.
+	TemplateAnnotation = Domain + "/template"
 	// OfTenantLabel stands on cluster-scoped objects that were made for a tenant and go with it: the tenant's own label
 	// stands in its namespaces alone.
 	OfTenantLabel = Domain + "/of-tenant"

@@ -118,16 +118,20 @@ func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, e
 	return slices.ContainsFunc(live.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager }), nil
 }
 
-// mark says on a namespace that it is prepared, if it is the one that was: by its UID.
+// mark says on a namespace that it is prepared, if it is the one that was: by its UID. It is not held any more then.
 func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, hash string) error {
-	if ns.Annotations[tenant.PreparedAnnotation] == hash {
+	_, held := ns.Annotations[tenant.HeldAnnotation]
+	if ns.Annotations[tenant.PreparedAnnotation] == hash && !held {
 		return nil
 	}
-	var value any
+	annotations := map[string]any{tenant.PreparedAnnotation: nil}
 	if hash != "" {
-		value = hash
+		annotations[tenant.PreparedAnnotation] = hash
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{tenant.PreparedAnnotation: value}}})
+	if held {
+		annotations[tenant.HeldAnnotation] = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "annotations": annotations}})
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 		of(id)
 	}
 	e.lookForBindings(ctx, of)
+	e.lookForObjects(ctx, of)
 	e.lookForQuotas(ctx, of, gives)
 	e.lookForMakers(ctx, of, gives)
 }

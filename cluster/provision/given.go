@@ -25,11 +25,12 @@ import (
 
 // given is what each namespace of a tenant gets. The zero value is nothing.
 type given struct {
-	bindings []rbacv1.RoleBinding // without their namespace, by name in order
-	makers   *rbacv1.ClusterRoleBinding
-	labels   map[string]string   // of the Namespace itself
-	quota    corev1.ResourceList // of them all
-	refused  error               // why some subjects are left out
+	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
+	makers    *rbacv1.ClusterRoleBinding
+	labels    map[string]string   // of the Namespace itself
+	quota     corev1.ResourceList // of them all
+	templates []template
+	refused   error // why some subjects are left out
 }
 
 // given returns what a Tenant gives. Subjects of reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them;
@@ -99,19 +100,32 @@ func namesAccounts(spec *v1alpha1.TenantSpec) bool {
 
 // hash is what stands on a namespace that has all of it; empty for nothing.
 func (g *given) hash(ns *corev1.Namespace) string {
-	if len(g.bindings)+len(g.labels) == 0 {
+	if len(g.bindings)+len(g.labels)+len(g.templates) == 0 {
 		return ""
 	}
 	all := []any{ns.UID, g.bindings}
-	if len(g.labels) > 0 { // those without keep the hash that they have
+	if len(g.labels)+len(g.templates) > 0 { // those without keep the hash that they have
 		all = append(all, g.labels)
+	}
+	for _, t := range g.templates {
+		all = append(all, t.name, t.digest)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // strings alone
 	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16])
+	hash := hex.EncodeToString(sum[:16])
+	if len(g.templates) > 0 {
+		hash += withObjects
+	}
+	return hash
+}
+
+// isMarked reports whether a Namespace says to have all of it.
+func (g *given) isMarked(ns *corev1.Namespace) bool {
+	_, held := ns.Annotations[tenant.HeldAnnotation]
+	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held
 }
 
 // isLabelled reports whether a Namespace has its labels.

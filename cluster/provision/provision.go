@@ -102,7 +102,7 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast))
 }
 
-var errSync = errors.New("the namespaces and Tenants could not be read")
+var errSync = errors.New("the namespaces, Tenants and NamespaceTemplates could not be read")
 
 // Run prepares namespaces until ctx ends. Once per Engine. The error says that it could not begin.
 func (e *Engine) Run(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.statuses.ShutDown()
 	}
 	defer shutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced, e.Tenants.TemplatesSynced) {
 		return errSync
 	}
 	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
@@ -129,6 +129,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	e.Tenants.OnTemplate(e.tenantChanged)
+	defer e.Tenants.OnTemplate(nil)
 	var running sync.WaitGroup
 	for range firstWorkers {
 		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })
@@ -280,22 +282,23 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	if !known {
 		return errUnknown
 	}
-	hash := gives.hash(ns)
-	if ns.Annotations[tenant.PreparedAnnotation] == hash && gives.isLabelled(ns) && !e.hasDrifted(name) {
+	drifted := e.hasDrifted(name)
+	if gives.isMarked(ns) && gives.isLabelled(ns) && !drifted {
 		e.note(name, nil)
 		return nil
 	}
-	if err = e.apply(ctx, ns, gives); err == nil {
+	objects := gives.objects(id, name)
+	if err = errors.Join(e.apply(ctx, ns, gives), e.applyObjects(ctx, ns, &objects, drifted)); err == nil {
 		err = e.label(ctx, ns, gives)
 	}
-	if err == nil {
-		err = e.mark(ctx, ns, hash)
+	if err == nil && objects.wrong == nil {
+		err = e.mark(ctx, ns, gives.hash(ns))
 	}
-	e.note(name, err)
+	e.note(name, errors.Join(err, objects.wrong))
 	if err != nil {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
-	return err
+	return err // what is wrong with templates no other try mends
 }
 
 // givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is given then, nor taken away.
@@ -307,7 +310,13 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	case t == nil:
 		return &given{}, true
 	}
-	return e.given(ctx, id, t), true
+	templates, known := e.templatesOf(t.Spec.Namespaces.Templates)
+	if !known {
+		return nil, false
+	}
+	out := e.given(ctx, id, t)
+	out.templates = templates
+	return out, true
 }
 
 // begin reports whether nobody is at a namespace: then the caller is until end.

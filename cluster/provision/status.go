@@ -36,7 +36,10 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	case t == nil:
 		return e.applyMakers(ctx, id, nil)
 	}
-	gives := e.given(ctx, id, t)
+	gives, known := e.givenBy(ctx, id)
+	if !known {
+		return errUnknown
+	}
 	quota, noQuota := e.applyQuota(ctx, id, t)
 	noMakers := e.applyMakers(ctx, id, gives.makers)
 	failed := errors.Join(noMakers, noQuota)
@@ -92,11 +95,11 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 			continue
 		}
 		status.Namespaces.Total++
-		if ns.Annotations[tenant.PreparedAnnotation] == gives.hash(ns) {
+		if gives.isMarked(ns) {
 			status.Namespaces.Prepared++
 		}
 	}
-	failed := e.failures(names)
+	failed, wrong := e.failures(names), gives.objects(id, append(names, id.ObjectName())[0]).wrong
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
 	switch n := status.Namespaces; {
@@ -106,6 +109,8 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 		c.Reason, c.Message = v1alpha1.ReasonFailed, tenantwide.Error()
 	case gives.refused != nil:
 		c.Reason, c.Message = v1alpha1.ReasonSubject, gives.refused.Error()
+	case wrong != nil:
+		c.Reason, c.Message = v1alpha1.ReasonTemplate, wrong.Error()
 	case len(failed) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonFailed, strings.Join(failed[:min(namedFailures, len(failed))], "; ")
 	case n.Prepared < n.Total:

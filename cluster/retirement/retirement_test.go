@@ -61,7 +61,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("tenants.kubetenant.dev")
 	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{tenantObjects: "TenantList", retiredOnes: "RetiredTenantList", quotas: "TenantQuotaList", definitions: "CustomResourceDefinitionList"},
+		map[schema.GroupVersionResource]string{tenantObjects: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", retiredOnes: "RetiredTenantList", quotas: "TenantQuotaList", definitions: "CustomResourceDefinitionList"},
 		append(objects, definition)...)}
 	w.kube.PrependReactor("delete", "namespaces", w.deleteNamespace)
 	w.kube.PrependReactor("*", "*", w.dies)

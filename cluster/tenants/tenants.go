@@ -59,6 +59,8 @@ type Store struct {
 	replaced atomic.Bool // a Tenant has replaced another
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
+	// templates are no matter of identity: nothing waits for them but what is made of them.
+	templates *templates
 
 	count *metrics.GaugeVec
 
@@ -106,7 +108,10 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 		}}); err != nil {
 		return nil, err
 	}
-	s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) })
+	if s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {
+		return nil, err
+	}
+	s.templates, err = newTemplates(client)
 	return s, err
 }
 
@@ -226,6 +231,7 @@ func (s *Store) Run(ctx context.Context) {
 		s.changed.ShutDown()
 	}()
 	go s.follow(ctx, retiredResource(), s.retired.informer)
+	go s.follow(ctx, templateResource(), s.templates.informer)
 	if !s.follow(ctx, resource(), s.informer) {
 		return
 	}
@@ -359,6 +365,7 @@ func (s *Store) set(obj any) {
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	now.spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if now.replaces != "" {
 		s.replaced.Store(true)
 	}

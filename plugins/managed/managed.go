@@ -1,4 +1,6 @@
-// Package managed keeps what the server makes of Tenants by itself as it is: bindings, and quotas. Whoever else creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put it back.
+// Package managed keeps what the server makes of Tenants by itself as it is: bindings, quotas, and what templates give. Whoever else
+// creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put it back. It holds Pods in
+// namespaces that have none of it yet, and who writes what is given.
 package managed
 
 import (
@@ -7,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -25,25 +29,36 @@ const Name = "TenantManaged"
 const (
 	// NamePrefix begins the names of bindings that are managed. Nobody else makes a RoleBinding of such a name.
 	NamePrefix = "kubetenant:"
-	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives.
-	SourceTenant = "tenant"
+	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives, SourceTemplate on what a NamespaceTemplate does.
+	SourceTenant   = "tenant"
+	SourceTemplate = "template"
 )
 
 var (
-	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there")
+	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there, or the NamespaceTemplate that its annotation " + tenant.TemplateAnnotation + " names")
 	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
 	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
-	errPrepared = errors.New("the annotation " + tenant.PreparedAnnotation + " is the server's own")
+	errPrepared = errors.New("the annotations " + tenant.PreparedAnnotation + " and " + tenant.HeldAnnotation + " are the server's own")
+	errNotHeld  = errors.New("the annotation " + tenant.HeldAnnotation + " must stand on a new namespace of this tenant")
 )
 
-// Options configure the plugin. Both fields are required.
+// Options configure the plugin. Subject and Terminating are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	// Terminating reports whether a namespace is known to be going: then what is in it may go.
 	Terminating func(namespace string) bool
+	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant says, and Held whether they do in
+	// a namespace. Held is required with Holds; nil Holds: nowhere.
+	Holds func(tenant.ID) bool
+	Held  func(ctx context.Context, namespace string) (bool, error)
+	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with them. Nil: none is held.
+	Template func(runtime.Object) ([]schema.GroupVersionResource, error)
+	// Authorizer is the server's: what whoever writes a NamespaceTemplate may make itself. Required with Template.
+	Authorizer authorizer.Authorizer
 }
 
-// New returns the plugin. It governs bindings and TenantQuotas with [tenant.ManagedLabel], and [tenant.PreparedAnnotation] of Namespaces.
+// New returns the plugin. It governs what has [tenant.ManagedLabel] of the kinds that are given, [tenant.PreparedAnnotation] and
+// [tenant.HeldAnnotation] of Namespaces, NamespaceTemplates, and the creation of Pods.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }
@@ -55,21 +70,31 @@ type plugin struct {
 
 // Governs reports whether the plugin looks at an operation on a resource.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
-	return mayBeManaged(r) || r == corev1.Resource("namespaces") && operation != admission.Delete
+	return mayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete || r == corev1.Resource("pods") && operation == admission.Create
 }
 
 // mayBeManaged reports whether objects of a resource may be.
 func mayBeManaged(r schema.GroupResource) bool {
-	return r.Group == rbacv1.GroupName && (r.Resource == "rolebindings" || r.Resource == "clusterrolebindings") || r == quotas
+	switch r.Group {
+	case rbacv1.GroupName:
+		return r.Resource == "rolebindings" || r.Resource == "clusterrolebindings"
+	case corev1.GroupName:
+		return r.Resource == "configmaps" || r.Resource == "limitranges" || r.Resource == "resourcequotas"
+	case networkingv1.GroupName:
+		return r.Resource == "networkpolicies"
+	}
+	return r == quotas
 }
 
-// quotas are one for each tenant, whose status is written by whoever counts.
-var quotas = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
+var (
+	// quotas are one for each tenant, whose status is written by whoever counts.
+	quotas    = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
+	templates = schema.GroupResource{Group: tenant.Domain, Resource: "namespacetemplates"}
+)
 
-// Admit implements [admission.MutationInterface]: it leaves the annotation of a Namespace as it was.
+// Admit implements [admission.MutationInterface]: it leaves the annotations of a Namespace as they were, and holds a new one.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	resource := a.GetResource().GroupResource()
-	if mayBeManaged(resource) || !Governs(resource, a.GetOperation()) || p.Subject.IsManager(ctx, a) {
+	if a.GetResource().GroupResource() != corev1.Resource("namespaces") || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -78,9 +103,13 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	if was == nil {
 		plugins.SetAnnotation(is, tenant.PreparedAnnotation, nil) // exported, and made anew
+		plugins.SetAnnotation(is, tenant.HeldAnnotation, nil)
+		if p.holds(is) {
+			plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
+		}
 		return nil
 	}
-	plugins.Keep(ctx, was, is, tenant.PreparedAnnotation)
+	plugins.Keep(ctx, was, is, tenant.PreparedAnnotation, tenant.HeldAnnotation)
 	return nil
 }
 
@@ -90,12 +119,16 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if !Governs(resource, a.GetOperation()) {
 		return nil
 	}
-	if a.GetSubresource() != "" && resource == quotas {
-		return nil // its metadata stays as it is
-	}
 	check := p.checkNamespace
-	if mayBeManaged(resource) {
+	switch {
+	case resource == corev1.Resource("pods"):
+		return p.checkPod(ctx, a)
+	case a.GetSubresource() != "" && resource == quotas:
+		return nil // its metadata stays as it is
+	case mayBeManaged(resource):
 		check = p.check
+	case resource == templates:
+		check = p.checkTemplate
 	}
 	if err := check(ctx, a); err != nil {
 		return admission.NewForbidden(a, err)
@@ -108,11 +141,21 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	if err != nil || is == nil {
 		return plugins.ErrObject
 	}
-	if was == nil {
-		was = &metav1.ObjectMeta{}
+	if p.Subject.IsManager(ctx, a) {
+		return nil
 	}
-	if was.GetAnnotations()[tenant.PreparedAnnotation] != is.GetAnnotations()[tenant.PreparedAnnotation] && !p.Subject.IsManager(ctx, a) {
+	if was != nil {
+		if plugins.Kept(was, is, tenant.PreparedAnnotation, tenant.HeldAnnotation) != nil {
+			return errPrepared
+		}
+		return nil
+	}
+	_, held := is.GetAnnotations()[tenant.HeldAnnotation]
+	switch {
+	case is.GetAnnotations()[tenant.PreparedAnnotation] != "":
 		return errPrepared
+	case !held && p.holds(is): // somebody has taken it off since
+		return errNotHeld
 	}
 	return nil
 }
@@ -135,6 +178,9 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 			return nil
 		}
 	case admission.Update:
+		if a.GetSubresource() == "status" && sameMetadata(was, is) { // whose spec stays
+			return nil
+		}
 		if sameObject(a.GetOldObject(), a.GetObject()) { // as a migration of what is stored writes it
 			return nil
 		}
@@ -175,4 +221,10 @@ func sameObject(was, is runtime.Object) bool {
 		m.SetResourceVersion("")
 	}
 	return equality.Semantic.DeepEqual(before, now)
+}
+
+// sameMetadata reports whether labels, annotations, owners and finalizers are the same.
+func sameMetadata(was, is metav1.Object) bool {
+	return equality.Semantic.DeepEqual(was.GetLabels(), is.GetLabels()) && equality.Semantic.DeepEqual(was.GetAnnotations(), is.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(was.GetOwnerReferences(), is.GetOwnerReferences()) && equality.Semantic.DeepEqual(was.GetFinalizers(), is.GetFinalizers())
 }

@@ -13,10 +13,11 @@ const FieldManager = "kubetenant"
 
 // The resources of the project's kinds.
 const (
-	ResourceAccessGrants   = "accessgrants"
-	ResourceTenantQuotas   = "tenantquotas"
-	ResourceTenants        = "tenants"
-	ResourceRetiredTenants = "retiredtenants"
+	ResourceAccessGrants       = "accessgrants"
+	ResourceTenantQuotas       = "tenantquotas"
+	ResourceTenants            = "tenants"
+	ResourceRetiredTenants     = "retiredtenants"
+	ResourceNamespaceTemplates = "namespacetemplates"
 )
 
 // Resource returns one of them with its group and version.
@@ -33,8 +34,11 @@ var tenantDefinition string
 //go:embed retiredtenants.yaml
 var retiredTenantDefinition string
 
+//go:embed namespacetemplates.yaml
+var namespaceTemplateDefinition string
+
 // Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
 func Definitions() map[string]string {
 	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition, "tenants.yaml": tenantDefinition,
-		"retiredtenants.yaml": retiredTenantDefinition}
+		"retiredtenants.yaml": retiredTenantDefinition, "namespacetemplates.yaml": namespaceTemplateDefinition}
 }

@@ -95,6 +95,10 @@ type TenantSpaces struct {
 	// there are more already none comes.
 	// +optional
 	Max *int32 `json:"max,omitempty"`
+	// templates are the names of NamespaceTemplates: what they say is in each of the namespaces. One that is not there leaves what was
+	// made of it before, and no namespace is prepared while it is not.
+	// +optional
+	Templates []string `json:"templates,omitempty"`
 }
 
 // Hard returns what the TenantQuota of a Tenant limits; empty where it gives none.
@@ -146,6 +150,7 @@ const (
 	ReasonFailed    = "Failed"
 	ReasonSubject   = "SubjectRefused"
 	ReasonQuota     = "QuotaTaken"
+	ReasonTemplate  = "TemplateRefused"
 )
 
 // ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone that it had no namespace any more, and

@@ -41,6 +41,8 @@ type Snapshot struct {
 	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
+	// Templates are the NamespaceTemplates that are known, by their names.
+	Templates map[string]*v1alpha1.NamespaceTemplate
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// selected are the labels by which webhooks and policies choose namespaces.
@@ -151,7 +153,7 @@ func BindingOf(obj runtime.Object) *Binding {
 
 // NewSnapshot returns a snapshot of nothing.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]TenantObject{}, Retired: map[tenant.ID][]tenant.Retired{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
+	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]TenantObject{}, Retired: map[tenant.ID][]tenant.Retired{}, Templates: map[string]*v1alpha1.NamespaceTemplate{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
 }
 
 // Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
@@ -239,6 +241,11 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 			s.Tenants[id] = is
 		}
 		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindNamespaceTemplate}:
+		if t, err := v1alpha1.TemplateOf(u); err == nil {
+			s.Templates[u.GetName()] = t
+		}
+		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
 		if id, is := v1alpha1.RetiredOf(u); !id.IsZero() {
 			if is.Begun.IsZero() { // of a file: it is as if it were made now
@@ -274,6 +281,9 @@ func (s *Snapshot) addNamespace(ns *corev1.Namespace) {
 	if label, labelled := ns.Labels[tenant.Label]; labelled {
 		slim.Labels = map[string]string{tenant.Label: label}
 	}
+	if value, held := ns.Annotations[tenant.HeldAnnotation]; held {
+		slim.Annotations = map[string]string{tenant.HeldAnnotation: value}
+	}
 	s.Namespaces[ns.Name] = slim
 }
 
@@ -291,6 +301,7 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
 	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
 	changed.Tenants, changed.Retired, changed.selected = maps.Clone(s.Tenants), maps.Clone(s.Retired), maps.Clone(s.selected)
+	changed.Templates = maps.Clone(s.Templates)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
 		if err := changed.Add(obj); err != nil {

@@ -15,11 +15,14 @@ import (
 )
 
 // TenantObjects returns what the Tenants say, and those that were deleted.
-func (s *Snapshot) TenantObjects() kubetenant.Tenants { return tenantObjects{s.Tenants, s.Retired} }
+func (s *Snapshot) TenantObjects() kubetenant.Tenants {
+	return tenantObjects{s.Tenants, s.Retired, s.Templates}
+}
 
 type tenantObjects struct {
-	live    map[tenant.ID]TenantObject
-	retired map[tenant.ID][]tenant.Retired
+	live      map[tenant.ID]TenantObject
+	retired   map[tenant.ID][]tenant.Retired
+	templates map[string]*v1alpha1.NamespaceTemplate
 }
 
 // TenantObject is what counts of a Tenant.
@@ -39,6 +42,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	is.Spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
 	}
@@ -67,6 +71,14 @@ func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 
 // Spaces implements [kubetenant.Tenants].
 func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
+
+// Holds implements [kubetenant.Tenants].
+func (t tenantObjects) Holds(id tenant.ID) bool {
+	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
+		is := t.templates[name]
+		return is == nil || is.Spec.Hold
+	})
+}
 
 // Lineage implements [kubetenant.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {

@@ -187,7 +187,10 @@ func slim(obj any) (any, error) {
 	m.SetManagedFields(nil)
 	switch o := obj.(type) {
 	case *corev1.Namespace:
-		o.Annotations, o.Spec = nil, corev1.NamespaceSpec{}
+		value, held := o.Annotations[tenant.HeldAnnotation]
+		if o.Annotations, o.Spec = nil, (corev1.NamespaceSpec{}); held {
+			o.Annotations = map[string]string{tenant.HeldAnnotation: value}
+		}
 	case *rbacv1.RoleBinding:
 		until, ends := o.Annotations[tenant.ExpiresAnnotation]
 		if o.Annotations, o.Labels = nil, nil; ends {

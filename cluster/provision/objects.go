@@ -1,0 +1,293 @@
+package provision
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// errTemplate says that what is wrong is a template: another try does no better before that is another.
+var errTemplate = errors.New("spec.namespaces.templates")
+
+// template is a NamespaceTemplate that a Tenant names.
+type template struct {
+	name   string
+	is     *v1alpha1.NamespaceTemplate // nil: there is none
+	digest string
+}
+
+// templatesOf returns the templates that a Tenant names, the older before the younger; false where they are not known.
+func (e *Engine) templatesOf(names []string) (out []template, known bool) {
+	for _, name := range names {
+		is, known := e.Tenants.Template(name)
+		if !known {
+			return nil, false
+		}
+		t := template{name: name, is: is}
+		if is != nil {
+			digest, err := is.Digest()
+			if err != nil {
+				return nil, false
+			}
+			t.digest = digest
+		}
+		out = append(out, t)
+	}
+	slices.SortStableFunc(out, func(a, b template) int {
+		if a.is == nil || b.is == nil || a.is.CreationTimestamp.Equal(&b.is.CreationTimestamp) {
+			return strings.Compare(a.name, b.name)
+		}
+		return a.is.CreationTimestamp.Compare(b.is.CreationTimestamp.Time)
+	})
+	return out, true
+}
+
+// object names what a template gives in a namespace.
+type object struct {
+	resource schema.GroupVersionResource
+	name     string
+}
+
+// objects are what the templates of a Tenant give in a namespace. The zero value is nothing.
+type objects struct {
+	wanted map[object]*unstructured.Unstructured
+	// kept are templates of which nothing is known now: what was made of them stays.
+	kept []string
+	// wrong says why there is something that is not given.
+	wrong error
+}
+
+// objects returns what there should be in a namespace of a tenant.
+func (g *given) objects(id tenant.ID, namespace string) objects {
+	out := objects{wanted: map[object]*unstructured.Unstructured{}}
+	for _, t := range g.templates {
+		if t.is == nil {
+			out.kept = append(out.kept, t.name)
+			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: there is no NamespaceTemplate %s", errTemplate, t.name))
+			continue
+		}
+		all, err := t.is.Render(id, namespace)
+		if err != nil {
+			out.kept = append(out.kept, t.name)
+			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s: %w", errTemplate, t.name, err))
+			continue
+		}
+		for _, o := range all {
+			key := object{o.Resource, o.Object.GetName()}
+			if by, has := out.wanted[key]; has {
+				other, _, _ := strings.Cut(by.GetAnnotations()[tenant.TemplateAnnotation], "/")
+				out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s gives %s %s, and so does %s, which is older", errTemplate, t.name, o.Object.GetKind(), key.name, other))
+				continue
+			}
+			out.wanted[key] = asWritten(o.Object, id, namespace, t.name)
+		}
+	}
+	return out
+}
+
+// asWritten returns an object of a template as it is written.
+func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace, template string) *unstructured.Unstructured {
+	text, err := json.Marshal(u.Object)
+	if err != nil {
+		panic(err) // it came as JSON
+	}
+	sum := sha256.Sum256(text)
+	u.SetNamespace(namespace)
+	all := map[string]string{tenant.ManagedLabel: managed.SourceTemplate, tenant.Label: id.String()}
+	maps.Copy(all, u.GetLabels())
+	u.SetLabels(all)
+	said := map[string]string{tenant.TemplateAnnotation: template + "/" + hex.EncodeToString(sum[:16])}
+	maps.Copy(said, u.GetAnnotations())
+	u.SetAnnotations(said)
+	return u
+}
+
+// isGiven reports whether an object is as it was written: nobody else has written it, and what it was written as is what it should be.
+// What the server puts in by default is not compared so, which differs from release to release.
+func isGiven(is, want *unstructured.Unstructured) bool {
+	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
+		return &metav1.ObjectMeta{Labels: u.GetLabels(), Annotations: u.GetAnnotations(), OwnerReferences: u.GetOwnerReferences(), Finalizers: u.GetFinalizers()}
+	}
+	return hasMetadata(metadata(is), metadata(want)) && !slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		return m.Subresource == "" && m.Manager != v1alpha1.FieldManager
+	})
+}
+
+// withObjects ends the hash of a namespace that has objects of templates: where it does not stand there are none to look for.
+const withObjects = "+"
+
+// applyObjects brings what templates give in a namespace in line; look says that there may be something that the namespace does not say.
+func (e *Engine) applyObjects(ctx context.Context, ns *corev1.Namespace, gives *objects, look bool) error {
+	is := map[object]*unstructured.Unstructured{}
+	if look || strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects) {
+		for _, resource := range v1alpha1.TemplateKinds() {
+			list, err := e.Dynamic.Resource(resource).Namespace(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				is[object{resource, list.Items[i].GetName()}] = &list.Items[i]
+			}
+		}
+	}
+	var failed error
+	for key, u := range is {
+		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil && !slices.Contains(gives.kept, by) {
+			failed = errors.Join(failed, e.removeObject(ctx, key, u))
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), func(a, b object) int { return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name) }) {
+		if err := e.putObject(ctx, key, is[key], gives.wanted[key]); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s %s: %w", gives.wanted[key].GetKind(), key.name, err))
+		}
+	}
+	return failed
+}
+
+// removeObject deletes an object as it was seen, and none that was made anew by its name.
+func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.Unstructured) error {
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	err := e.Dynamic.Resource(key.resource).Namespace(u.GetNamespace()).Delete(ctx, key.name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(u.GetUID()))})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// putObject makes an object what it should be; is is nil where none was seen that is ours.
+func (e *Engine) putObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
+	if is != nil {
+		return e.updateObject(ctx, key, is, want)
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
+	_, err := all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	there, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
+	switch {
+	case getErr != nil:
+		return err // gone again
+	case there.GetLabels()[tenant.ManagedLabel] == "":
+		return errTaken
+	}
+	return e.updateObject(ctx, key, there, want)
+}
+
+// updateObject brings an object that is ours in line. One that cannot be changed is deleted and made anew, if the server would take the new one.
+func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
+	if isGiven(is, want) {
+		return nil
+	}
+	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
+	next := want.DeepCopy()
+	next.SetResourceVersion(is.GetResourceVersion())
+	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // whoever wrote it before
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	_, err := all.Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	if !apierrors.IsInvalid(err) {
+		return err
+	}
+	if _, dry := all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager, DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(dry) {
+		return err // it is no object at all
+	}
+	if err := e.removeObject(ctx, key, is); err != nil {
+		return err
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	_, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}
+
+// lookForObjects has namespaces looked at in which what templates give is another, or not there, or there and not given.
+func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
+	right := map[string]int{} // how many of a namespace's are as they should be
+	wrong := map[string]bool{}
+	for _, resource := range v1alpha1.TemplateKinds() {
+		next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
+		var last string
+		var gives *objects
+		for {
+			list, err := e.Dynamic.Resource(resource).List(ctx, next)
+			if err != nil {
+				e.notLooked(ctx, err)
+				return
+			}
+			for i := range list.Items {
+				is := &list.Items[i]
+				if gives == nil || is.GetNamespace() != last { // they come by their namespaces
+					last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), ofTenant)
+				}
+				if gives == nil {
+					continue
+				}
+				if want := gives.wanted[object{resource, is.GetName()}]; want != nil && isGiven(is, want) {
+					right[last]++
+				} else {
+					wrong[last] = true
+				}
+			}
+			if next.Continue = list.GetContinue(); next.Continue == "" {
+				break
+			}
+		}
+	}
+	all, err := e.lister.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, ns := range all {
+		if gives := e.objectsIn(ns.Name, ofTenant); gives != nil && right[ns.Name] != len(gives.wanted) {
+			wrong[ns.Name] = true
+		}
+	}
+	for name := range wrong {
+		e.looksDrifted(name)
+		e.later.Add(name)
+	}
+}
+
+// objectsIn returns what templates give in a namespace, nil where that is not known, or it is no tenant's or about to go.
+func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *objects {
+	ns, err := e.lister.Get(namespace)
+	if err != nil || ns.DeletionTimestamp != nil {
+		return nil
+	}
+	id := authz.OwnerOf(ns)
+	if id.IsZero() || id.IsSystem() {
+		return nil
+	}
+	g := ofTenant(id)
+	if g == nil {
+		return nil
+	}
+	out := g.objects(id, namespace)
+	return &out
+}

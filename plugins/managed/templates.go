@@ -1,0 +1,72 @@
+package managed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// heldSeconds is after how long whoever creates a Pod tries again: client-go does so by itself.
+const heldSeconds = 1
+
+// holds reports whether Pods wait in a new namespace.
+func (p *plugin) holds(ns metav1.Object) bool {
+	id, err := tenant.Parse(ns.GetLabels()[tenant.Label])
+	return p.Holds != nil && err == nil && !id.IsSystem() && p.Holds(id)
+}
+
+// checkPod holds Pods, whoever creates them, where a namespace was not given yet what its tenant's Tenant says.
+func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
+	if p.Holds == nil || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
+		return nil
+	}
+	held, err := p.Held(ctx, a.GetNamespace())
+	if err != nil {
+		return admission.NewForbidden(a, errors.New("it is not known whether the namespace has been given all that its Tenant says"))
+	}
+	if held {
+		return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", heldSeconds)
+	}
+	return nil
+}
+
+// checkTemplate holds whoever writes a NamespaceTemplate, the system tenant's callers too, to objects that can be made, and to kinds that
+// the writer may create and update everywhere: the server makes them with rights of its own.
+func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) error {
+	if p.Template == nil || a.GetSubresource() != "" || a.GetOperation() == admission.Update && sameSpec(a.GetOldObject(), a.GetObject()) {
+		return nil
+	}
+	resources, err := p.Template(a.GetObject())
+	if err != nil {
+		return err
+	}
+	for _, r := range resources {
+		for _, verb := range []string{"create", "update"} {
+			may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: verb, ResourceRequest: true,
+				APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource})
+			if err != nil {
+				return fmt.Errorf("spec.objects: it cannot be told now whether the caller may %s %s: %w", verb, r.GroupResource(), err)
+			}
+			if may != authorizer.DecisionAllow {
+				return fmt.Errorf("spec.objects: the caller itself may not %s %s in all namespaces", verb, r.GroupResource())
+			}
+		}
+	}
+	return nil
+}
+
+// sameSpec reports whether an update leaves what a template says as it was.
+func sameSpec(was, is runtime.Object) bool {
+	before, hadContent := was.(runtime.Unstructured)
+	now, hasContent := is.(runtime.Unstructured)
+	return hadContent && hasContent && equality.Semantic.DeepEqual(before.UnstructuredContent()["spec"], now.UnstructuredContent()["spec"])
+}
