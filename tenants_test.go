@@ -44,6 +44,8 @@ func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
 
 func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantSpaces { return v1alpha1.TenantSpaces{} }
 
+func (o tenantsOf) Holds(tenant.ID) bool { return false }
+
 func (o tenantsOf) TenantOf(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if _, known := o[name]; err != nil || !known {

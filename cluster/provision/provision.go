@@ -294,8 +294,9 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	if err == nil && objects.wrong == nil {
 		err = e.mark(ctx, ns, gives.hash(ns))
 	}
-	e.note(name, errors.Join(err, objects.wrong))
-	if err != nil {
+	failed := errors.Join(err, objects.wrong)
+	e.note(name, failed)
+	if failed != nil {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
 	return err // what is wrong with templates no other try mends

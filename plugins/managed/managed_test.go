@@ -105,7 +105,7 @@ func TestManaged(t *testing.T) {
 		"changed in a namespace that goes":   {write{by: root, in: "going", was: binding("kubetenant:admins", ours), is: other}, "comes from a Tenant"},
 		"deleted, an older one of its name":  {write{by: root, was: binding("kubetenant:x", nil)}, ""},
 		"no object":                          {write{by: root, was: &metav1.Status{}, is: &metav1.Status{}}, "no object"},
-		"something else with the label":      {write{by: root, resource: corev1.SchemeGroupVersion.WithResource("configmaps"), is: binding("x", ours)}, ""},
+		"something else with the label":      {write{by: root, resource: corev1.SchemeGroupVersion.WithResource("secrets"), is: binding("x", ours)}, ""},
 		"a namespace deleted":                {write{by: root, resource: namespaces, was: namespace("h")}, ""},
 		"a namespace that says it":           {write{by: root, resource: namespaces, is: namespace("h")}, "the annotation"},
 		"one that said another":              {write{by: root, resource: namespaces, was: namespace("g"), is: namespace("h")}, "the annotation"},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -163,8 +164,12 @@ func render(content map[string]any, replace *strings.Replacer) (out TemplateObje
 	if _, has := content["status"]; has {
 		return out, errors.New("status may not be set")
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, typed(u.GetKind()), true); err != nil {
+	text, err := json.Marshal(content)
+	if err != nil {
 		return out, err
+	}
+	if strict, err := kjson.UnmarshalStrict(text, typed(u.GetKind())); err != nil || len(strict) > 0 {
+		return out, errors.Join(append(strict, err)...)
 	}
 	return TemplateObject{resource, u}, nil
 }
@@ -185,8 +190,8 @@ func checkMetadata(content map[string]any) error {
 		return fmt.Errorf("metadata.name %q: %s", name, wrong[0])
 	}
 	for _, field := range []string{"labels", "annotations"} {
-		keys, has, err := unstructured.NestedStringMap(metadata, field)
-		if err != nil && has {
+		keys, _, err := unstructured.NestedStringMap(metadata, field)
+		if err != nil {
 			return fmt.Errorf("metadata.%s must be strings", field)
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {

@@ -1,0 +1,307 @@
+package provision_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var (
+	templateResource = v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)
+	configMaps       = corev1.SchemeGroupVersion.WithResource("configmaps")
+	policies         = networkingv1.SchemeGroupVersion.WithResource("networkpolicies")
+)
+
+const (
+	denyAll  = `{ apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: { name: deny }, spec: { podSelector: {} } }`
+	settings = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "of-${tenant}" }, data: { who: "${tenant} in ${namespace}" } }`
+)
+
+// template writes a NamespaceTemplate of some objects; none deletes it.
+func (w *world) template(name string, objects ...string) {
+	w.t.Helper()
+	defer w.settle()
+	all := w.dynamic.Resource(templateResource)
+	_, err := all.Get(w.t.Context(), name, metav1.GetOptions{})
+	exists := err == nil
+	if len(objects) == 0 {
+		w.must(all.Delete(w.t.Context(), name, metav1.DeleteOptions{}))
+		return
+	}
+	u := &unstructured.Unstructured{}
+	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: NamespaceTemplate, metadata: { name: `+name+` }, spec: { objects: [ `+strings.Join(objects, ", ")+` ] } }`), &u.Object))
+	u.SetCreationTimestamp(metav1.Now())
+	if exists {
+		_, err = all.Update(w.t.Context(), u, metav1.UpdateOptions{})
+	} else {
+		_, err = all.Create(w.t.Context(), u, metav1.CreateOptions{})
+	}
+	w.must(err)
+}
+
+// names sets the templates of acme's Tenant.
+func (w *world) names(templates ...string) {
+	w.t.Helper()
+	w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = templates })
+}
+
+// objects returns what there is in a namespace of what templates can give, and of which they are.
+func (w *world) objects(namespace string) (all []string) {
+	w.t.Helper()
+	for _, r := range []schema.GroupVersionResource{configMaps, policies} {
+		list, err := w.dynamic.Resource(r).Namespace(namespace).List(w.t.Context(), metav1.ListOptions{})
+		w.must(err)
+		for _, u := range list.Items {
+			template, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/")
+			data, _, _ := unstructured.NestedString(u.Object, "data", "who")
+			all = append(all, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s", r.Resource, u.GetName(), template, data)))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) finds(what, namespace string, want ...string) {
+	w.t.Helper()
+	if got := w.objects(namespace); !slices.Equal(got, want) {
+		w.t.Errorf("%s: %s has %q, want %q", what, namespace, got, want)
+	}
+}
+
+func (w *world) reads(what, want string) {
+	w.t.Helper()
+	if got := w.says(); got != want {
+		w.t.Errorf("%s: the status %s, want %s", what, got, want)
+	}
+}
+
+// TestTemplates: what a template says is in each namespace, those that come later too; what it does not say any more goes, and with it
+// all when the Tenant does not name it, or goes.
+func TestTemplates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		w.template("std", denyAll, settings)
+		w.names("std")
+		w.finds("at first", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
+		w.finds("another tenant's", "globex--web")
+		w.reads("at first", "Prepared 1/1/0 of generation 1")
+		w.namespace("acme--db", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+		w.settle()
+		w.finds("a later one", "acme--db", "configmaps/of-acme std acme in acme--db", "networkpolicies/deny std")
+		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--db", metav1.GetOptions{})
+		w.must(err)
+		if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
+			t.Error("it is prepared, and Pods wait")
+		}
+		w.stop()
+		w.writes()
+		w.start()
+		if n := w.writes(); n != 0 {
+			t.Errorf("a new leader writes %d times", n)
+		}
+		w.template("std", settings)
+		w.finds("with less", "acme--web", "configmaps/of-acme std acme in acme--web")
+		w.finds("with less", "acme--db", "configmaps/of-acme std acme in acme--db")
+		w.template("std", strings.Replace(settings, " in ", " at ", 1))
+		w.finds("with another", "acme--web", "configmaps/of-acme std acme at acme--web")
+		w.names()
+		w.finds("not named any more", "acme--web")
+		if got := w.prepared("acme--web"); got != "" {
+			t.Errorf("prepared with nothing: %s", got)
+		}
+		w.names("std")
+		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
+		w.settle()
+		w.finds("without a Tenant", "acme--web")
+	})
+}
+
+// TestTemplatesThatAreMissing: no namespace is said to be prepared, Pods wait, all else is given, and what was made of one stays.
+func TestTemplatesThatAreMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+		w.template("std", denyAll)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Admins = append(s.Admins, peter)
+			s.Namespaces.Templates = []string{"std", "later"}
+		})
+		w.finds("one is missing", "acme--web", "networkpolicies/deny std")
+		w.expect("one is missing", "acme--web", "kubetenant:admins admin: peter")
+		w.reads("one is missing", "TemplateRefused 1/0/1 of generation 1")
+		if got := w.prepared("acme--web"); got != "" {
+			t.Errorf("it is said to be prepared: %s", got)
+		}
+		w.writes()
+		time.Sleep(5 * time.Minute)
+		if n := w.writes(); n != 0 {
+			t.Errorf("what no other try mends is tried: %d writes", n)
+		}
+		w.template("later", settings)
+		w.finds("both", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
+		w.reads("both", "Prepared 1/1/0 of generation 1")
+		w.template("std")
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = nil })
+		w.finds("one was deleted", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
+		w.expect("one was deleted", "acme--web")
+		w.reads("one was deleted", "TemplateRefused 1/0/1 of generation 2")
+		w.names("later")
+		w.finds("nobody names it", "acme--web", "configmaps/of-acme later acme in acme--web")
+		w.reads("nobody names it", "Prepared 1/1/0 of generation 3")
+	})
+}
+
+// TestTemplatesThatAreWrong: of two that give the same the older wins; what somebody made before stays; what cannot be made is said.
+func TestTemplatesThatAreWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.template("old", denyAll)
+		time.Sleep(time.Minute)
+		w.template("a-young-one", denyAll, settings)
+		w.names("a-young-one", "old")
+		w.finds("of two", "acme--web", "configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
+		w.reads("of two", "TemplateRefused 1/0/1 of generation 1")
+		w.template("a-young-one", `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenant}_x" } }`)
+		w.reads("a name", "TemplateRefused 1/0/1 of generation 1")
+		w.finds("what cannot be made leaves what was", "acme--web", "configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
+		w.names("old")
+		w.finds("one", "acme--web", "networkpolicies/deny old")
+		w.names()
+		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"}}}, metav1.CreateOptions{})
+		w.must(err)
+		w.names("old")
+		w.finds("somebody else's", "acme--web", "networkpolicies/deny")
+		w.reads("somebody else's", "Failed 1/0/1 of generation 4")
+	})
+}
+
+// TestTemplateDrift: what is changed or deleted past admission comes back, and what was put there goes.
+func TestTemplateDrift(t *testing.T) {
+	for name, change := range map[string]func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured{
+		"deleted": func(*world, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
+		"written by another": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:who":{}}}`)}}}
+			u.SetManagedFields(w)
+			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
+			return u
+		},
+		"an owner": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+			u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}})
+			return u
+		},
+		"a finalizer": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+			u.SetFinalizers([]string{"x/y"})
+			return u
+		},
+		"of an older template": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+			u.SetAnnotations(map[string]string{tenant.TemplateAnnotation: "std/0123"})
+			return u
+		},
+		"one more": func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured {
+			more := u.DeepCopy()
+			more.SetName("more")
+			w.must(w.dynamic.Tracker().Create(configMaps, more, "acme--web"))
+			return u
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.namespace("acme--web", "acme", nil)
+				w.template("std", settings)
+				w.names("std")
+				all := w.dynamic.Resource(configMaps).Namespace("acme--web")
+				u, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
+				w.must(err)
+				if changed := change(w, u); changed != nil {
+					w.must(w.dynamic.Tracker().Update(configMaps, changed, "acme--web"))
+				} else {
+					w.must(all.Delete(t.Context(), "of-acme", metav1.DeleteOptions{}))
+				}
+				time.Sleep(11 * time.Minute)
+				w.settle()
+				w.finds("healed", "acme--web", "configmaps/of-acme std acme in acme--web")
+				is, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
+				w.must(err)
+				if len(is.GetOwnerReferences())+len(is.GetFinalizers()) > 0 || strings.HasSuffix(is.GetAnnotations()[tenant.TemplateAnnotation], "/0123") {
+					t.Errorf("not whole: %v", is.Object["metadata"])
+				}
+				w.reads("healed", "Prepared 1/1/0 of generation 1")
+			})
+		})
+	}
+}
+
+// TestTemplateImmutable: what cannot be changed is made anew, but not in place of it what the server would not take.
+func TestTemplateImmutable(t *testing.T) {
+	for name, taken := range map[string]bool{"immutable": true, "no object": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "of-acme", nil)
+				w.dynamic.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, invalid })
+				w.dynamic.PrependReactor("create", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+					dry := len(a.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0
+					if dry && !taken {
+						return true, nil, invalid
+					}
+					return false, nil, nil
+				})
+				w.namespace("acme--web", "acme", nil)
+				w.template("std", settings)
+				w.names("std")
+				w.template("std", strings.Replace(settings, " in ", " at ", 1))
+				want, says := "configmaps/of-acme std acme at acme--web", "Prepared 1/1/0 of generation 1"
+				if !taken {
+					want, says = "configmaps/of-acme std acme in acme--web", "Failed 1/0/1 of generation 1"
+				}
+				w.finds("changed", "acme--web", want)
+				w.reads("changed", says)
+			})
+		})
+	}
+}
+
+// TestTemplateFails: what is refused is tried again, and no namespace is said to be prepared before all is there.
+func TestTemplateFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		away := true
+		w.dynamic.PrependReactor("create", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away, nil, errors.New("away")
+		})
+		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+		w.template("std", settings, denyAll)
+		w.names("std")
+		w.reads("away", "Failed 1/0/1 of generation 1")
+		if got := w.prepared("acme--web"); got != "" {
+			t.Errorf("it is said to be prepared: %s", got)
+		}
+		away = false
+		time.Sleep(2 * time.Minute)
+		w.settle()
+		w.finds("there", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
+		w.reads("there", "Prepared 1/1/0 of generation 1")
+	})
+}

@@ -1,0 +1,227 @@
+package managed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// templated returns the plugin where Pods wait in new namespaces of a; who is called root may create and update ConfigMaps, maker create
+// them, and of lost it cannot be told.
+func templated() plugins.Interface {
+	return managed.New(managed.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+			if u.GetName() == "alice" {
+				return tenant.Parse("a")
+			}
+			return tenant.System(), nil
+		},
+		Terminating: func(string) bool { return false },
+		Holds:       func(id tenant.ID) bool { return id.String() == "a" },
+		Held: func(_ context.Context, namespace string) (bool, error) {
+			if namespace == "away" {
+				return false, errors.New("away")
+			}
+			return namespace == "a--new", nil
+		},
+		Template: func(obj runtime.Object) ([]schema.GroupVersionResource, error) {
+			u, _ := obj.(*unstructured.Unstructured)
+			if u.GetName() == "bad" {
+				return nil, errors.New("spec.objects[0]: is no object")
+			}
+			return []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}, nil
+		},
+		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetResource() != "configmaps" || a.GetNamespace() != "" || a.GetName() != "" || a.GetAPIVersion() != "v1" || !a.IsResourceRequest() {
+				return authorizer.DecisionDeny, "", nil
+			}
+			switch a.GetUser().GetName() + " " + a.GetVerb() {
+			case "root create", "root update", "maker create":
+				return authorizer.DecisionAllow, "", nil
+			case "lost create":
+				return authorizer.DecisionNoOpinion, "", errors.New("away")
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})})
+}
+
+func template(name, spec string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "NamespaceTemplate", "spec": map[string]any{"x": spec}}}
+	u.SetName(name)
+	return u
+}
+
+// TestTemplates: whoever writes one may write the like of it everywhere; who leaves it as it is may be anybody.
+func TestTemplates(t *testing.T) {
+	resource := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}
+	for name, c := range map[string]struct {
+		by      string
+		was, is runtime.Object
+		want    string
+	}{
+		"made":                   {"root", nil, template("x", "a"), ""},
+		"made by a manager":      {tenant.ManagerUser, nil, template("x", "a"), "may not create configmaps in all namespaces"},
+		"changed":                {"root", template("x", "a"), template("x", "b"), ""},
+		"by who may create only": {"maker", nil, template("x", "a"), "may not update configmaps"},
+		"by who may not":         {"nobody", nil, template("x", "a"), "may not create configmaps"},
+		"changed by who may not": {"nobody", template("x", "a"), template("x", "b"), "may not create configmaps"},
+		"labelled by who may not": {"nobody", template("x", "a"), func() runtime.Object {
+			u := template("x", "a")
+			u.SetLabels(map[string]string{"a": "b"})
+			return u
+		}(), ""},
+		"by somebody unknown": {"lost", nil, template("x", "a"), "it cannot be told now"},
+		"of what is none":     {"root", nil, template("bad", "a"), "spec.objects[0]: is no object"},
+		"deleted":             {"nobody", template("x", "a"), nil, ""},
+	} {
+		w := write{by: &user.DefaultInfo{Name: c.by}, resource: resource, was: c.was, is: c.is}
+		got := fmt.Sprint(templated().Validate(t.Context(), w.attributes(), nil))
+		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestHeldPods: whoever creates one in a namespace that is held is told to try again; its subresources and updates pass.
+func TestHeldPods(t *testing.T) {
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	pod := &corev1.Pod{}
+	for name, c := range map[string]struct {
+		write
+		held, refused bool
+	}{
+		"created":                {write: write{in: "a--new", is: pod}, held: true},
+		"in another":             {write: write{in: "a--web", is: pod}},
+		"where it is not known":  {write: write{in: "away", is: pod}, refused: true},
+		"bound":                  {write: write{in: "a--new", sub: "binding", is: pod}},
+		"changed":                {write: write{in: "a--new", was: pod, is: pod}},
+		"deleted":                {write: write{in: "a--new", was: pod}},
+		"a configmap":            {write: write{in: "a--new", is: &corev1.ConfigMap{}, resource: corev1.SchemeGroupVersion.WithResource("configmaps")}},
+		"a pod of another group": {write: write{in: "a--new", is: pod, resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "pods"}}},
+	} {
+		if c.resource.Resource == "" {
+			c.resource = pods
+		}
+		for _, by := range []string{"alice", "root", "system:kube-controller-manager"} {
+			c.by = &user.DefaultInfo{Name: by}
+			err := templated().Validate(t.Context(), c.attributes(), nil)
+			seconds, again := apierrors.SuggestsClientDelay(err)
+			if apierrors.IsTooManyRequests(err) != c.held || again != c.held || c.held && seconds != 1 || apierrors.IsForbidden(err) != c.refused || !c.held && !c.refused && err != nil {
+				t.Errorf("%s by %s: %v", name, by, err)
+			}
+		}
+	}
+}
+
+// TestHeldNamespaces: one is held from the moment when it is made, whoever makes it, and until the manager says otherwise.
+func TestHeldNamespaces(t *testing.T) {
+	of := func(id string, annotations ...string) *corev1.Namespace {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{}}}
+		if id != "" {
+			ns.Labels = map[string]string{tenant.Label: id}
+		}
+		for _, key := range annotations {
+			ns.Annotations[key] = "true"
+		}
+		return ns
+	}
+	held, prepared := tenant.HeldAnnotation, tenant.PreparedAnnotation
+	for name, c := range map[string]struct {
+		by      string
+		was, is *corev1.Namespace
+		held    bool // after admission
+		invalid bool // as it came
+	}{
+		"made":                      {"alice", nil, of("a"), true, true},
+		"made by the system":        {"root", nil, of("a"), true, true},
+		"made held":                 {"alice", nil, of("a", held), true, false},
+		"another tenant's":          {"root", nil, of("b"), false, false},
+		"another tenant's, held":    {"root", nil, of("b", held), false, false},
+		"the system's":              {"root", nil, of(""), false, false},
+		"the system's by its label": {"root", nil, of("system"), false, false},
+		"of no tenant":              {"root", nil, of("-"), false, false},
+		"restored":                  {"root", nil, of("a", prepared), true, true},
+		"released":                  {"alice", of("a", held), of("a"), true, true},
+		"held later":                {"root", of("a"), of("a", held), false, true},
+		"given to a tenant":         {"root", of(""), of("a"), false, false},
+		"left as it was":            {"root", of("a", held), of("a", held), true, false},
+		"by the manager":            {tenant.ManagerUser, of("a", held), of("a"), false, false},
+	} {
+		w := write{by: &user.DefaultInfo{Name: c.by}, resource: namespaces, is: c.is}
+		if c.was != nil {
+			w.was = c.was
+		}
+		if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
+			t.Errorf("%s, as it came: %v", name, err)
+		}
+		if err := templated().Admit(t.Context(), w.attributes(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, is := c.is.Annotations[held]; is != c.held {
+			t.Errorf("%s: held is %t", name, is)
+		}
+		if err := templated().Validate(t.Context(), w.attributes(), nil); err != nil {
+			t.Errorf("%s, afterwards: %v", name, err)
+		}
+	}
+}
+
+// TestGivenObjects: of each kind that templates give, what bears the label is the manager's; a controller writes its status.
+func TestGivenObjects(t *testing.T) {
+	given := func(obj metav1.Object, labelled bool) runtime.Object {
+		obj.SetName("x")
+		if labelled {
+			obj.SetLabels(map[string]string{tenant.ManagedLabel: "template"})
+		}
+		return obj.(runtime.Object)
+	}
+	kinds := map[schema.GroupVersionResource]func() metav1.Object{
+		corev1.SchemeGroupVersion.WithResource("configmaps"):            func() metav1.Object { return &corev1.ConfigMap{} },
+		corev1.SchemeGroupVersion.WithResource("limitranges"):           func() metav1.Object { return &corev1.LimitRange{} },
+		corev1.SchemeGroupVersion.WithResource("resourcequotas"):        func() metav1.Object { return &corev1.ResourceQuota{} },
+		networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): func() metav1.Object { return &networkingv1.NetworkPolicy{} },
+	}
+	for resource, object := range kinds {
+		changed := object()
+		changed.SetAnnotations(map[string]string{"a": "b"})
+		for name, c := range map[string]struct {
+			was, is runtime.Object
+			sub     string
+			held    bool
+		}{
+			"created":              {is: given(object(), true), held: true},
+			"created, another":     {is: given(object(), false)},
+			"changed":              {was: given(object(), true), is: given(changed, true), held: true},
+			"its status":           {was: given(object(), true), is: given(object(), true), sub: "status"},
+			"metadata by a status": {was: given(object(), true), is: given(changed, true), sub: "status", held: true},
+			"unlabelled":           {was: given(object(), true), is: given(object(), false), held: true},
+			"unlabelled by status": {was: given(object(), true), is: given(object(), false), sub: "status", held: true},
+			"labelled":             {was: given(object(), false), is: given(object(), true), held: true},
+			"deleted":              {was: given(object(), true), held: true},
+			"deleted, another":     {was: given(object(), false)},
+		} {
+			for _, by := range []string{"alice", "root", tenant.ManagerUser} {
+				w := write{by: &user.DefaultInfo{Name: by}, resource: resource, in: "a--web", sub: c.sub, was: c.was, is: c.is}
+				if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by != tenant.ManagerUser) {
+					t.Errorf("%s %s by %s: %v", resource.Resource, name, by, err)
+				}
+			}
+		}
+	}
+}

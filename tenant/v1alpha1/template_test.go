@@ -1,0 +1,123 @@
+package v1alpha1_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// templateOf reads the template of some objects.
+func templateOf(t *testing.T, objects string) *v1alpha1.NamespaceTemplate {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte("spec: { objects: [ "+objects+" ] }"), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	out, err := v1alpha1.TemplateOf(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestTemplateValidate: what cannot be an object in a tenant's namespace is refused by its path.
+func TestTemplateValidate(t *testing.T) {
+	const good = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`
+	in := func(fields string) string {
+		return `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x, ` + fields + ` } }`
+	}
+	for objects, want := range map[string]string{
+		good: "",
+		in(`labels: { a: "${tenant}" }, annotations: { b: "${namespace}" }`):                                                                                                                                                     "",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "x.${namespace}" }, data: { "${tenant}": "${other}" } }`:                                                                                                           "",
+		`{ apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: { name: x }, spec: { podSelector: {}, ingress: [ { from: [ { namespaceSelector: { matchLabels: { kubetenant.dev/tenant: "${tenant}" } } } ] } ] } }`: "",
+		`{ apiVersion: v1, kind: LimitRange, metadata: { name: x }, spec: { limits: [ { type: Container, default: { cpu: 100m } } ] } }`:                                                                                         "",
+		`{ apiVersion: v1, kind: ResourceQuota, metadata: { name: x }, spec: { hard: { pods: 10 } } }`:                                                                                                                           "",
+		good + `, ` + good: "spec.objects[1]: is of the kind and name of another",
+		`{}`:               `spec.objects[0]: "" of "" is none of the kinds`,
+		`{ apiVersion: v1, kind: Secret, metadata: { name: x } }`:                                               "is none of the kinds",
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: x } }`:                                            "is none of the kinds",
+		`{ apiVersion: v2, kind: ConfigMap, metadata: { name: x } }`:                                            "is none of the kinds",
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: x } }`:         "is none of the kinds",
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: x } }`:                "is none of the kinds",
+		`{ apiVersion: example.com/v1, kind: ConfigMap, metadata: { name: x } }`:                                "is none of the kinds",
+		`{ apiVersion: v1, kind: ConfigMapList, items: [] }`:                                                    "is none of the kinds",
+		`{ apiVersion: v1, kind: ConfigMap }`:                                                                   "metadata.name must be set",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: [] }`:                                                     "metadata.name must be set",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: {} }`:                                                     `metadata.name ""`,
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "X_y" } }`:                                        `metadata.name "X_y"`,
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "../x" } }`:                                       `metadata.name "../x"`,
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenent}" } }`:                                  `metadata.name "${tenent}"`,
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, status: {} }`:                                "status may not be set",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, date: {} }`:                                  `unknown field "date"`,
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: { a: 1 } }`:                            "cannot unmarshal number",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: [] }`:                                  "spec.objects[0]: ",
+		`{ apiVersion: v1, kind: ResourceQuota, metadata: { name: x }, spec: { hard: { pods: "${tenant}" } } }`: "quantities must match",
+		in(`namespace: kube-system`):                                                                            "metadata.namespace may not be set",
+		in(`namespace: "${namespace}"`):                                                                         "metadata.namespace may not be set",
+		in(`generateName: x`):                                                                                   "metadata.generateName may not be set",
+		in(`ownerReferences: []`):                                                                               "metadata.ownerReferences may not be set",
+		in(`finalizers: [ x/y ]`):                                                                               "metadata.finalizers may not be set",
+		in(`uid: x`):                                                                                            "metadata.uid may not be set",
+		in(`labels: { kubetenant.dev/tenant: b }`):                                                              "metadata.labels: kubetenant.dev/tenant is the server's own",
+		in(`annotations: { kubetenant.dev/expires: "" }`):                                                       "metadata.annotations: kubetenant.dev/expires is the server's own",
+		in(`labels: { a: 1 }`):                                                                                  "metadata.labels must be strings",
+		in(`annotations: { a: { b: c } }`):                                                                      "metadata.annotations must be strings",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: { a: "` + strings.Repeat("${tenant}", 20_000) + `" } }`: "spec.objects: they may be 1048576 bytes",
+	} {
+		got := fmt.Sprint(templateOf(t, objects).Validate())
+		if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%.200s: %.300s, want %q", objects, got, want)
+		}
+	}
+}
+
+// FuzzRender: what stands for names goes into values and nowhere else, and a template stays as it was.
+func FuzzRender(f *testing.F) {
+	f.Add(`{"a":"${tenant}"}`, "x-${namespace}")
+	f.Add(`{"${tenant}":"${namespace}","b":"${${tenant}}"}`, "x")
+	f.Fuzz(func(t *testing.T, data, name string) {
+		object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}}
+		values := map[string]any{}
+		if json.Unmarshal([]byte(data), &values) != nil {
+			return
+		}
+		object["data"] = values
+		before, err := json.Marshal(object)
+		if err != nil {
+			return
+		}
+		template := &v1alpha1.NamespaceTemplate{Spec: v1alpha1.NamespaceTemplateSpec{Objects: []map[string]any{object}}}
+		id, err := tenant.Parse("acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := template.Render(id, "acme--web")
+		if after, _ := json.Marshal(object); string(after) != string(before) {
+			t.Fatalf("the template is %s, and was %s", after, before)
+		}
+		if err != nil {
+			return
+		}
+		said, _, err := unstructured.NestedStringMap(out[0].Object.Object, "data")
+		if err != nil || len(said) != len(values) {
+			t.Fatalf("%v of %v: %v", said, values, err)
+		}
+		for key, value := range values {
+			text, _ := value.(string)
+			if want := strings.NewReplacer("${tenant}", "acme", "${namespace}", "acme--web").Replace(text); said[key] != want {
+				t.Fatalf("%q is %q, want %q", key, said[key], want)
+			}
+		}
+		if out[0].Object.GetNamespace() != "" || len(out[0].Object.GetLabels()) > 0 {
+			t.Fatalf("more than was said: %v", out[0].Object)
+		}
+	})
+}
