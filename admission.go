@@ -313,9 +313,9 @@ func statusExceptions(allowed []v1alpha1.StatusException) func(tenant.ID, schema
 // recordedAnnotations are those that a tenant may not set on its namespaces since they are recorded.
 func recordedAnnotations(c *v1alpha1.Admission) []string {
 	if !*c.Attribution.Creator.Enabled {
-		return nil
+		return []string{tenant.HeldAnnotation}
 	}
-	return []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
+	return []string{tenant.HeldAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
 }
 
 // governedKinds says of each kind whose identity is recorded whether it is KubeVela's.

@@ -49,6 +49,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		t.Fatal(err)
 	}
 	s := start(t, dir, args...)
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
 	for _, namespace := range []string{"acme--web", "acme--db"} {
 		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
 	}
@@ -251,8 +253,6 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 
 // spacesAreLike: those that are there get their labels, and new ones have them from the first moment.
 func spacesAreLike(t *testing.T, s *localserver.Server) {
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
-  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
 	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, kept: by-somebody } } }`)
 	give := func(spaces string) {
 		t.Helper()
