@@ -209,7 +209,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
 			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
 			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
-			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Authorizer: p.grantors})},
+			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Members: membersOf, MemberRoles: p.cluster.memberRoles, Authorizer: p.grantors})},
 		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating,
 			Holds: p.cluster.holds(), Held: owners.Held, Template: templateOf, Authorizer: p.grantors})},
 		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
@@ -238,6 +238,19 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 		return nil, fmt.Errorf("spec.id: %w", err)
 	}
 	return provision.SpreadOf(id, &t.Spec), nil
+}
+
+// membersOf reads what TenantMembers give.
+func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
+	m, err := v1alpha1.MembersOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	id, err := tenant.Parse(m.Spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("spec.id: %w", err)
+	}
+	return provision.MembersSpreadOf(id, &m.Spec), nil
 }
 
 // templateOf reads what a NamespaceTemplate makes.

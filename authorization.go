@@ -79,6 +79,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		RulesElsewhere:  p.RulesElsewhere,
 		ObjectTenant:    p.cluster.tenantOf,
 		ObjectOf:        p.cluster.objectOf,
+		OwnWritable:     []schema.GroupResource{membersResource()},
 		Access:          p.cluster.access(ctx, config.RequireTenant),
 	}
 	for _, r := range config.UnboundAllow.Resources {

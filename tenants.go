@@ -33,6 +33,8 @@ type Tenants interface {
 	Spaces(id tenant.ID) v1alpha1.TenantSpaces
 	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its Tenant says.
 	Holds(id tenant.ID) bool
+	// MemberRoles returns the ClusterRoles that a tenant itself may give.
+	MemberRoles(id tenant.ID) []string
 }
 
 // lineage returns what is known of tenants beside their names; nil where no Tenants are known.
@@ -79,6 +81,14 @@ func (c *Cluster) holds() func(tenant.ID) bool {
 		return nil
 	}
 	return c.Tenants.Holds
+}
+
+// memberRoles is [Tenants.MemberRoles].
+func (c *Cluster) memberRoles(id tenant.ID) []string {
+	if c.Tenants == nil {
+		return nil
+	}
+	return c.Tenants.MemberRoles(id)
 }
 
 // isOver reports whether a tenant is being deleted, or was, or that is not known.
@@ -162,7 +172,7 @@ func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string,
 	switch {
 	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
 		return c.Quotas.NameOf(id)
-	case c.Tenants == nil || resource != v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource():
+	case c.Tenants == nil || !isOfTenant(resource):
 		return "", false
 	}
 	switch c.Tenants.Of(id) {
@@ -179,8 +189,18 @@ func (c *Cluster) tenantOf(resource schema.GroupResource, name string) tenant.ID
 	switch {
 	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
 		return c.Quotas.TenantOf(name)
-	case c.Tenants != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource():
+	case c.Tenants != nil && isOfTenant(resource):
 		return c.Tenants.TenantOf(name)
 	}
 	return tenant.ID{}
+}
+
+// membersResource is of what tenants write themselves.
+func membersResource() schema.GroupResource {
+	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers).GroupResource()
+}
+
+// isOfTenant reports whether there is one object of a resource for each Tenant, of its name.
+func isOfTenant(resource schema.GroupResource) bool {
+	return resource == v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource() || resource == membersResource()
 }

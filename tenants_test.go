@@ -46,6 +46,8 @@ func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantSpaces { return v1alpha1.Ten
 
 func (o tenantsOf) Holds(tenant.ID) bool { return false }
 
+func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
+
 func (o tenantsOf) TenantOf(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if _, known := o[name]; err != nil || !known {

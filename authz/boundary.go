@@ -37,6 +37,9 @@ type Options struct {
 	// ObjectOf returns the name of the sole such object about a tenant, empty where there is none: a list of them is limited
 	// to it. It returns false where there are several, and for other resources. Nil knows of none.
 	ObjectOf func(resource schema.GroupResource, id tenant.ID) (name string, sole bool)
+	// OwnWritable are resources of which a tenant may write, and delete by its name, the object that is about it. Of a creation, which
+	// does not say the name, admission MUST hold it to that tenant.
+	OwnWritable []schema.GroupResource
 	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when it authenticates
 	// them, so that whoever reviews or impersonates one finds it there.
 	AccountsInGroup bool

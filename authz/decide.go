@@ -245,6 +245,8 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return verdict{delegate: true, rule: RuleShared}
 	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.isAbout(resource, attrs.name, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
+	case attrs.subresource == "" && scope == ScopeCluster && slices.Contains(b.OwnWritable, resource) && b.writesOwn(verb, attrs, id):
+		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case verb == "list" && attrs.subresource == "" && b.ObjectOf != nil && scope == ScopeCluster:
 		return b.limitObject(ctx, state, id, attrs)
 	case scope == ScopeNamespaced:
@@ -253,6 +255,17 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return b.decideAcross(ctx, state, id, verb, attrs)
 	}
 	return verdict{reason: ReasonCluster}
+}
+
+// writesOwn reports whether a write is one of the object that is about tenant id, or of one whose name is not known yet.
+func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
+	switch verb {
+	case "create":
+		return attrs.name == ""
+	case "update", "patch", "delete":
+		return attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id)
+	}
+	return false
 }
 
 // isAbout reports whether an object is about tenant id.

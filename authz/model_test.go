@@ -19,6 +19,7 @@ type modelWorld struct {
 	revoked                                                  map[string]bool    // user names
 	objects                                                  map[string]string  // whom an own object is about, by group/resource/name
 	several                                                  map[string]bool    // group/resource of which a tenant may have several
+	writable                                                 map[string]bool    // group/resource of which a tenant may write its own
 	access                                                   map[string]string  // of a tenant: "unknown", "none", "closed", "reads", or open
 
 	fromGroups, accountsInGroup, qualified, ownPrefixes, rulesElsewhere, shadow, stale bool
@@ -505,6 +506,9 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	case q.subresource == "" && (q.verb == "get" || q.verb == "list" || q.verb == "watch") && w.shared[q.kind()] && scope != "namespaced":
 		return pass
 	case q.subresource == "" && q.verb == "get" && q.name != "" && w.objects[q.kind()+"/"+q.name] == id:
+		return pass
+	case q.subresource == "" && scope == "cluster" && w.writable[q.kind()] && (q.verb == "create" && q.name == "" ||
+		(q.verb == "update" || q.verb == "patch" || q.verb == "delete") && q.name != "" && w.objects[q.kind()+"/"+q.name] == id):
 		return pass
 	case q.subresource == "" && q.verb == "list" && scope == "cluster" && w.isOwnKind(q.kind()):
 		return w.own(q, id)

@@ -33,15 +33,30 @@ type given struct {
 	refused   error // why some subjects are left out
 }
 
-// given returns what a Tenant gives. Subjects of reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them;
-// what a configuration adds to these admission alone knows.
-func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *given {
+// given returns what a Tenant gives, and its tenant's members get, nil for none. Subjects of reserved names, of other tenants and of
+// others' namespaces get nothing, whoever wrote them; what a configuration adds to these admission alone knows.
+func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
 	out := &given{quota: t.Spec.Hard()}
-	for _, role := range SpreadOf(id, &t.Spec).Roles {
+	roles := SpreadOf(id, &t.Spec).Roles
+	if members != nil {
+		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
+			if !slices.Contains(t.Spec.MemberRoles, role.ClusterRole) {
+				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: spec.memberRoles of the Tenant does not name the ClusterRole %s", role.Path, role.ClusterRole))
+				continue
+			}
+			role.Path = membersPath + role.Path
+			roles = append(roles, role)
+		}
+	}
+	for _, role := range roles {
 		b := rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole}}
-		b.Name = managed.NamePrefix + "binding:" + role.ClusterRole
-		if role.Path == adminsPath {
+		switch {
+		case role.Path == adminsPath:
 			b.Name = managed.NamePrefix + "admins"
+		case strings.HasPrefix(role.Path, membersPath):
+			b.Name = managed.NamePrefix + "members:" + role.ClusterRole
+		default:
+			b.Name = managed.NamePrefix + "binding:" + role.ClusterRole
 		}
 		b.Labels = map[string]string{tenant.ManagedLabel: managed.SourceTenant, tenant.Label: id.String()}
 		for i, s := range role.Subjects {
@@ -75,8 +90,12 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) *g
 	return out
 }
 
-// adminsPath is the field of a Tenant's admins.
-const adminsPath = "spec.admins"
+const (
+	// adminsPath is the field of a Tenant's admins.
+	adminsPath = "spec.admins"
+	// membersPath begins the fields of TenantMembers.
+	membersPath = "TenantMembers: "
+)
 
 // SpreadOf returns what the spec of a Tenant gives in each namespace, as the admission plugin holds it.
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
@@ -84,18 +103,36 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	if len(spec.Admins) > 0 {
 		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: adminsPath, ClusterRole: v1alpha1.AdminRole, Tenantwide: v1alpha1.NamespacesRole, Subjects: spec.Admins})
 	}
-	for i, b := range spec.Bindings {
-		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.bindings[%d].subjects", i), ClusterRole: b.ClusterRole, Subjects: b.Subjects})
+	out.Roles = append(out.Roles, rolesOf(spec.Bindings)...)
+	for i, role := range spec.MemberRoles {
+		out.Members = append(out.Members, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: role})
 	}
 	return out
 }
 
+// MembersSpreadOf returns what the spec of TenantMembers gives in each namespace, as the admission plugin holds it.
+func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Spread {
+	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings)}
+}
+
+func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole) {
+	for i, b := range bindings {
+		roles = append(roles, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.bindings[%d].subjects", i), ClusterRole: b.ClusterRole, Subjects: b.Subjects})
+	}
+	return roles
+}
+
 // namesAccounts reports whether it hangs on namespaces to whom a Tenant gives something.
 func namesAccounts(spec *v1alpha1.TenantSpec) bool {
-	is := func(s rbacv1.Subject) bool {
-		return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
-	}
-	return slices.ContainsFunc(spec.Admins, is) || slices.ContainsFunc(spec.Bindings, func(b v1alpha1.TenantBinding) bool { return slices.ContainsFunc(b.Subjects, is) })
+	return slices.ContainsFunc(spec.Admins, isAccount) || anyAccount(spec.Bindings)
+}
+
+func anyAccount(bindings []v1alpha1.TenantBinding) bool {
+	return slices.ContainsFunc(bindings, func(b v1alpha1.TenantBinding) bool { return slices.ContainsFunc(b.Subjects, isAccount) })
+}
+
+func isAccount(s rbacv1.Subject) bool {
+	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 
 // hash is what stands on a namespace that has all of it; empty for nothing.

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// makersBinding lets a tenant's admins make its namespaces: its callers alone, whoever else has such a name.
+// makersBinding lets a tenant's admins make its namespaces, and say who its members are: its callers alone, whoever else has such a name.
 func makersBinding(id tenant.ID, role string, subjects []rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: makersName(id), Labels: map[string]string{tenant.ManagedLabel: managed.SourceTenant, tenant.OfTenantLabel: id.String()},
@@ -35,7 +35,8 @@ func NamespacesRole() *rbacv1.ClusterRole {
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespacesRole},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"},
-			Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"}}},
+			Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"}},
+			{APIGroups: []string{tenant.Domain}, Resources: []string{v1alpha1.ResourceTenantMembers}, Verbs: []string{"create", "delete", "get", "list", "patch", "update"}}},
 	}
 }
 

@@ -59,7 +59,7 @@ func TestMakers(t *testing.T) {
 		w.expectMakers("without admins", "z  :")
 		w.tenant(admins(peter, mary))
 		w.expectMakers("with two", makersOfAcme+" peter mary; z  :")
-		if role, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), v1alpha1.NamespacesRole, metav1.GetOptions{}); err != nil || len(role.Rules) != 1 {
+		if role, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), v1alpha1.NamespacesRole, metav1.GetOptions{}); err != nil || len(role.Rules) != 2 {
 			t.Errorf("the role: %v, %v", role, err)
 		}
 		w.tenant(admins(mary))

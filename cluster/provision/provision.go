@@ -102,7 +102,7 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast))
 }
 
-var errSync = errors.New("the namespaces, Tenants and NamespaceTemplates could not be read")
+var errSync = errors.New("the namespaces, Tenants and what they give could not be read")
 
 // Run prepares namespaces until ctx ends. Once per Engine. The error says that it could not begin.
 func (e *Engine) Run(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.statuses.ShutDown()
 	}
 	defer shutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced, e.Tenants.TemplatesSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced, e.Tenants.GivenSynced) {
 		return errSync
 	}
 	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
@@ -129,8 +129,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	e.Tenants.OnTemplate(e.tenantChanged)
-	defer e.Tenants.OnTemplate(nil)
+	e.Tenants.OnGiven(e.tenantChanged)
+	defer e.Tenants.OnGiven(nil)
 	var running sync.WaitGroup
 	for range firstWorkers {
 		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })
@@ -205,7 +205,9 @@ func (e *Engine) ownerChanged(id tenant.ID) {
 	if id.IsZero() || id.IsSystem() {
 		return
 	}
-	if t, _ := e.Tenants.Tenant(id); t != nil && namesAccounts(&t.Spec) {
+	t, _ := e.Tenants.Tenant(id)
+	members, _ := e.Tenants.Members(id)
+	if t != nil && namesAccounts(&t.Spec) || members != nil && anyAccount(members.Spec.Bindings) {
 		e.tenantChanged(id)
 	}
 	e.tellOf(id)
@@ -315,7 +317,11 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	if !known {
 		return nil, false
 	}
-	out := e.given(ctx, id, t)
+	members, known := e.Tenants.Members(id)
+	if !known {
+		return nil, false
+	}
+	out := e.given(ctx, id, t, members)
 	out.templates = templates
 	return out, true
 }

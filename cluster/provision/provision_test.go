@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("tenants.kubetenant.dev")
 	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList", definitions: "CustomResourceDefinitionList",
+		map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList", definitions: "CustomResourceDefinitionList",
 			corev1.SchemeGroupVersion.WithResource("configmaps"): "ConfigMapList", corev1.SchemeGroupVersion.WithResource("limitranges"): "LimitRangeList",
 			corev1.SchemeGroupVersion.WithResource("resourcequotas"): "ResourceQuotaList", networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList"}, definition)}
 	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does

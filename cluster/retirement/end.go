@@ -89,7 +89,7 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	if err := e.say(ctx, now); err != nil {
 		return 0, err
 	}
-	if err := errors.Join(e.bindings(ctx), e.quotas(ctx)); err != nil {
+	if err := errors.Join(e.bindings(ctx), e.quotas(ctx), e.members(ctx)); err != nil {
 		return 0, err
 	}
 	// Every server must know of the RetiredTenant before the Tenant has gone, and nobody else hold it when the rest of its name begins.
@@ -226,6 +226,19 @@ func (e *end) bindings(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// members deletes the TenantMembers: who is one of a tenant is none of whoever gets its name.
+func (e *end) members(ctx context.Context) error {
+	all := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantMembers))
+	m, err := all.Get(ctx, e.id.ObjectName(), metav1.GetOptions{})
+	if err != nil {
+		return gone(err)
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return err
+	}
+	return gone(all.Delete(ctx, m.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(m.GetUID()))}))
 }
 
 func (e *end) quotas(ctx context.Context) error {

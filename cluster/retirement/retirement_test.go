@@ -37,6 +37,7 @@ var (
 	tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
 	retiredOnes   = v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
 	quotas        = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	memberObjects = v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 	definitions   = tenants.Definitions()
 	namespaces    = corev1.SchemeGroupVersion.WithResource("namespaces")
 	errKilled     = errors.New("killed")
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("tenants.kubetenant.dev")
 	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{tenantObjects: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", retiredOnes: "RetiredTenantList", quotas: "TenantQuotaList", definitions: "CustomResourceDefinitionList"},
+		map[schema.GroupVersionResource]string{tenantObjects: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", retiredOnes: "RetiredTenantList", quotas: "TenantQuotaList", definitions: "CustomResourceDefinitionList"},
 		append(objects, definition)...)}
 	w.kube.PrependReactor("delete", "namespaces", w.deleteNamespace)
 	w.kube.PrependReactor("*", "*", w.dies)
@@ -175,7 +176,7 @@ func (w *world) has() string {
 	for _, b := range bindings.Items {
 		all = append(all, "binding "+b.Name)
 	}
-	for _, r := range []schema.GroupVersionResource{quotas, tenantObjects} {
+	for _, r := range []schema.GroupVersionResource{quotas, memberObjects, tenantObjects} {
 		list, err := w.dynamic.Resource(r).List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.t.Fatal(err)
@@ -235,14 +236,16 @@ func (w *world) filled() {
 	for _, id := range []string{"acme", "globex"} {
 		q := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota, "spec": map[string]any{"tenant": id}}}
 		q.SetName(id)
+		m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantMembers, "spec": map[string]any{"id": id}}}
+		m.SetName(id)
 		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "member:" + id, Labels: map[string]string{tenant.OfTenantLabel: id}}}
-		if err := errors.Join(w.dynamic.Tracker().Create(quotas, q, ""), w.kube.Tracker().Add(b)); err != nil {
+		if err := errors.Join(w.dynamic.Tracker().Create(quotas, q, ""), w.dynamic.Tracker().Create(memberObjects, m, ""), w.kube.Tracker().Add(b)); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
-const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
+const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
 
 // TestDelete: all that was the tenant's goes and nothing else, also where the engine dies at any of its writes and another takes
 // over.
@@ -317,7 +320,7 @@ func TestOrphan(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		got := w.has()
-		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:globex; tenantquota globex; retired acme") ||
+		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; retired acme") ||
 			!strings.Contains(got, "ClusterRoleBinding 19 and 10 more]") {
 			t.Error(got)
 		}
@@ -379,7 +382,7 @@ func TestDefinitionEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Minute)
-			if got := w.has(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex" {
+			if got := w.has(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex" {
 				t.Errorf("%s: there is %s", name, got)
 			}
 			if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
@@ -522,7 +525,7 @@ func TestDelay(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
-	const all = "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex"
+	const all = "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex"
 	for _, takenBack := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, delayed())

@@ -2,14 +2,8 @@ package tenants
 
 import (
 	"slices"
-	"sync"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -19,84 +13,53 @@ func templateResource() schema.GroupVersionResource {
 	return v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)
 }
 
-// templates are the NamespaceTemplates.
-type templates struct {
-	informer cache.SharedIndexInformer
-	handled  cache.ResourceEventHandlerRegistration
-
-	mu    sync.RWMutex
-	named map[string]*v1alpha1.NamespaceTemplate // never changed
-	told  func(name string)
+func membersResource() schema.GroupVersionResource {
+	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
-// newTemplates follows those that client sees as soon as its informer runs.
-func newTemplates(client dynamic.Interface) (*templates, error) {
-	t := &templates{named: map[string]*v1alpha1.NamespaceTemplate{},
-		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(templateResource()).Informer()}
-	var err error
-	t.handled, err = t.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: t.set, UpdateFunc: func(_, is any) { t.set(is) },
-		DeleteFunc: func(obj any) {
-			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				t.put(name.Name, nil)
-			}
-		}})
-	return t, err
+// GivenSynced reports whether the NamespaceTemplates and TenantMembers of the start are known: that there are none, too.
+func (s *Store) GivenSynced() bool {
+	return s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
 }
-
-func (t *templates) set(obj any) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
-		return
-	}
-	read, err := v1alpha1.TemplateOf(u)
-	if err != nil { // a later release's
-		klog.Background().Info("A NamespaceTemplate is not understood, and counts as if it were not there", "template", u.GetName(), "err", err)
-		read = nil
-	}
-	t.put(u.GetName(), read)
-}
-
-// put takes over what a template says, nil for one that is not there.
-func (t *templates) put(name string, is *v1alpha1.NamespaceTemplate) {
-	t.mu.Lock()
-	if is != nil {
-		t.named[name] = is
-	} else {
-		delete(t.named, name)
-	}
-	told := t.told
-	t.mu.Unlock()
-	if told != nil {
-		told(name)
-	}
-}
-
-// TemplatesSynced reports whether the NamespaceTemplates of the start are known: that there are none, too.
-func (s *Store) TemplatesSynced() bool { return s.knows(templateResource(), s.templates.handled) }
 
 // Template returns a NamespaceTemplate, nil where there is none that is understood; false where that is not known. It must not be changed.
 func (s *Store) Template(name string) (t *v1alpha1.NamespaceTemplate, known bool) {
-	if !s.TemplatesSynced() {
+	if !s.knows(templateResource(), s.templates.handled) {
 		return nil, false
 	}
-	s.templates.mu.RLock()
-	defer s.templates.mu.RUnlock()
-	return s.templates.named[name], true
+	return s.templates.get(name), true
 }
 
-// OnTemplate has f told of each tenant whose Tenant names a NamespaceTemplate that comes, changes or goes. One f at a time; nil for nobody.
-func (s *Store) OnTemplate(f func(tenant.ID)) {
-	s.templates.mu.Lock()
-	defer s.templates.mu.Unlock()
-	s.templates.told = nil
-	if f != nil {
-		s.templates.told = func(name string) {
-			for _, id := range s.naming(name) {
-				f(id)
-			}
-		}
+// Members returns the TenantMembers of a tenant, nil where there are none that are understood and of its name; false where that is not
+// known. They must not be changed.
+func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
+	if !s.knows(membersResource(), s.members.handled) {
+		return nil, false
 	}
+	if m = s.members.get(id.ObjectName()); m == nil || m.Spec.ID != id.String() {
+		return nil, true
+	}
+	return m, true
+}
+
+// OnGiven has f told of each tenant whose Tenant names a NamespaceTemplate that comes, changes or goes, or whose TenantMembers do. One f
+// at a time; nil for nobody.
+func (s *Store) OnGiven(f func(tenant.ID)) {
+	if f == nil {
+		s.templates.onChange(nil)
+		s.members.onChange(nil)
+		return
+	}
+	s.templates.onChange(func(name string) {
+		for _, id := range s.naming(name) {
+			f(id)
+		}
+	})
+	s.members.onChange(func(name string) {
+		if id := s.TenantOf(name); !id.IsZero() {
+			f(id)
+		}
+	})
 }
 
 // naming returns the tenants whose Tenant names a template.
@@ -119,4 +82,12 @@ func (s *Store) Holds(id tenant.ID) bool {
 		t, known := s.Template(name)
 		return !known || t == nil || t.Spec.Hold
 	})
+}
+
+// MemberRoles returns the ClusterRoles that a tenant itself may give. They must not be changed.
+func (s *Store) MemberRoles(id tenant.ID) []string {
+	if is := s.of(id); is != nil {
+		return is.memberRoles
+	}
+	return nil
 }

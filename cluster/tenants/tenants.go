@@ -59,8 +59,9 @@ type Store struct {
 	replaced atomic.Bool // a Tenant has replaced another
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
-	// templates are no matter of identity: nothing waits for them but what is made of them.
-	templates *templates
+	// These are no matter of identity: nothing waits for them but what is made of them.
+	templates *kept[v1alpha1.NamespaceTemplate]
+	members   *kept[v1alpha1.TenantMembers]
 
 	count *metrics.GaugeVec
 
@@ -71,14 +72,15 @@ type Store struct {
 
 // live is what counts of a Tenant. It is never changed.
 type live struct {
-	access   authz.Access // that it says
-	uid      types.UID
-	made     metav1.Time
-	ending   bool // it is being deleted, and not for its definition's sake
-	goes     bool // it has been deleted, for whatever sake
-	undated  bool
-	replaces string                // the UID of the one before
-	spaces   v1alpha1.TenantSpaces // not to be changed
+	access      authz.Access // that it says
+	uid         types.UID
+	made        metav1.Time
+	ending      bool // it is being deleted, and not for its definition's sake
+	goes        bool // it has been deleted, for whatever sake
+	undated     bool
+	replaces    string                // the UID of the one before
+	spaces      v1alpha1.TenantSpaces // not to be changed
+	memberRoles []string
 }
 
 // effective is how far callers may go: who is about to end gives back what he has.
@@ -111,7 +113,10 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	if s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {
 		return nil, err
 	}
-	s.templates, err = newTemplates(client)
+	if s.templates, err = newKept(client, templateResource(), v1alpha1.TemplateOf); err != nil {
+		return nil, err
+	}
+	s.members, err = newKept(client, membersResource(), v1alpha1.MembersOf)
 	return s, err
 }
 
@@ -232,6 +237,7 @@ func (s *Store) Run(ctx context.Context) {
 	}()
 	go s.follow(ctx, retiredResource(), s.retired.informer)
 	go s.follow(ctx, templateResource(), s.templates.informer)
+	go s.follow(ctx, membersResource(), s.members.informer)
 	if !s.follow(ctx, resource(), s.informer) {
 		return
 	}
@@ -365,6 +371,7 @@ func (s *Store) set(obj any) {
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	now.memberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
 	now.spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if now.replaces != "" {
 		s.replaced.Store(true)

@@ -46,12 +46,16 @@ type Options struct {
 	Namespaced func(schema.GroupKind) bool
 	// Spread reads what a Tenant gives in the tenant's namespaces. Nil: nothing, and no Tenant is held.
 	Spread func(runtime.Object) (*Spread, error)
+	// Members reads TenantMembers, and MemberRoles returns the ClusterRoles that a tenant itself may give; it is required with Members. Nil
+	// Members: none are held.
+	Members     func(runtime.Object) (*Spread, error)
+	MemberRoles func(tenant.ID) []string
 	// Authorizer is the server's: which roles whoever writes a Tenant may bind. Required with Spread.
 	Authorizer authorizer.Authorizer
 }
 
 // New returns the plugin. It holds everybody but the system tenant's callers; of these, controllers that
-// make claims from what a tenant wrote, and who writes a Tenant. An update is held to what it adds; a certificate
+// make claims from what a tenant wrote, and who writes a Tenant or TenantMembers. An update is held to what it adds; a certificate
 // request's subject never changes.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames}}
@@ -67,6 +71,9 @@ type plugin struct {
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() == tenants {
 		return p.checkTenant(ctx, a)
+	}
+	if a.GetResource().GroupResource() == members {
+		return p.checkMembers(ctx, a)
 	}
 	check, refers := p.checkOf(a), refers(a)
 	if check == nil && !refers {

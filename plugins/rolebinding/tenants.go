@@ -2,6 +2,7 @@ package rolebinding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,12 +17,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+var (
+	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+	members = schema.GroupResource{Group: tenant.Domain, Resource: "tenantmembers"}
+)
 
-// Spread is what a Tenant gives in each namespace of a tenant.
+var (
+	errForeignMembers = errors.New("spec.id: only the tenant's own callers and the system tenant's may say who its members are")
+	errOtherTenant    = errors.New("spec.id never changes")
+)
+
+// Spread is what a Tenant gives in each namespace of a tenant, or its TenantMembers.
 type Spread struct {
 	Tenant tenant.ID
 	Roles  []SpreadRole
+	// Members are the ClusterRoles that the tenant itself may give, to nobody yet.
+	Members []SpreadRole
 }
 
 // SpreadRole is a ClusterRole and to whom it is given. Path is the field of the subjects.
@@ -30,6 +41,69 @@ type SpreadRole struct {
 	// Tenantwide is one that the same get once, over all that is the tenant's; empty for none.
 	Tenantwide string
 	Subjects   []rbacv1.Subject
+}
+
+// checkMembers holds whoever writes TenantMembers to the own tenant's, to roles that its Tenant lets it give, and to subjects that it may
+// give one. Who may write them RBAC says: the roles are given with rights of the server's own.
+func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
+	if p.Members == nil || a.GetSubresource() != "" {
+		return nil
+	}
+	is, err := p.Members(a.GetObject())
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	was := &Spread{}
+	if a.GetOperation() == admission.Update {
+		if was, err = p.Members(a.GetOldObject()); err != nil {
+			was = &Spread{} // it was given nothing
+		} else if was.Tenant != is.Tenant {
+			return admission.NewForbidden(a, errOtherTenant)
+		}
+	}
+	caller, unknown := p.Subject(ctx, a.GetUserInfo())
+	switch {
+	case unknown != nil, !caller.IsSystem() && caller != is.Tenant:
+		err = errForeignMembers
+	default:
+		if err = checkName(a.GetObject(), is.Tenant); err == nil {
+			err = p.checkMemberRoles(ctx, was, is)
+		}
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// checkMemberRoles holds what is added.
+func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
+	allowed := p.MemberRoles(is.Tenant)
+	for i, role := range is.Roles {
+		before := was.subjects(&role)
+		for k, s := range role.Subjects {
+			if slices.Contains(before, s) {
+				continue
+			}
+			if !slices.Contains(allowed, role.ClusterRole) {
+				return fmt.Errorf("spec.bindings[%d].clusterRole: spec.memberRoles of the tenant's Tenant does not name %q", i, role.ClusterRole)
+			}
+			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
+				return fmt.Errorf("%s[%d] %w", role.Path, k, err)
+			}
+		}
+	}
+	return nil
+}
+
+// subjects returns to whom a role was given already.
+func (s *Spread) subjects(role *SpreadRole) (all []rbacv1.Subject) {
+	for _, r := range s.Roles {
+		if r.ClusterRole == role.ClusterRole && (role.Tenantwide == "" || role.Tenantwide == r.Tenantwide) {
+			all = append(all, r.Subjects...)
+		}
+	}
+	return all
 }
 
 // checkTenant holds whoever writes a Tenant, the system tenant's callers too, to subjects that the tenant may give a role, and to roles
@@ -72,12 +146,7 @@ func checkName(obj runtime.Object, id tenant.ID) error {
 
 func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spread) error {
 	for _, role := range is.Roles {
-		var before []rbacv1.Subject
-		for _, r := range was.Roles {
-			if r.ClusterRole == role.ClusterRole && (role.Tenantwide == "" || role.Tenantwide == r.Tenantwide) {
-				before = append(before, r.Subjects...)
-			}
-		}
+		before := was.subjects(&role)
 		added := false
 		for i, s := range role.Subjects {
 			if slices.Contains(before, s) {
@@ -95,6 +164,14 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 			if err := p.checkBind(ctx, writer, role.Path, name); err != nil {
 				return err
 			}
+		}
+	}
+	for _, role := range is.Members {
+		if slices.ContainsFunc(was.Members, func(r SpreadRole) bool { return r.ClusterRole == role.ClusterRole }) {
+			continue
+		}
+		if err := p.checkBind(ctx, writer, role.Path, role.ClusterRole); err != nil {
+			return err
 		}
 	}
 	return nil

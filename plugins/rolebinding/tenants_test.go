@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
@@ -36,7 +37,17 @@ func misnamed(roles ...rolebinding.SpreadRole) *spread {
 
 type spread struct {
 	corev1.ConfigMap
-	roles []rolebinding.SpreadRole
+	roles, members []rolebinding.SpreadRole
+	of             string // another tenant
+}
+
+// giving is one that lets the tenant itself give roles.
+func giving(roles ...string) *spread {
+	s := given()
+	for i, r := range roles {
+		s.members = append(s.members, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: r})
+	}
+	return s
 }
 
 // DeepCopyObject implements [runtime.Object].
@@ -61,7 +72,7 @@ func TestTenants(t *testing.T) {
 			if !is {
 				return nil, errors.New("no Tenant")
 			}
-			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Roles: s.roles}, nil
+			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Roles: s.roles, Members: s.members}, nil
 		}
 		o.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetVerb() != "bind" || a.GetAPIGroup() != rbacv1.GroupName || a.GetResource() != "clusterroles" || a.GetNamespace() != "" || !a.IsResourceRequest() {
@@ -97,6 +108,10 @@ func TestTenants(t *testing.T) {
 		"of another's name":              {"system:admin", "", nil, misnamed(), "metadata.name must be a"},
 		"one of another's name as it is": {"system:x", "", misnamed(), misnamed(), ""},
 		"nothing":                        {"system:x", "", nil, given(), ""},
+		"roles of members":               {"system:x", "", nil, giving("view"), ""},
+		"one that he may not bind":       {"system:x", "", nil, giving("view", "edit"), "spec.memberRoles[1]: the caller itself may not bind the ClusterRole edit"},
+		"one more that he may not":       {"system:x", "", giving("view"), giving("view", "edit"), "spec.memberRoles[1]"},
+		"those that were":                {"system:x", "", giving("view", "edit"), giving("edit", "view"), ""},
 	} {
 		op := admission.Create
 		if c.was != nil {
@@ -104,6 +119,69 @@ func TestTenants(t *testing.T) {
 		}
 		got := fmt.Sprint(p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
 			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"}, c.sub, op, nil, false, &user.DefaultInfo{Name: c.by}), nil))
+		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestMembers: who writes TenantMembers is the tenant's or the system's, and gives the roles that the Tenant names to whom the tenant may
+// give one.
+func TestMembers(t *testing.T) {
+	p := holding(func(o *rolebinding.Options) {
+		o.Members = func(obj runtime.Object) (*rolebinding.Spread, error) {
+			s, is := obj.(*spread)
+			if !is {
+				return nil, errors.New("no TenantMembers")
+			}
+			id := "a"
+			if s.of != "" {
+				id = s.of
+			}
+			return &rolebinding.Spread{Tenant: tenanttest.ID(t, id), Roles: s.roles}, nil
+		}
+		o.MemberRoles = func(id tenant.ID) []string {
+			if id.String() == "a" {
+				return []string{"view", "edit"}
+			}
+			return nil
+		}
+	})
+	const path = "spec.bindings[0].subjects"
+	others := func(roles ...rolebinding.SpreadRole) *spread {
+		s := misnamed(roles...)
+		s.of = "b"
+		return s
+	}
+	for name, c := range map[string]struct {
+		by      string
+		was, is runtime.Object
+		want    string
+	}{
+		"a role":                           {"a", nil, given(role(path, "view", "peter")), ""},
+		"by the system":                    {"system:x", nil, given(role(path, "view", "peter")), ""},
+		"by another tenant's":              {"b", nil, given(role(path, "view", "peter")), "only the tenant's own callers"},
+		"by another tenant's, nothing":     {"b", nil, given(), "only the tenant's own callers"},
+		"changed by another tenant's":      {"b", given(role(path, "view", "peter")), given(), "only the tenant's own callers"},
+		"by nobody's":                      {"A B", nil, given(), "only the tenant's own callers"},
+		"another role":                     {"a", nil, given(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")), "spec.bindings[1].clusterRole: spec.memberRoles of the tenant's Tenant does not name \"admin\""},
+		"another role, by the system":      {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
+		"a reserved name":                  {"a", nil, given(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name"},
+		"one more of what may not be":      {"a", given(role(path, "admin", "peter")), given(role(path, "admin", "peter", "mary")), "spec.bindings[0].clusterRole"},
+		"one less of what may not be":      {"a", given(role(path, "admin", "peter", "mary")), given(role(path, "admin", "peter")), ""},
+		"of another's name":                {"a", nil, misnamed(), "metadata.name must be a"},
+		"of a tenant that may give none":   {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
+		"made another tenant's":            {"system:x", given(), others(), "spec.id never changes"},
+		"what is not understood":           {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
+		"after what is not understood":     {"a", &corev1.ConfigMap{}, given(role(path, "view", "peter")), ""},
+		"after what is not, another's one": {"b", &corev1.ConfigMap{}, given(role(path, "view", "peter")), "only the tenant's own callers"},
+	} {
+		op := admission.Create
+		if c.was != nil {
+			op = admission.Update
+		}
+		got := fmt.Sprint(p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil, false, &user.DefaultInfo{Name: c.by}), nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}

@@ -18,6 +18,7 @@ const (
 	ResourceTenants            = "tenants"
 	ResourceRetiredTenants     = "retiredtenants"
 	ResourceNamespaceTemplates = "namespacetemplates"
+	ResourceTenantMembers      = "tenantmembers"
 )
 
 // Resource returns one of them with its group and version.
@@ -37,8 +38,12 @@ var retiredTenantDefinition string
 //go:embed namespacetemplates.yaml
 var namespaceTemplateDefinition string
 
+//go:embed tenantmembers.yaml
+var tenantMembersDefinition string
+
 // Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
 func Definitions() map[string]string {
 	return map[string]string{"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition, "tenants.yaml": tenantDefinition,
-		"retiredtenants.yaml": retiredTenantDefinition, "namespacetemplates.yaml": namespaceTemplateDefinition}
+		"retiredtenants.yaml": retiredTenantDefinition, "namespacetemplates.yaml": namespaceTemplateDefinition,
+		"tenantmembers.yaml": tenantMembersDefinition}
 }

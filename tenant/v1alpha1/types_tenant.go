@@ -45,6 +45,10 @@ type TenantSpec struct {
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
+	// memberRoles are the ClusterRoles that the tenant itself may give, by its TenantMembers. Whoever adds one must be allowed to bind it
+	// everywhere.
+	// +optional
+	MemberRoles []string `json:"memberRoles,omitempty"`
 	// namespaces says what the tenant's namespaces are like.
 	// +optional
 	Namespaces TenantSpaces `json:"namespaces,omitempty"`

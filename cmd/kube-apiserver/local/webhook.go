@@ -220,7 +220,7 @@ func (s *shape) start(ctx context.Context) error {
 	if err := startControllers(ctx, s.admin, filepath.Join(s.dir, "pki")); err != nil {
 		return err
 	}
-	for _, name := range []string{"00-namespace.yaml", "accounts.yaml", "accessgrants.yaml", "tenantquotas.yaml", "tenants.yaml", "retiredtenants.yaml", "namespacetemplates.yaml", "flowcontrol.yaml"} {
+	for _, name := range []string{"00-namespace.yaml", "accounts.yaml", "accessgrants.yaml", "tenantquotas.yaml", "tenants.yaml", "retiredtenants.yaml", "namespacetemplates.yaml", "tenantmembers.yaml", "flowcontrol.yaml"} {
 		if err := s.apply(ctx, files["cluster/"+name]); err != nil {
 			return err
 		}

@@ -33,6 +33,7 @@ type TenantObject struct {
 	AcceptUndated bool
 	Ending        bool
 	Spaces        v1alpha1.TenantSpaces
+	MemberRoles   []string
 }
 
 // tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
@@ -42,6 +43,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	is.MemberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
 	is.Spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
@@ -79,6 +81,9 @@ func (t tenantObjects) Holds(id tenant.ID) bool {
 		return is == nil || is.Spec.Hold
 	})
 }
+
+// MemberRoles implements [kubetenant.Tenants].
+func (t tenantObjects) MemberRoles(id tenant.ID) []string { return t.live[id].MemberRoles }
 
 // Lineage implements [kubetenant.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {

@@ -64,7 +64,7 @@ func TestDecodes(t *testing.T) {
 		}
 	}
 	decoder := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
-	foreign := []string{"monitoring.yaml", "accessgrants.yaml", "tenantquotas.yaml", "tenants.yaml", "retiredtenants.yaml", "namespacetemplates.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these
+	foreign := []string{"monitoring.yaml", "accessgrants.yaml", "tenantquotas.yaml", "tenants.yaml", "retiredtenants.yaml", "namespacetemplates.yaml", "tenantmembers.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these
 	for name, change := range map[string]func(*manifests.Options){
 		"in the cluster":  func(*manifests.Options) {},
 		"everything":      func(o *manifests.Options) { o.Monitoring, o.StaticPolicies = true, true },
