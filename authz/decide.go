@@ -245,7 +245,7 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return verdict{delegate: true, rule: RuleShared}
 	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.isAbout(resource, attrs.name, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case attrs.subresource == "" && scope == ScopeCluster && slices.Contains(b.OwnWritable, resource) && b.writesOwn(verb, attrs, id):
+	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.OwnWritable, resource) && b.writesOwn(verb, attrs, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case verb == "list" && attrs.subresource == "" && b.ObjectOf != nil && scope == ScopeCluster:
 		return b.limitObject(ctx, state, id, attrs)

@@ -507,7 +507,7 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 		return pass
 	case q.subresource == "" && q.verb == "get" && q.name != "" && w.objects[q.kind()+"/"+q.name] == id:
 		return pass
-	case q.subresource == "" && scope == "cluster" && w.writable[q.kind()] && (q.verb == "create" && q.name == "" ||
+	case q.subresource == "" && scope != "namespaced" && w.writable[q.kind()] && (q.verb == "create" && q.name == "" ||
 		(q.verb == "update" || q.verb == "patch" || q.verb == "delete") && q.name != "" && w.objects[q.kind()+"/"+q.name] == id):
 		return pass
 	case q.subresource == "" && q.verb == "list" && scope == "cluster" && w.isOwnKind(q.kind()):

@@ -144,7 +144,7 @@ func makeWorld(d draws) *modelWorld {
 		openObjects: map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
 		objects: map[string]string{"kubetenant.dev/tenantquotas/quota-a": "a", "kubetenant.dev/tenantquotas/quota-b": "b",
 			"kubetenant.dev/reports/own-a": "a", "kubetenant.dev/reports/own-acme": "acme", "kubetenant.dev/reports/x": "a"},
-		several: setOf("kubetenant.dev/reports"), writable: setOf(append(someOf(d, 2, modelKinds), "kubetenant.dev/tenantquotas")...), access: map[string]string{}, unlabelled: setOf(someOf(d, 1, modelKinds)...),
+		several: setOf("kubetenant.dev/reports"), writable: setOf(someOf(d, 3, []string{"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets", "aggregated.example.com/things"})...), access: map[string]string{}, unlabelled: setOf(someOf(d, 1, modelKinds)...),
 		fromGroups: oneIn(d, 3), accountsInGroup: oneIn(d, 2), qualified: oneIn(d, 4), ownPrefixes: !oneIn(d, 3), rulesElsewhere: oneIn(d, 4),
 		shadow: oneIn(d, 48), stale: oneIn(d, 48),
 	}

@@ -96,6 +96,13 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		}
 		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
 	}
+	if len(args) > 0 { // there is no binding of admins: the cluster's admin gives the right
+		apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
+  { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] }, { apiGroups: [kubetenant.dev], resources: [tenantmembers], resourceNames: [acme], verbs: ["*"] } ] }`)
+		apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+who+`" } ] }`)
+	}
+	t.Run("an admin says who its members are", func(t *testing.T) { membersAreGiven(t, s) })
 	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
 	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreBounded(t, s) })
 	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })

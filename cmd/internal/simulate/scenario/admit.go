@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -44,7 +45,7 @@ func WriteOf(a *v1alpha1.Admit) (Write, error) {
 	w.GVK = u.GroupVersionKind()
 	w.GVR = w.GVK.GroupVersion().WithResource(a.Resource)
 	if a.Resource == "" {
-		w.GVR, _ = meta.UnsafeGuessKindToResource(w.GVK)
+		w.GVR = resourceOf(w.GVK)
 	} else if full, _ := schema.ParseResourceArg(a.Resource); full != nil {
 		w.GVR = *full
 	}
@@ -55,6 +56,15 @@ func WriteOf(a *v1alpha1.Admit) (Write, error) {
 		w.Name = u.GetName()
 	}
 	return w, nil
+}
+
+// resourceOf returns the resource of a kind, by the rule that all but one follow.
+func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
+	if kind.Group == tenant.Domain && kind.Kind == v1alpha1.KindTenantMembers {
+		return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	return resource
 }
 
 // Admit implements [Session]: the boundary with a delegate that allows, then each plugin mutates,
