@@ -72,7 +72,7 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 		return namespace.Spaces{}
 	}
 	of := c.Tenants.Spaces(id)
-	return namespace.Spaces{Labels: of.Labels, PodSecurity: of.PodSecurity}
+	return namespace.Spaces{Labels: of.Labels, PodSecurity: of.PodSecurity, PrefixRequired: of.Prefix == v1alpha1.NamespacePrefixRequired}
 }
 
 // holds is [Tenants.Holds]; nil where no Tenants are known.

@@ -119,20 +119,27 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared, "every namespace has what the Tenant gives"
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
-	meta.SetStatusCondition(&status.Conditions, readyOf(t, status.Namespaces.Total, c))
+	meta.SetStatusCondition(&status.Conditions, readyOf(id, t, names, status.Namespaces.Total, c))
 	meta.SetStatusCondition(&status.Conditions, suspendedOf(t))
 	return status, nil
 }
 
-// readyOf returns the condition Ready of a Tenant that has so many namespaces, as far as they are prepared.
-func readyOf(t *v1alpha1.Tenant, total int32, prepared metav1.Condition) metav1.Condition {
+// readyOf returns the condition Ready of a Tenant that has some namespaces, and so many that do not go, as far as they are prepared.
+func readyOf(id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition) metav1.Condition {
 	c := prepared
 	c.Type = v1alpha1.ConditionReady
+	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return t.Spec.Namespaces.Prefix != v1alpha1.NamespacePrefixRequired || tenant.PrefixOwner(name) == id
+	})
 	switch limit := t.Spec.Namespaces.Max; {
 	case c.Status != metav1.ConditionTrue:
 	case limit != nil && total > *limit:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonManyNamespaces
 		c.Message = fmt.Sprintf("there are %d namespaces, and spec.namespaces.max is %d: none comes before some have gone", total, *limit)
+	case len(others) > 0:
+		slices.Sort(others)
+		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonOtherNames
+		c.Message = fmt.Sprintf("%d namespaces do not begin with %s, as spec.namespaces.prefix demands: they stay (%s)", len(others), id.NamespacePrefix(), strings.Join(others[:min(namedFailures, len(others))], ", "))
 	default:
 		c.Reason = v1alpha1.ReasonReady
 	}

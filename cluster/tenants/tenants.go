@@ -371,6 +371,8 @@ func (s *Store) set(obj any) {
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
+	now.spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
 	now.memberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
 	now.spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if now.replaces != "" {

@@ -73,6 +73,8 @@ type Spaces struct {
 	Labels map[string]string
 	// PodSecurity is the value of EnforceLabel on those that anybody makes for it; empty for what the plugin says of the tenant's own.
 	PodSecurity string
+	// PrefixRequired demands their names and keeps them, as [Options.PrefixRequired] does for all tenants.
+	PrefixRequired bool
 }
 
 // spaces returns what the namespaces of a tenant are like.
@@ -210,14 +212,11 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 // checkReserved keeps the names that begin with a tenant's prefix for namespaces of that tenant. One that stood there before
 // stays as it is, and a system caller may make one without a label, as kubectl create namespace does, to give it to that tenant.
 func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) error {
-	if !p.PrefixRequired {
-		return nil
-	}
 	label, labelled := is.GetLabels()[tenant.Label]
 	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
 		return nil
 	}
-	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label {
+	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label && (p.PrefixRequired || p.spaces(owner).PrefixRequired) {
 		return errReserved
 	}
 	return nil
@@ -321,7 +320,7 @@ func (p *plugin) mayLabel(key string, given map[string]string) bool {
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
-	if !p.PrefixRequired {
+	if !p.PrefixRequired && !p.spaces(caller).PrefixRequired {
 		return nil
 	}
 	prefix := caller.NamespacePrefix()

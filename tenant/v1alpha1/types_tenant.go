@@ -95,6 +95,10 @@ type TenantSpaces struct {
 	// admission.namespace.podSecurity of the configuration, on those that the tenant makes.
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
+	// prefix Required demands that they are named "<id>--...", and keeps such names for the tenant, also where
+	// admission.namespace.namespacePrefix of the configuration is None. Those that are there stay.
+	// +optional
+	Prefix NamespacePrefix `json:"prefix,omitempty"`
 	// max is how many there may be, those too that are being deleted; it becomes count/namespaces of the tenant's TenantQuota. Where
 	// there are more already none comes.
 	// +optional
@@ -144,6 +148,7 @@ const (
 const (
 	ReasonReady          = "Ready"
 	ReasonManyNamespaces = "TooManyNamespaces"
+	ReasonOtherNames     = "OtherNames" // namespaces without the prefix that is required
 	ReasonOpen           = "Open"
 )
 

@@ -247,11 +247,14 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	for what, spec := range map[string]string{"spec.quota": `namespaces: { max: 1 }, quota: { count/namespaces: 2 }`, "spec.namespaces.max": `namespaces: { max: -1 }`} {
-		path := filepath.Join(t.TempDir(), "bad.yaml")
-		if err := os.WriteFile(path, []byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, spec: { id: bounded, `+spec+` } }`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	for spec, what := range map[string]string{
+		`id: bounded, namespaces: { max: 1 }, quota: { count/namespaces: 2 }`: "spec.quota", `id: bounded, namespaces: { max: -1 }`: "spec.namespaces.max",
+		`id: bounded, namespaces: { prefix: Sometimes }`: "spec.namespaces.prefix", `id: a--b, namespaces: { prefix: Required }`: "spec.namespaces.prefix",
+		`id: bounded, namespaces: { templates: [ a, a ] }`: "spec.namespaces.templates", `id: bounded, namespaces: { templates: [ ../a ] }`: "spec.namespaces.templates",
+		`id: bounded, memberRoles: [ "" ]`: "spec.memberRoles",
+	} {
+		id, _, _ := strings.Cut(strings.TrimPrefix(spec, "id: "), ",")
+		path := testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+id+` }, spec: { `+spec+` } }`)
 		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil || !strings.Contains(out, what) {
 			t.Errorf("%s: %s", spec, out)
 		}

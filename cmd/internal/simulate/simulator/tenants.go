@@ -43,6 +43,8 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
+	is.Spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
 	is.MemberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
 	is.Spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
