@@ -61,3 +61,24 @@ func TestLabels(t *testing.T) {
 		}
 	})
 }
+
+// TestPrefix: namespaces that do not begin as the Tenant demands stay, and it says so.
+func TestPrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Prefix = v1alpha1.NamespacePrefixRequired })
+		if got := w.condition(v1alpha1.ConditionReady); got != "True Ready" {
+			t.Errorf("Ready: %s", got)
+		}
+		w.namespace("web", "acme", nil)
+		w.settle()
+		if got := w.condition(v1alpha1.ConditionReady); got != "False OtherNames" {
+			t.Errorf("Ready with another name: %s", got)
+		}
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Prefix = "" })
+		if got := w.condition(v1alpha1.ConditionReady); got != "True Ready" {
+			t.Errorf("Ready where none is demanded: %s", got)
+		}
+	})
+}

@@ -35,7 +35,7 @@ const (
 )
 
 var (
-	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there, or the NamespaceTemplate that its annotation " + tenant.TemplateAnnotation + " names")
+	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there, its TenantMembers, or the NamespaceTemplate")
 	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
 	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
 	errPrepared = errors.New("the annotations " + tenant.PreparedAnnotation + " and " + tenant.HeldAnnotation + " are the server's own")
