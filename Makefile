@@ -108,6 +108,28 @@ test-upstream: build
 test-upstream-short: build
 	$(UPSTREAM) --only "$(SUITES_IN_CI)"
 
+# GitOps tools as they are: Flux' kustomize-controller with its definitions, and the agent of Argo CD's engine, which listens on the
+# loopback address alone here.
+GITOPS := $(CURDIR)/.cache/gitops
+KUSTOMIZE_CONTROLLER := github.com/fluxcd/kustomize-controller
+SOURCE_CONTROLLER := github.com/fluxcd/source-controller@v1.7.2
+GITOPS_ENGINE := github.com/argoproj/gitops-engine@v0.7.3
+copied = dir=$$(go mod download -json $(1) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p') && [ -n "$$dir" ] && mkdir -p $(2) && cp -r $$dir/. $(2) && chmod -R u+w $(2)
+
+$(GITOPS)/built: Makefile
+	@echo "building Flux' kustomize-controller and Argo CD's agent (about 4 minutes the first time) ..."
+	@rm -rf $(GITOPS) && mkdir -p $(GITOPS)/src
+	@cd $(GITOPS)/src && $(call copied,$(KUSTOMIZE_CONTROLLER)@v1.7.3,kustomize) && $(call copied,$(KUSTOMIZE_CONTROLLER)/api@v1.7.3,kustomize/api) && \
+	  cp -r kustomize/config/crd/bases $(GITOPS)/flux-kustomize && cd kustomize && go build -o $(GITOPS)/kustomize-controller .
+	@cd $(GITOPS)/src && $(call copied,$(SOURCE_CONTROLLER),source) && cp -r source/config/crd/bases $(GITOPS)/flux-source
+	@cd $(GITOPS)/src && $(call copied,$(GITOPS_ENGINE),engine) && cd engine && sed -i 's/"0.0.0.0:%d"/"127.0.0.1:%d"/' agent/main.go && \
+	  go build -o $(GITOPS)/argo-agent ./agent
+	@rm -rf $(GITOPS)/src && touch $@
+
+.PHONY: test-gitops
+test-gitops: build $(GITOPS)/built
+	cd $(SERVER) && KUBETENANT_GITOPS=$(GITOPS) $(TEST_SERVERS) -run '^TestGitOps' ./e2e
+
 RACE := $(BIN)/race
 
 .PHONY: test-race

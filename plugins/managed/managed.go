@@ -73,6 +73,11 @@ func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return mayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete || r == corev1.Resource("pods") && operation == admission.Create
 }
 
+// MayRefuse is [Governs] of what ordinary objects ask for: of those that templates give too none is created with [tenant.ManagedLabel].
+func MayRefuse(r schema.GroupResource, operation admission.Operation) bool {
+	return Governs(r, operation) && (operation != admission.Create || r.Group == rbacv1.GroupName || !mayBeManaged(r))
+}
+
 // mayBeManaged reports whether objects of a resource may be.
 func mayBeManaged(r schema.GroupResource) bool {
 	switch r.Group {

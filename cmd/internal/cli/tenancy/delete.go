@@ -290,13 +290,16 @@ func contents(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, 
 
 // isEverywhere reports whether an object is what controllers and these commands put into every namespace.
 func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
+	if _, given := has[tenant.ManagedLabel]; given { // by the Tenant, which nobody else writes
+		return true
+	}
 	switch r.GroupResource().String() {
 	case "configmaps":
 		return name == "kube-root-ca.crt"
 	case "serviceaccounts":
 		return name == "default"
 	case "rolebindings.rbac.authorization.k8s.io":
-		return has[privileges.MadeBy] == maker || has[tenant.ManagedLabel] != "" // the Tenant gives it
+		return has[privileges.MadeBy] == maker
 	case "networkpolicies.networking.k8s.io":
 		return name == ownPolicy && has[privileges.MadeBy] == maker
 	case "events", "events.events.k8s.io":
