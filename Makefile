@@ -126,8 +126,9 @@ $(GITOPS)/built: Makefile
 	  go build -o $(GITOPS)/argo-agent ./agent
 	@rm -rf $(GITOPS)/src && touch $@
 
-.PHONY: test-gitops
-test-gitops: build $(GITOPS)/built
+.PHONY: test-gitops gitops-tools
+gitops-tools: $(GITOPS)/built
+test-gitops: build gitops-tools
 	cd $(SERVER) && KUBETENANT_GITOPS=$(GITOPS) $(TEST_SERVERS) -run '^TestGitOps' ./e2e
 
 RACE := $(BIN)/race

@@ -211,7 +211,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
 			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Members: membersOf, MemberRoles: p.cluster.memberRoles, Authorizer: p.grantors})},
 		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating,
-			Holds: p.cluster.holds(), Held: owners.Held, Template: templateOf, Authorizer: p.grantors})},
+			Holds: p.cluster.holds(), Held: owners.Held, Gives: p.cluster.gives, Template: templateOf, Authorizer: p.grantors})},
 		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
 		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Lineage: p.cluster.lineage(), Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
 		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(attribution.Options{
@@ -223,7 +223,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
 		{Name: label.Name, Interface: label.New(owner)},
 		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
-			Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
+			Managed: managed.MayBeManaged, Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
 }
 

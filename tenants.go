@@ -31,8 +31,10 @@ type Tenants interface {
 	Accepts(id tenant.ID, issued time.Time) bool
 	// Spaces returns what is said of its namespaces.
 	Spaces(id tenant.ID) v1alpha1.TenantSpaces
-	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its Tenant says.
-	Holds(id tenant.ID) bool
+	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its Tenant says; it may ask the server.
+	Holds(ctx context.Context, id tenant.ID) bool
+	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace.
+	Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool
 	// MemberRoles returns the ClusterRoles that a tenant itself may give.
 	MemberRoles(id tenant.ID) []string
 }
@@ -76,11 +78,23 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 }
 
 // holds is [Tenants.Holds]; nil where no Tenants are known.
-func (c *Cluster) holds() func(tenant.ID) bool {
+func (c *Cluster) holds() func(context.Context, tenant.ID) bool {
 	if c.Tenants == nil {
 		return nil
 	}
 	return c.Tenants.Holds
+}
+
+// gives reports whether a template gives an object in a namespace.
+func (c *Cluster) gives(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error) {
+	if c.Tenants == nil {
+		return false, nil
+	}
+	owner, err := c.Owners.Certain(ctx, namespace)
+	if err != nil || owner.IsZero() || owner.IsSystem() {
+		return false, err
+	}
+	return c.Tenants.Gives(owner, namespace, resource, name), nil
 }
 
 // memberRoles is [Tenants.MemberRoles].

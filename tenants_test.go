@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -44,7 +45,9 @@ func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
 
 func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantSpaces { return v1alpha1.TenantSpaces{} }
 
-func (o tenantsOf) Holds(tenant.ID) bool { return false }
+func (o tenantsOf) Holds(context.Context, tenant.ID) bool { return false }
+
+func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) bool { return false }
 
 func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 

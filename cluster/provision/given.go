@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
@@ -30,13 +31,17 @@ type given struct {
 	labels    map[string]string   // of the Namespace itself
 	quota     corev1.ResourceList // of them all
 	templates []template
-	refused   error // why some subjects are left out
+	// uid and generation are of the Tenant that says so, empty where there is none: what templates gave stays then, so that nobody who has a
+	// Tenant no more is open to others.
+	uid        types.UID
+	generation int64
+	refused    error // why some subjects are left out
 }
 
 // given returns what a Tenant gives, and its tenant's members get, nil for none. Subjects of reserved names, of other tenants and of
 // others' namespaces get nothing, whoever wrote them; what a configuration adds to these admission alone knows.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
-	out := &given{quota: t.Spec.Hard()}
+	out := &given{quota: t.Spec.Hard(), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
 	if members != nil {
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
@@ -99,7 +104,7 @@ const (
 
 // SpreadOf returns what the spec of a Tenant gives in each namespace, as the admission plugin holds it.
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
-	out := &rolebinding.Spread{Tenant: id}
+	out := &rolebinding.Spread{Tenant: id, Templates: spec.Namespaces.Templates}
 	if len(spec.Admins) > 0 {
 		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: adminsPath, ClusterRole: v1alpha1.AdminRole, Tenantwide: v1alpha1.NamespacesRole, Subjects: spec.Admins})
 	}

@@ -12,7 +12,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -43,11 +45,7 @@ func (e *Engine) templatesOf(names []string) (out []template, known bool) {
 		}
 		t := template{name: name, is: is}
 		if is != nil {
-			digest, err := is.Digest()
-			if err != nil {
-				return nil, false
-			}
-			t.digest = digest
+			t.digest = is.Digest
 		}
 		out = append(out, t)
 	}
@@ -71,13 +69,15 @@ type objects struct {
 	wanted map[object]*unstructured.Unstructured
 	// kept are templates of which nothing is known now: what was made of them stays.
 	kept []string
+	all  bool // of every template
 	// wrong says why there is something that is not given.
 	wrong error
 }
 
 // objects returns what there should be in a namespace of a tenant.
-func (g *given) objects(id tenant.ID, namespace string) objects {
-	out := objects{wanted: map[object]*unstructured.Unstructured{}}
+func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
+	namespace := ns.Name
+	out := objects{wanted: map[object]*unstructured.Unstructured{}, all: g.uid == ""}
 	for _, t := range g.templates {
 		if t.is == nil {
 			out.kept = append(out.kept, t.name)
@@ -126,9 +126,47 @@ func isGiven(is, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{Labels: u.GetLabels(), Annotations: u.GetAnnotations(), OwnerReferences: u.GetOwnerReferences(), Finalizers: u.GetFinalizers()}
 	}
-	return hasMetadata(metadata(is), metadata(want)) && !slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+	return hasMetadata(metadata(is), metadata(want)) && holds(is.Object, content(want)) && !slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 		return m.Subresource == "" && m.Manager != v1alpha1.FieldManager
 	})
+}
+
+// content is an object but for its metadata.
+func content(u *unstructured.Unstructured) map[string]any {
+	out := maps.Clone(u.Object)
+	delete(out, "metadata")
+	return out
+}
+
+// holds reports whether all of what is wanted is there: the server adds what it puts in by default, and writes quantities in its own way.
+func holds(is, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, same := is.(map[string]any)
+		if !same && len(want) > 0 {
+			return false
+		}
+		for key, value := range want {
+			if !holds(have[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		have, same := is.([]any)
+		return (same || is == nil) && slices.EqualFunc(have, want, holds)
+	}
+	if equality.Semantic.DeepEqual(is, want) || want == nil {
+		return true
+	}
+	return isQuantity(is, want)
+}
+
+// isQuantity reports whether two values are one quantity.
+func isQuantity(is, want any) bool {
+	have, err := resource.ParseQuantity(fmt.Sprint(is))
+	wanted, wantedErr := resource.ParseQuantity(fmt.Sprint(want))
+	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
 
 // withObjects ends the hash of a namespace that has objects of templates: where it does not stand there are none to look for.
@@ -138,28 +176,43 @@ const withObjects = "+"
 func (e *Engine) applyObjects(ctx context.Context, ns *corev1.Namespace, gives *objects, look bool) error {
 	is := map[object]*unstructured.Unstructured{}
 	if look || strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects) {
-		for _, resource := range v1alpha1.TemplateKinds() {
-			list, err := e.Dynamic.Resource(resource).Namespace(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+		for _, of := range v1alpha1.TemplateKinds() {
+			list, err := e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 			if err != nil {
 				return err
 			}
 			for i := range list.Items {
-				is[object{resource, list.Items[i].GetName()}] = &list.Items[i]
+				is[object{of, list.Items[i].GetName()}] = &list.Items[i]
 			}
 		}
 	}
 	var failed error
 	for key, u := range is {
-		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil && !slices.Contains(gives.kept, by) {
+		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil && !gives.all && !slices.Contains(gives.kept, by) {
 			failed = errors.Join(failed, e.removeObject(ctx, key, u))
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), func(a, b object) int { return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name) }) {
-		if err := e.putObject(ctx, key, is[key], gives.wanted[key]); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s %s: %w", gives.wanted[key].GetKind(), key.name, err))
+		err := e.putObject(ctx, key, is[key], gives.wanted[key])
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("%s %s: %w", gives.wanted[key].GetKind(), key.name, err)
+		if errors.Is(err, errTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name) {
+			gives.wrong = errors.Join(gives.wrong, err) // all tenants share what may be written
+		} else {
+			failed = errors.Join(failed, err)
 		}
 	}
 	return failed
+}
+
+// triesOfForbidden is how often in a row what somebody refuses is tried, before it is left to the look for what has drifted.
+const triesOfForbidden = 8
+
+// hasTried reports whether a namespace was tried often.
+func (e *Engine) hasTried(namespace string) bool {
+	return e.first.NumRequeues(namespace)+e.later.NumRequeues(namespace) >= triesOfForbidden
 }
 
 // removeObject deletes an object as it was seen, and none that was made anew by its name.
@@ -222,20 +275,25 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if _, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); apierrors.IsAlreadyExists(err) {
+		return errTaken
+	}
 	return err
 }
+
+// objectsPage is how many objects of templates, which may be large, are read at once.
+const objectsPage = 50
 
 // lookForObjects has namespaces looked at in which what templates give is another, or not there, or there and not given.
 func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
 	right := map[string]int{} // how many of a namespace's are as they should be
 	wrong := map[string]bool{}
-	for _, resource := range v1alpha1.TemplateKinds() {
-		next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
+	for _, of := range v1alpha1.TemplateKinds() {
+		next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: objectsPage}
 		var last string
 		var gives *objects
 		for {
-			list, err := e.Dynamic.Resource(resource).List(ctx, next)
+			list, err := e.Dynamic.Resource(of).List(ctx, next)
 			if err != nil {
 				e.notLooked(ctx, err)
 				return
@@ -248,9 +306,9 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 				if gives == nil {
 					continue
 				}
-				if want := gives.wanted[object{resource, is.GetName()}]; want != nil && isGiven(is, want) {
+				if want := gives.wanted[object{of, is.GetName()}]; want != nil && isGiven(is, want) {
 					right[last]++
-				} else {
+				} else if want != nil || !gives.all {
 					wrong[last] = true
 				}
 			}
@@ -288,6 +346,6 @@ func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *o
 	if g == nil {
 		return nil
 	}
-	out := g.objects(id, namespace)
+	out := g.objects(id, ns)
 	return &out
 }

@@ -93,7 +93,7 @@ func (w *world) reads(what, want string) {
 }
 
 // TestTemplates: what a template says is in each namespace, those that come later too; what it does not say any more goes, and with it
-// all when the Tenant does not name it, or goes.
+// all when the Tenant does not name it. It stays when the Tenant goes: what keeps others out is not taken from who runs on.
 func TestTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -131,7 +131,7 @@ func TestTemplates(t *testing.T) {
 		w.names("std")
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
 		w.settle()
-		w.finds("without a Tenant", "acme--web")
+		w.finds("without a Tenant", "acme--web", "configmaps/of-acme std acme at acme--web")
 	})
 }
 
@@ -203,6 +203,10 @@ func TestTemplateDrift(t *testing.T) {
 		"written by another": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
 			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:who":{}}}`)}}}
 			u.SetManagedFields(w)
+			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
+			return u
+		},
+		"written by another in our name": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
 			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
 			return u
 		},
@@ -304,4 +308,83 @@ func TestTemplateFails(t *testing.T) {
 		w.finds("there", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
 		w.reads("there", "Prepared 1/1/0 of generation 1")
 	})
+}
+
+// TestTemplatesThatAreTaken: what no other try mends is looked at with what has drifted, all else is given, and it comes when the other goes.
+func TestTemplatesThatAreTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		others := w.dynamic.Resource(policies).Namespace("acme--web")
+		_, err := others.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"}}}, metav1.CreateOptions{})
+		w.must(err)
+		w.template("std", denyAll)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Namespaces.Templates, s.Namespaces.Labels = []string{"std"}, map[string]string{"cost": "42"}
+		})
+		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+		w.settle()
+		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+		w.must(err)
+		if ns.Labels["cost"] != "42" || ns.Annotations[tenant.HeldAnnotation] == "" {
+			t.Errorf("labels %v, annotations %v", ns.Labels, ns.Annotations)
+		}
+		w.reads("taken", "Failed 1/0/1 of generation 1")
+		w.writes()
+		time.Sleep(time.Hour)
+		if n := w.writes(); n > 6*2 { // in each look a creation, and the labels
+			t.Errorf("what no other try mends is written %d times in an hour", n)
+		}
+		w.must(others.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
+		time.Sleep(11 * time.Minute)
+		w.settle()
+		w.finds("free", "acme--web", "networkpolicies/deny std")
+		w.reads("free", "Prepared 1/1/0 of generation 1")
+	})
+}
+
+// TestHeldBehind: an engine that has not heard yet what a Tenant says lets no Pods go.
+func TestHeldBehind(t *testing.T) {
+	for name, answer := range map[string]func(u *unstructured.Unstructured) (runtime.Object, error){
+		"another one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
+		"a later one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetGeneration(9); return u, nil },
+		"nobody answers": func(*unstructured.Unstructured) (runtime.Object, error) { return nil, errors.New("away") },
+		"there is none": func(*unstructured.Unstructured) (runtime.Object, error) {
+			return nil, apierrors.NewNotFound(resource.GroupResource(), "acme")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.template("std", settings)
+				w.names("std")
+				behind := true
+				w.dynamic.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if !behind {
+						return false, nil, nil
+					}
+					u, err := w.dynamic.Tracker().Get(resource, "", "acme")
+					w.must(err)
+					obj, err := answer(u.(*unstructured.Unstructured).DeepCopy())
+					return true, obj, err
+				})
+				w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+				w.settle()
+				held := func() bool {
+					ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+					w.must(err)
+					_, is := ns.Annotations[tenant.HeldAnnotation]
+					return is
+				}
+				if !held() {
+					t.Error("it is let go")
+				}
+				behind = false
+				time.Sleep(time.Minute)
+				if held() {
+					t.Error("it is held on")
+				}
+			})
+		})
+	}
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -28,6 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -42,6 +44,8 @@ const (
 	retryAtLast  = time.Minute
 	// driftEvery is how often it is looked whether what was made is still as it was.
 	driftEvery = 10 * time.Minute
+	// givenWithin is how long it is waited for templates and members at first.
+	givenWithin = 10 * time.Second
 	// statusAfter is how long it is waited for further changes before a status is written.
 	statusAfter = time.Second
 )
@@ -112,9 +116,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.statuses.ShutDown()
 	}
 	defer shutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced, e.Tenants.GivenSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced) {
 		return errSync
 	}
+	e.awaitGiven(ctx)
 	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
 	defer stopEvents()
 	e.events = events
@@ -145,6 +150,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	shutDown()
 	running.Wait()
 	return nil
+}
+
+// awaitGiven waits a while for what templates and members are: who may not read them goes on with all the others.
+func (e *Engine) awaitGiven(ctx context.Context) {
+	soon, cancel := context.WithTimeout(ctx, givenWithin)
+	defer cancel()
+	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("NamespaceTemplates and TenantMembers cannot be read: tenants go without them until they can")
+	}
 }
 
 // quietly is the verbosity of what the status of a Tenant says too. That a status cannot be written nobody else says.
@@ -289,19 +303,36 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		e.note(name, nil)
 		return nil
 	}
-	objects := gives.objects(id, name)
-	if err = errors.Join(e.apply(ctx, ns, gives), e.applyObjects(ctx, ns, &objects, drifted)); err == nil {
-		err = e.label(ctx, ns, gives)
-	}
+	objects := gives.objects(id, ns)
+	err = errors.Join(e.apply(ctx, ns, gives), e.applyObjects(ctx, ns, &objects, drifted), e.label(ctx, ns, gives))
 	if err == nil && objects.wrong == nil {
-		err = e.mark(ctx, ns, gives.hash(ns))
+		err = e.release(ctx, id, ns, gives)
 	}
 	failed := errors.Join(err, objects.wrong)
 	e.note(name, failed)
 	if failed != nil {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
-	return err // what is wrong with templates no other try mends
+	return err // what is wrong with what templates give no other try mends: it is looked at again with all that has drifted
+}
+
+// errBehind says that a Tenant is another by now than the one that was looked at.
+var errBehind = errors.New("the Tenant is another by now")
+
+// release says on a namespace that it is prepared. Where Pods wait for that, the server itself must know the Tenant as it was looked at: who
+// has not heard of it yet would let them go with nothing.
+func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
+	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
+		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) && gives.uid == "":
+		case err != nil:
+			return err
+		case u.GetUID() != gives.uid || u.GetGeneration() != gives.generation:
+			return errBehind
+		}
+	}
+	return e.mark(ctx, ns, gives.hash(ns))
 }
 
 // givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is given then, nor taken away.
@@ -318,7 +349,7 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 		return nil, false
 	}
 	members, known := e.Tenants.Members(id)
-	if !known {
+	if !known && len(t.Spec.MemberRoles) > 0 { // else they have none to give
 		return nil, false
 	}
 	out := e.given(ctx, id, t, members)

@@ -99,7 +99,7 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 			status.Namespaces.Prepared++
 		}
 	}
-	failed, wrong := e.failures(names), gives.objects(id, append(names, id.ObjectName())[0]).wrong
+	failed, wrong := e.failures(names), gives.objects(id, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}).wrong
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
 	switch n := status.Namespaces; {

@@ -1,8 +1,13 @@
 package tenants
 
 import (
+	"context"
 	"slices"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -74,13 +79,38 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 	return ids
 }
 
+// holdTimeout bounds how long it is asked whether Pods wait in a namespace that is being made.
+const holdTimeout = 2 * time.Second
+
 // Holds reports whether Pods wait in a new namespace of a tenant until it is prepared: a template holds them that its Tenant names, or
-// one of these is not known.
-func (s *Store) Holds(id tenant.ID) bool {
-	is := s.of(id)
-	return is != nil && slices.ContainsFunc(is.spaces.Templates, func(name string) bool {
+// one of these is not known. It asks the server itself, since a Tenant is often made right before its namespaces, and holds where that
+// does not answer.
+func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
+	if defined, known := s.defined(resource().GroupResource()); known && !defined {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	defer cancel()
+	u, err := s.client.Resource(resource()).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false
+	}
+	if err != nil {
+		return true
+	}
+	names, _, err := unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
+	return err != nil || slices.ContainsFunc(names, func(name string) bool {
 		t, known := s.Template(name)
 		return !known || t == nil || t.Spec.Hold
+	})
+}
+
+// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace.
+func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) bool {
+	is := s.of(id)
+	return is != nil && slices.ContainsFunc(is.spaces.Templates, func(template string) bool {
+		t, _ := s.Template(template)
+		return t != nil && t.Gives(id, namespace, of, name)
 	})
 }
 

@@ -37,6 +37,7 @@ const (
 var (
 	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there, its TenantMembers, or the NamespaceTemplate")
 	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
+	errGiven    = errors.New("a NamespaceTemplate of the tenant's Tenant gives an object of this name")
 	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
 	errPrepared = errors.New("the annotations " + tenant.PreparedAnnotation + " and " + tenant.HeldAnnotation + " are the server's own")
 	errNotHeld  = errors.New("the annotation " + tenant.HeldAnnotation + " must stand on a new namespace of this tenant")
@@ -49,8 +50,10 @@ type Options struct {
 	Terminating func(namespace string) bool
 	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant says, and Held whether they do in
 	// a namespace. Held is required with Holds; nil Holds: nowhere.
-	Holds func(tenant.ID) bool
+	Holds func(context.Context, tenant.ID) bool
 	Held  func(ctx context.Context, namespace string) (bool, error)
+	// Gives reports whether a template gives an object of a name in a namespace: nobody else makes one. Nil: none does.
+	Gives func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
 	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with them. Nil: none is held.
 	Template func(runtime.Object) ([]schema.GroupVersionResource, error)
 	// Authorizer is the server's: what whoever writes a NamespaceTemplate may make itself. Required with Template.
@@ -70,16 +73,16 @@ type plugin struct {
 
 // Governs reports whether the plugin looks at an operation on a resource.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
-	return mayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete || r == corev1.Resource("pods") && operation == admission.Create
+	return MayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete || r == corev1.Resource("pods") && operation == admission.Create
 }
 
 // MayRefuse is [Governs] of what ordinary objects ask for: of those that templates give too none is created with [tenant.ManagedLabel].
 func MayRefuse(r schema.GroupResource, operation admission.Operation) bool {
-	return Governs(r, operation) && (operation != admission.Create || r.Group == rbacv1.GroupName || !mayBeManaged(r))
+	return Governs(r, operation) && (operation != admission.Create || r.Group == rbacv1.GroupName || !MayBeManaged(r))
 }
 
-// mayBeManaged reports whether objects of a resource may be.
-func mayBeManaged(r schema.GroupResource) bool {
+// MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel], which the plugin then keeps from everybody.
+func MayBeManaged(r schema.GroupResource) bool {
 	switch r.Group {
 	case rbacv1.GroupName:
 		return r.Resource == "rolebindings" || r.Resource == "clusterrolebindings"
@@ -109,7 +112,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if was == nil {
 		plugins.SetAnnotation(is, tenant.PreparedAnnotation, nil) // exported, and made anew
 		plugins.SetAnnotation(is, tenant.HeldAnnotation, nil)
-		if p.holds(is) {
+		if p.holds(ctx, is) {
 			plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
 		}
 		return nil
@@ -130,7 +133,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return p.checkPod(ctx, a)
 	case a.GetSubresource() != "" && resource == quotas:
 		return nil // its metadata stays as it is
-	case mayBeManaged(resource):
+	case MayBeManaged(resource):
 		check = p.check
 	case resource == templates:
 		check = p.checkTemplate
@@ -159,7 +162,7 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	switch {
 	case is.GetAnnotations()[tenant.PreparedAnnotation] != "":
 		return errPrepared
-	case !held && p.holds(is): // somebody has taken it off since
+	case !held && p.holds(ctx, is): // somebody has taken it off since
 		return errNotHeld
 	}
 	return nil
@@ -173,7 +176,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	case a.GetOperation() == admission.Create && is == nil, a.GetOperation() != admission.Create && was == nil, a.GetOperation() == admission.Update && is == nil:
 		return plugins.ErrObject
 	case a.GetOperation() == admission.Create && !has && (a.GetNamespace() == "" || !strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
-		return nil
+		return p.checkName(ctx, a)
 	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
 		return nil
 	}

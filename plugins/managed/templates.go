@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,13 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// heldSeconds is after how long whoever creates a Pod tries again: client-go does so by itself.
+// heldSeconds is after how long who creates a Pod tries again: client-go does so by itself, ten times.
 const heldSeconds = 1
 
 // holds reports whether Pods wait in a new namespace.
-func (p *plugin) holds(ns metav1.Object) bool {
+func (p *plugin) holds(ctx context.Context, ns metav1.Object) bool {
 	id, err := tenant.Parse(ns.GetLabels()[tenant.Label])
-	return p.Holds != nil && err == nil && !id.IsSystem() && p.Holds(id)
+	return p.Holds != nil && err == nil && !id.IsSystem() && p.Holds(ctx, id)
 }
 
 // checkPod holds Pods, whoever creates them, where a namespace was not given yet what its tenant's Tenant says.
@@ -33,8 +34,27 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	if err != nil {
 		return admission.NewForbidden(a, errors.New("it is not known whether the namespace has been given all that its Tenant says"))
 	}
-	if held {
-		return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", heldSeconds)
+	if !held {
+		return nil
+	}
+	after := heldSeconds
+	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
+		after = 0 // controllers have workers that all tenants share, and try again by themselves
+	}
+	return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", after)
+}
+
+// checkName keeps the names of what a template gives in a namespace, there or not yet.
+func (p *plugin) checkName(ctx context.Context, a admission.Attributes) error {
+	if p.Gives == nil || a.GetNamespace() == "" || a.GetName() == "" {
+		return nil
+	}
+	gives, err := p.Gives(ctx, a.GetNamespace(), a.GetResource().GroupResource(), a.GetName())
+	switch {
+	case err != nil:
+		return err
+	case gives:
+		return errGiven
 	}
 	return nil
 }

@@ -60,8 +60,11 @@ var ErrConflict = errors.New("the quota was changed by another")
 
 // Options configure the plugin. Owner and Store are required.
 type Options struct {
-	Owner plugins.OwnerFunc
-	Store Store
+	// Managed reports whether of a resource [tenant.ManagedLabel] is kept from everybody but the server: what it gives itself is counted
+	// and never refused. Nil: of none.
+	Managed func(schema.GroupResource) bool
+	Owner   plugins.OwnerFunc
+	Store   Store
 	// Reservation is how long a write that was let through may take to be stored and seen: more than a
 	// request may take and the counter's caches may be behind.
 	Reservation time.Duration
@@ -96,6 +99,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case tenants:
 		return p.checkNames(a, "spec", "quota")
 	}
+	if p.isManaged(a) {
+		return nil
+	}
 	owner, err := p.owner(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -115,6 +121,19 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return admission.NewForbidden(a, err)
 	}
 	return nil
+}
+
+// isManaged reports whether the server makes what it gives.
+func (p *plugin) isManaged(a admission.Attributes) bool {
+	if p.Managed == nil || a.GetOperation() != admission.Create || a.GetNamespace() == "" || !p.Managed(a.GetResource().GroupResource()) {
+		return false
+	}
+	_, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return false
+	}
+	_, managed := is.GetLabels()[tenant.ManagedLabel]
+	return managed
 }
 
 // owner returns whose quota a write can use more of; the zero ID for nobody's.

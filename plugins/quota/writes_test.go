@@ -182,6 +182,32 @@ func TestWhatIsCharged(t *testing.T) {
 	}
 }
 
+// TestWhatIsManaged: what the server gives is charged to nobody, and with its label nothing else is free.
+func TestWhatIsManaged(t *testing.T) {
+	managed := func(obj metav1.Object) runtime.Object {
+		obj.SetLabels(map[string]string{tenant.ManagedLabel: "template"})
+		return obj.(runtime.Object)
+	}
+	for name, c := range map[string]struct {
+		asks
+		limit corev1.ResourceName
+		want  string
+	}{
+		"given":                {asks{of: "configmaps", is: managed(&corev1.ConfigMap{})}, "count/configmaps", "0"},
+		"not given":            {asks{of: "configmaps", is: &corev1.ConfigMap{}}, "count/configmaps", "1"},
+		"a pod with its label": {asks{is: managed(podOf(container(amounts{"cpu": "1"}, nil)))}, "requests.cpu", "1"},
+	} {
+		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
+		p := holding(l, func(o *quota.Options) { o.Managed = func(r schema.GroupResource) bool { return r.Resource == "configmaps" } })
+		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := textOf(l.states[0].Used)[c.limit]; got != c.want {
+			t.Errorf("%s: %s of %s, want %s", name, got, c.limit, c.want)
+		}
+	}
+}
+
 // TestWhatIsRefused: what does not fit, what does not say what it uses, and what is not known.
 func TestWhatIsRefused(t *testing.T) {
 	withInit := podOf(container(amounts{"cpu": "1"}, nil))

@@ -38,7 +38,7 @@ type Options struct {
 
 // New returns the plugin. It refuses to create or update the resources by a tenant's caller, or one
 // whose tenant is not known, anywhere; and by anybody in a tenant's namespace, but for the status
-// and the finalizers of what is there already. Deleting is never refused.
+// and the finalizers of what is there already, and what Tenants give. Deleting is never refused.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -56,7 +56,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return admission.NewForbidden(a, errTenant)
 	}
-	if p.ExemptSystem || a.GetNamespace() == "" || isUpkeep(a) {
+	if p.ExemptSystem || a.GetNamespace() == "" || isUpkeep(a) || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())

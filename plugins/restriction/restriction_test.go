@@ -62,6 +62,24 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
+// TestWhatIsGiven: what Tenants give is made in their namespaces by the server, and by nobody who has its name.
+func TestWhatIsGiven(t *testing.T) {
+	a, err := tenant.Parse("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		subject tenant.ID
+		allowed bool
+	}{"the server": {tenant.System(), true}, "a tenant's caller of its name": {a, false}, "nobody's": {tenant.ID{}, false}} {
+		made := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "ns", "d", appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false,
+			&user.DefaultInfo{Name: tenant.ManagerUser})
+		if err := plugin(c.subject, nil, a, nil).Validate(t.Context(), made, nil); (err == nil) != c.allowed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestUpkeep: in tenant space the system tenant may write the status and the finalizers, whatever
 // kind of object it is, and nothing besides.
 func TestUpkeep(t *testing.T) {

@@ -33,6 +33,8 @@ type Spread struct {
 	Roles  []SpreadRole
 	// Members are the ClusterRoles that the tenant itself may give, to nobody yet.
 	Members []SpreadRole
+	// Templates are the names of the NamespaceTemplates that are given.
+	Templates []string
 }
 
 // SpreadRole is a ClusterRole and to whom it is given. Path is the field of the subjects.
@@ -172,6 +174,24 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 		}
 		if err := p.checkBind(ctx, writer, role.Path, role.ClusterRole); err != nil {
 			return err
+		}
+	}
+	return p.checkUse(ctx, writer, was, is)
+}
+
+// checkUse holds a writer to templates that it may use, those too that it takes away: what they give goes then.
+func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread) error {
+	for _, name := range slices.Concat(was.Templates, is.Templates) {
+		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {
+			continue
+		}
+		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: writer, Verb: "use", ResourceRequest: true,
+			APIGroup: tenant.Domain, APIVersion: "*", Resource: "namespacetemplates", Name: name})
+		if err != nil {
+			return fmt.Errorf("spec.namespaces.templates: it cannot be told now whether the caller may use the NamespaceTemplate %s: %w", name, err)
+		}
+		if may != authorizer.DecisionAllow {
+			return fmt.Errorf("spec.namespaces.templates: the caller itself may not use the NamespaceTemplate %s", name)
 		}
 	}
 	return nil

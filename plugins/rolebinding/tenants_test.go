@@ -39,6 +39,14 @@ type spread struct {
 	corev1.ConfigMap
 	roles, members []rolebinding.SpreadRole
 	of             string // another tenant
+	templates      []string
+}
+
+// templated is one that names templates.
+func templated(names ...string) *spread {
+	s := given()
+	s.templates = names
+	return s
 }
 
 // giving is one that lets the tenant itself give roles.
@@ -72,9 +80,18 @@ func TestTenants(t *testing.T) {
 			if !is {
 				return nil, errors.New("no Tenant")
 			}
-			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Roles: s.roles, Members: s.members}, nil
+			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Roles: s.roles, Members: s.members, Templates: s.templates}, nil
 		}
 		o.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetVerb() == "use" && a.GetAPIGroup() == "kubetenant.dev" && a.GetResource() == "namespacetemplates" && a.GetNamespace() == "" && a.IsResourceRequest() {
+				switch {
+				case a.GetName() == "unsure":
+					return authorizer.DecisionNoOpinion, "", errors.New("away")
+				case a.GetName() == "std" || a.GetUser().GetName() == "system:admin":
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionNoOpinion, "", nil
+			}
 			if a.GetVerb() != "bind" || a.GetAPIGroup() != rbacv1.GroupName || a.GetResource() != "clusterroles" || a.GetNamespace() != "" || !a.IsResourceRequest() {
 				return authorizer.DecisionDeny, "", fmt.Errorf("asked for %s %s", a.GetVerb(), a.GetResource())
 			}
@@ -111,6 +128,12 @@ func TestTenants(t *testing.T) {
 		"roles of members":               {"system:x", "", nil, giving("view"), ""},
 		"one that he may not bind":       {"system:x", "", nil, giving("view", "edit"), "spec.memberRoles[1]: the caller itself may not bind the ClusterRole edit"},
 		"one more that he may not":       {"system:x", "", giving("view"), giving("view", "edit"), "spec.memberRoles[1]"},
+		"a template":                     {"system:x", "", nil, templated("std"), ""},
+		"one that he may not use":        {"system:x", "", nil, templated("std", "other"), "spec.namespaces.templates: the caller itself may not use the NamespaceTemplate other"},
+		"who may":                        {"system:admin", "", nil, templated("std", "other"), ""},
+		"nobody knows whether he may":    {"system:x", "", nil, templated("unsure"), "cannot be told now whether the caller may use"},
+		"one taken away":                 {"system:x", "", templated("std", "other"), templated("std"), "may not use the NamespaceTemplate other"},
+		"templates that were":            {"system:x", "", templated("other", "std"), templated("other"), ""},
 		"those that were":                {"system:x", "", giving("view", "edit"), giving("edit", "view"), ""},
 	} {
 		op := admission.Create

@@ -31,6 +31,8 @@ type NamespaceTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              NamespaceTemplateSpec `json:"spec"`
+	// Digest is a hash of the objects, of a template that was decoded by [TemplateOf].
+	Digest string `json:"-"`
 }
 
 // NamespaceTemplateSpec says what there is in each namespace.
@@ -88,14 +90,26 @@ func TemplateOf(obj runtime.Object) (*NamespaceTemplate, error) {
 		return nil, err
 	}
 	t := &NamespaceTemplate{}
-	return t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)
-}
-
-// Digest is a hash of the objects.
-func (t *NamespaceTemplate) Digest() (string, error) {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, t); err != nil {
+		return nil, err
+	}
 	text, err := json.Marshal(t.Spec.Objects)
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16]), err
+	t.Digest = hex.EncodeToString(sum[:16])
+	return t, err
+}
+
+// Gives reports whether the template gives an object of a name in a namespace of a tenant.
+func (t *NamespaceTemplate) Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool {
+	replace := replacer(id, namespace)
+	return slices.ContainsFunc(t.Spec.Objects, func(content map[string]any) bool {
+		u := unstructured.Unstructured{Object: content}
+		return TemplateKinds()[u.GroupVersionKind()].GroupResource() == resource && replace.Replace(u.GetName()) == name
+	})
+}
+
+func replacer(id tenant.ID, namespace string) *strings.Replacer {
+	return strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
 }
 
 // Validate returns what is wrong with the objects, whatever the tenant, by the field's path.
@@ -123,7 +137,7 @@ func (t *NamespaceTemplate) Resources() []schema.GroupVersionResource {
 
 // Render returns the objects as they are in a namespace of a tenant, without their namespace; all of them or an error, by the field's path.
 func (t *NamespaceTemplate) Render(id tenant.ID, namespace string) ([]TemplateObject, error) {
-	replace := strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
+	replace := replacer(id, namespace)
 	seen := map[string]bool{}
 	var out []TemplateObject
 	for i, content := range t.Spec.Objects {
@@ -160,6 +174,9 @@ func render(content map[string]any, replace *strings.Replacer) (out TemplateObje
 	u = &unstructured.Unstructured{Object: content}
 	if err := checkMetadata(content); err != nil {
 		return out, err
+	}
+	if u.GetKind() == "ConfigMap" && u.GetName() == "kube-root-ca.crt" {
+		return out, errors.New("metadata.name: kube-controller-manager makes it")
 	}
 	if _, has := content["status"]; has {
 		return out, errors.New("status may not be set")

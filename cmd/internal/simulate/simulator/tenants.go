@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
@@ -77,10 +78,18 @@ func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
 
 // Holds implements [kubetenant.Tenants].
-func (t tenantObjects) Holds(id tenant.ID) bool {
+func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
 		is := t.templates[name]
 		return is == nil || is.Spec.Hold
+	})
+}
+
+// Gives implements [kubetenant.Tenants].
+func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) bool {
+	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(template string) bool {
+		is := t.templates[template]
+		return is != nil && is.Gives(id, namespace, of, name)
 	})
 }
 
