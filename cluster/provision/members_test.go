@@ -12,19 +12,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// members writes TenantMembers of a name; no spec deletes them.
-func (w *world) members(name, spec string) {
+// members writes acme's TenantMembers; no spec deletes them.
+func (w *world) members(spec string) {
 	w.t.Helper()
 	defer w.settle()
 	all := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantMembers))
-	_, err := all.Get(w.t.Context(), name, metav1.GetOptions{})
+	_, err := all.Get(w.t.Context(), "acme", metav1.GetOptions{})
 	exists := err == nil
 	if spec == "" {
-		w.must(all.Delete(w.t.Context(), name, metav1.DeleteOptions{}))
+		w.must(all.Delete(w.t.Context(), "acme", metav1.DeleteOptions{}))
 		return
 	}
 	u := &unstructured.Unstructured{}
-	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: `+name+` }, spec: `+spec+` }`), &u.Object))
+	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: acme }, spec: `+spec+` }`), &u.Object))
 	if exists {
 		_, err = all.Update(w.t.Context(), u, metav1.UpdateOptions{})
 	} else {
@@ -40,7 +40,7 @@ func TestMembers(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
-		w.members("acme", `{ id: acme, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: mary }, { kind: User, name: "system:x" } ] }, { clusterRole: cluster-admin, subjects: [ { kind: User, name: mary } ] } ] }`)
+		w.members(`{ id: acme, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: mary }, { kind: User, name: "system:x" } ] }, { clusterRole: cluster-admin, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.expect("before there is a Tenant", "acme--web")
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.MemberRoles = []string{"view", "edit"}
@@ -49,21 +49,21 @@ func TestMembers(t *testing.T) {
 		w.expect("at first", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:view view: mary")
 		w.expect("another tenant's", "globex--web")
 		w.reads("at first", "SubjectRefused 1/1/0 of generation 1")
-		w.members("acme", `{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary }, { kind: ServiceAccount, namespace: acme--db, name: robot } ] } ] }`)
+		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary }, { kind: ServiceAccount, namespace: acme--db, name: robot } ] } ] }`)
 		w.expect("another role", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary")
 		w.namespace("acme--db", "acme", nil)
 		w.settle()
 		w.expect("with its namespace", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary robot")
 		w.reads("with its namespace", "Prepared 2/2/0 of generation 1")
-		w.members("acme", `{ id: globex, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
+		w.members(`{ id: globex, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.expect("another's", "acme--web", "kubetenant:binding:view view: peter")
-		w.members("acme", `{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
+		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.stop()
-		w.members("acme", "")
+		w.members("")
 		w.expect("without a leader", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary")
 		w.start()
 		w.expect("with the next", "acme--web", "kubetenant:binding:view view: peter")
-		w.members("acme", `{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
+		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.MemberRoles = nil })
 		w.expect("not to be given any more", "acme--web", "kubetenant:binding:view view: peter")
 	})

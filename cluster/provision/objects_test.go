@@ -201,7 +201,7 @@ func TestTemplateDrift(t *testing.T) {
 	for name, change := range map[string]func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured{
 		"deleted": func(*world, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
 		"written by another": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
-			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:who":{}}}`)}}}
+			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl"}}
 			u.SetManagedFields(w)
 			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
 			return u

@@ -29,8 +29,9 @@ const Name = "TenantManaged"
 const (
 	// NamePrefix begins the names of bindings that are managed. Nobody else makes a RoleBinding of such a name.
 	NamePrefix = "kubetenant:"
-	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives, SourceTemplate on what a NamespaceTemplate does.
-	SourceTenant   = "tenant"
+	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives.
+	SourceTenant = "tenant"
+	// SourceTemplate is its value on what a NamespaceTemplate gives.
 	SourceTemplate = "template"
 )
 

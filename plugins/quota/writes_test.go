@@ -198,7 +198,9 @@ func TestWhatIsManaged(t *testing.T) {
 		"a pod with its label": {asks{is: managed(podOf(container(amounts{"cpu": "1"}, nil)))}, "requests.cpu", "1"},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		p := holding(l, func(o *quota.Options) { o.Managed = func(r schema.GroupResource) bool { return r.Resource == "configmaps" } })
+		p := holding(l, func(o *quota.Options) {
+			o.Managed = func(r schema.GroupResource) bool { return r.Resource == "configmaps" }
+		})
 		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
