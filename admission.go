@@ -21,7 +21,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
-	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
@@ -225,55 +224,6 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
 			Managed: managed.MayBeManaged, Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
-}
-
-// spreadOf reads what a Tenant gives.
-func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
-	t, err := v1alpha1.TenantOf(obj)
-	if err != nil {
-		return nil, err
-	}
-	id, err := tenant.Parse(t.Spec.ID)
-	if err != nil {
-		return nil, fmt.Errorf("spec.id: %w", err)
-	}
-	return provision.SpreadOf(id, &t.Spec), nil
-}
-
-// membersOf reads what TenantMembers give.
-func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
-	m, err := v1alpha1.MembersOf(obj)
-	if err != nil {
-		return nil, err
-	}
-	id, err := tenant.Parse(m.Spec.ID)
-	if err != nil {
-		return nil, fmt.Errorf("spec.id: %w", err)
-	}
-	return provision.MembersSpreadOf(id, &m.Spec), nil
-}
-
-// templateOf reads what a NamespaceTemplate makes.
-func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
-	t, err := v1alpha1.TemplateOf(obj)
-	if err != nil {
-		return nil, err
-	}
-	return t.Resources(), t.Validate()
-}
-
-// lifeOf reads what a Tenant says of its end.
-func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
-	t, err := v1alpha1.TenantOf(obj)
-	if err != nil {
-		return nil, err
-	}
-	id, err := tenant.Parse(t.Spec.ID)
-	if err != nil {
-		return nil, fmt.Errorf("spec.id: %w", err)
-	}
-	policy := t.Spec.DeletionPolicy
-	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Deletes: policy == v1alpha1.TenantDeletionDelete, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil
 }
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,9 +292,9 @@ func TestTemplateImmutable(t *testing.T) {
 func TestTemplateFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		away := true
+		var back atomic.Bool
 		w.dynamic.PrependReactor("create", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return away, nil, errors.New("away")
+			return !back.Load(), nil, errors.New("away")
 		})
 		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.template("std", settings, denyAll)
@@ -302,7 +303,7 @@ func TestTemplateFails(t *testing.T) {
 		if got := w.prepared("acme--web"); got != "" {
 			t.Errorf("it is said to be prepared: %s", got)
 		}
-		away = false
+		back.Store(true)
 		time.Sleep(2 * time.Minute)
 		w.settle()
 		w.finds("there", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
@@ -358,9 +359,9 @@ func TestHeldBehind(t *testing.T) {
 				w := newWorld(t)
 				w.template("std", settings)
 				w.names("std")
-				behind := true
+				var heard atomic.Bool
 				w.dynamic.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
-					if !behind {
+					if heard.Load() {
 						return false, nil, nil
 					}
 					u, err := w.dynamic.Tracker().Get(resource, "", "acme")
@@ -379,7 +380,7 @@ func TestHeldBehind(t *testing.T) {
 				if !held() {
 					t.Error("it is let go")
 				}
-				behind = false
+				heard.Store(true)
 				time.Sleep(time.Minute)
 				if held() {
 					t.Error("it is held on")

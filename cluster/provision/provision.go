@@ -14,8 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -29,7 +27,6 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -265,96 +262,6 @@ func (e *Engine) note(namespace string, err error) {
 	}
 	delete(e.failed, namespace)
 	delete(e.drifted, namespace)
-}
-
-// errUnknown says that it is not known what a tenant gives: its Tenant is about to go, or is not understood.
-var errUnknown = errors.New("it is not known what the Tenant gives")
-
-// busyFor is after how long a namespace is looked at again that somebody is at.
-const busyFor = 50 * time.Millisecond
-
-// prepare gives a namespace what its tenant's are given, and says so on it.
-func (e *Engine) prepare(ctx context.Context, name string) error {
-	if !e.begin(name) {
-		e.later.AddAfter(name, busyFor)
-		return nil
-	}
-	defer e.end(name)
-	ns, err := e.lister.Get(name)
-	if apierrors.IsNotFound(err) {
-		e.note(name, nil)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	id := authz.OwnerOf(ns)
-	defer e.tellOf(id)
-	if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
-		e.note(name, nil)
-		return nil
-	}
-	gives, known := e.givenBy(ctx, id)
-	if !known {
-		return errUnknown
-	}
-	drifted := e.hasDrifted(name)
-	if gives.isMarked(ns) && gives.isLabelled(ns) && !drifted {
-		e.note(name, nil)
-		return nil
-	}
-	objects := gives.objects(id, ns)
-	err = errors.Join(e.apply(ctx, ns, gives), e.applyObjects(ctx, ns, &objects, drifted), e.label(ctx, ns, gives))
-	if err == nil && objects.wrong == nil {
-		err = e.release(ctx, id, ns, gives)
-	}
-	failed := errors.Join(err, objects.wrong)
-	e.note(name, failed)
-	if failed != nil {
-		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
-	}
-	return err // what is wrong with what templates give no other try mends: it is looked at again with all that has drifted
-}
-
-// errBehind says that a Tenant is another by now than the one that was looked at.
-var errBehind = errors.New("the Tenant is another by now")
-
-// release says on a namespace that it is prepared. Where Pods wait for that, the server itself must know the Tenant as it was looked at: who
-// has not heard of it yet would let them go with nothing.
-func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
-	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
-		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(ctx, id.ObjectName(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err) && gives.uid == "":
-		case err != nil:
-			return err
-		case u.GetUID() != gives.uid || u.GetGeneration() != gives.generation:
-			return errBehind
-		}
-	}
-	return e.mark(ctx, ns, gives.hash(ns))
-}
-
-// givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is given then, nor taken away.
-func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
-	t, known := e.Tenants.Tenant(id)
-	switch {
-	case !known:
-		return nil, false
-	case t == nil:
-		return &given{}, true
-	}
-	templates, known := e.templatesOf(t.Spec.Namespaces.Templates)
-	if !known {
-		return nil, false
-	}
-	members, known := e.Tenants.Members(id)
-	if !known && len(t.Spec.MemberRoles) > 0 { // else they have none to give
-		return nil, false
-	}
-	out := e.given(ctx, id, t, members)
-	out.templates = templates
-	return out, true
 }
 
 // begin reports whether nobody is at a namespace: then the caller is until end.

@@ -120,54 +120,6 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// slim keeps of a Tenant what is looked at.
-func slim(obj any) (any, error) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
-		return obj, nil // a tombstone
-	}
-	out := &unstructured.Unstructured{Object: map[string]any{"spec": u.Object["spec"]}}
-	if status, has := u.Object["status"]; has {
-		out.Object["status"] = status
-	}
-	out.SetName(u.GetName())
-	out.SetUID(u.GetUID())
-	out.SetGeneration(u.GetGeneration())
-	out.SetCreationTimestamp(u.GetCreationTimestamp())
-	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
-	out.SetFinalizers(u.GetFinalizers())
-	out.SetResourceVersion(u.GetResourceVersion())
-	if value := u.GetAnnotations()[tenant.TakeBackAnnotation]; value != "" {
-		out.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: value})
-	}
-	return out, nil
-}
-
-// AccessOf returns the tenant of a Tenant and how far its callers may go; the zero ID for one that counts for nothing: of another
-// name than its tenant's, or of no tenant.
-func AccessOf(u *unstructured.Unstructured) (tenant.ID, authz.Access) {
-	text, _, _ := unstructured.NestedString(u.Object, "spec", "id")
-	id, err := tenant.Parse(text)
-	if err != nil || id.IsSystem() || id.ObjectName() != u.GetName() {
-		return tenant.ID{}, authz.AccessUnknown
-	}
-	access := authz.AccessOpen
-	for _, field := range []string{"access", "suspension"} {
-		value, _, err := unstructured.NestedString(u.Object, "spec", field)
-		switch v1alpha1.TenantAccess(value) {
-		case "", v1alpha1.TenantAccessOpen:
-		case v1alpha1.TenantAccessReadOnly:
-			access = min(access, authz.AccessReadOnly)
-		default: // a later release's
-			access = authz.AccessClosed
-		}
-		if err != nil {
-			access = authz.AccessClosed
-		}
-	}
-	return id, access
-}
-
 // OnLess has f told of each tenant whose callers may go less far than before, or whose Tenant is gone. One f at a time.
 func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
