@@ -1,5 +1,5 @@
 // Command benchtenants measures what Tenants give on a large cluster: 10,000 tenants and 30,000 namespaces on a real
-// server. How long all of it takes, how soon a new namespace has what it gets, alone and beside a change in 10,000 others,
+// server. How long all of it takes, how soon a new namespace has what it gets, alone and beside a change of Tenants and of a template in 10,000 others,
 // what a restart costs, and what the server does while nothing changes, with tenancy and without.
 package main
 
@@ -95,7 +95,16 @@ func (b *bench) run(ctx context.Context, bin string) (err error) {
 	if err := b.latencies(ctx, "a new namespace, nothing else to do"); err != nil {
 		return err
 	}
-	if err := b.change(ctx); err != nil {
+	if err := b.change(ctx, "a change of Tenants in", b.lessAdmins); err != nil {
+		return err
+	}
+	if err := b.template(ctx, "a"); err != nil {
+		return err
+	}
+	if err := b.change(ctx, "a template into", b.nameTemplate); err != nil {
+		return err
+	}
+	if err := b.change(ctx, "a change of that template in", func(ctx context.Context) error { return b.template(ctx, "b") }); err != nil {
 		return err
 	}
 	return b.restarts(ctx, start)
@@ -223,8 +232,40 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	return nil
 }
 
-// change takes an admin out of many tenants, and looks after new namespaces meanwhile.
-func (b *bench) change(ctx context.Context) error {
+// each patches many Tenants.
+func (b *bench) each(ctx context.Context, patch string) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(parallel)
+	for i := range b.changed {
+		all.Go(func() error {
+			_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+// lessAdmins takes an admin out of many tenants.
+func (b *bench) lessAdmins(ctx context.Context) error {
+	return b.each(ctx, `[{"op":"remove","path":"/spec/admins/0"}]`)
+}
+
+// nameTemplate has many tenants get the template.
+func (b *bench) nameTemplate(ctx context.Context) error {
+	return b.each(ctx, `[{"op":"add","path":"/spec/namespaces","value":{"templates":["std"]}}]`)
+}
+
+// template makes the template, or changes it: one NetworkPolicy, with a label of some value.
+func (b *bench) template(ctx context.Context, value string) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindNamespaceTemplate, "metadata": map[string]any{"name": "std"},
+		"spec": map[string]any{"objects": []any{map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "own", "labels": map[string]any{"v": value}},
+			"spec": map[string]any{"podSelector": map[string]any{}, "ingress": []any{map[string]any{"from": []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{tenant.Label: "${tenant}"}}}}}}}}}}}}
+	_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)).Apply(ctx, "std", u, metav1.ApplyOptions{FieldManager: "bench", Force: true})
+	return err
+}
+
+// change changes what many namespaces get, and looks after new namespaces meanwhile.
+func (b *bench) change(ctx context.Context, what string, write func(context.Context) error) error {
 	before := map[string]string{}
 	list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
 	if err != nil {
@@ -236,16 +277,7 @@ func (b *bench) change(ctx context.Context) error {
 	began := time.Now()
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
-		all, group := errgroup.WithContext(ctx)
-		all.SetLimit(parallel)
-		for i := range b.changed {
-			all.Go(func() error {
-				_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(group, fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType,
-					[]byte(`[{"op":"remove","path":"/spec/admins/0"}]`), metav1.PatchOptions{})
-				return err
-			})
-		}
-		if err := all.Wait(); err != nil {
+		if err := write(ctx); err != nil {
 			return err
 		}
 		n := b.changed * perTenant
@@ -256,7 +288,7 @@ func (b *bench) change(ctx context.Context) error {
 			return err
 		}
 		took := time.Since(began)
-		fmt.Printf("a change in %d namespaces: %s (%.0f writes a second)\n", n, took.Round(time.Second), float64(2*n)/took.Seconds())
+		fmt.Printf("%s %d namespaces: %s (%.0f writes a second)\n", what, n, took.Round(time.Second), float64(2*n)/took.Seconds())
 		return nil
 	})
 	both.Go(func() error { return b.latencies(ctx, "a new namespace beside that") })
@@ -339,6 +371,13 @@ func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	}
 	for i := range bindings.Items {
 		out[bindings.Items[i].Namespace+"/"+bindings.Items[i].Name] = bindings.Items[i].ResourceVersion
+	}
+	policies, err := b.kube.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	if err != nil {
+		return nil, err
+	}
+	for i := range policies.Items {
+		out["policy/"+policies.Items[i].Namespace] = policies.Items[i].ResourceVersion
 	}
 	return out, nil
 }

@@ -114,11 +114,18 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", append([]string{"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held"))}, asOps...)...); err == nil || !strings.Contains(out, "has not been given yet all that its Tenant says") {
 		t.Errorf("a Pod does not wait: %s", out)
 	}
-	if out, err := kubectl(t, s, "admin", append([]string{"annotate", "ns", "stark--held", "kubetenant.dev/held-"}, asOps...)...); err != nil {
-		t.Error(out)
+	for _, more := range [][]string{asOps, nil} { // the control plane's identities too
+		for _, args := range [][]string{{"annotate", "ns", "stark--held", "kubetenant.dev/held-"}, {"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"}} {
+			if out, err := kubectl(t, s, "admin", append(args, more...)...); err != nil {
+				t.Error(out)
+			}
+		}
+		if out, err := kubectl(t, s, "admin", "get", "ns", "stark--held", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/held}{.metadata.annotations.kubetenant\.dev/prepared}`); err != nil || out != "true" {
+			t.Errorf("somebody has let it go: %q", out)
+		}
 	}
-	if out, err := kubectl(t, s, "admin", "get", "ns", "stark--held", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/held}`); err != nil || out != "true" {
-		t.Errorf("somebody has let it go: %q", out)
+	if out, err := kubectl(t, s, "admin", append([]string{"create", "configmap", "about", "-n", "stark--held"}, asOps...)...); err == nil {
+		t.Errorf("somebody makes what a template gives: %s", out)
 	}
 	apply(t, s, pod("stark--old"))
 	named("")
