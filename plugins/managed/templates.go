@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 
 // checkName keeps the names of what a template gives in a namespace, there or not yet.
 func (p *plugin) checkName(ctx context.Context, a admission.Attributes) error {
-	if p.Gives == nil || a.GetNamespace() == "" || a.GetName() == "" {
+	if p.Gives == nil || a.GetNamespace() == "" || a.GetName() == "" || a.GetResource().Group == rbacv1.GroupName {
 		return nil
 	}
 	gives, err := p.Gives(ctx, a.GetNamespace(), a.GetResource().GroupResource(), a.GetName())

@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -326,8 +327,14 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
 			p.limited = onlyAbout(m.world.tenants[c.own], "tenant")
-		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenants):
+		case c.own >= 0 && read && (r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
 			p.limited = onlyAbout(m.world.tenants[c.own], "id")
+		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" && r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
+			// That a tenant says who its own members are, and nobody else's, admission holds.
+			other := m.world.tenants[1]
+			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`, v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
+			p.review = nil
+			p.limited = func(a answer) bool { return a.code == http.StatusForbidden }
 		}
 		all = append(all, p)
 	}
