@@ -13,15 +13,30 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// spreadOf reads what a Tenant gives.
-func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
+// tenantOf reads a Tenant.
+func tenantOf(obj runtime.Object) (*v1alpha1.Tenant, tenant.ID, error) {
 	t, err := v1alpha1.TenantOf(obj)
 	if err != nil {
-		return nil, err
+		return nil, tenant.ID{}, err
 	}
-	id, err := tenant.Parse(t.Spec.ID)
+	id, err := idOf(t.Spec.ID)
+	return t, id, err
+}
+
+// idOf reads the tenant that an object is about.
+func idOf(text string) (tenant.ID, error) {
+	id, err := tenant.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("spec.id: %w", err)
+		return tenant.ID{}, fmt.Errorf("spec.id: %w", err)
+	}
+	return id, nil
+}
+
+// spreadOf reads what a Tenant gives.
+func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
+	t, id, err := tenantOf(obj)
+	if err != nil {
+		return nil, err
 	}
 	return provision.SpreadOf(id, &t.Spec), nil
 }
@@ -32,9 +47,9 @@ func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := tenant.Parse(m.Spec.ID)
+	id, err := idOf(m.Spec.ID)
 	if err != nil {
-		return nil, fmt.Errorf("spec.id: %w", err)
+		return nil, err
 	}
 	return provision.MembersSpreadOf(id, &m.Spec), nil
 }
@@ -50,13 +65,9 @@ func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 
 // lifeOf reads what a Tenant says of its end.
 func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
-	t, err := v1alpha1.TenantOf(obj)
+	t, id, err := tenantOf(obj)
 	if err != nil {
 		return nil, err
-	}
-	id, err := tenant.Parse(t.Spec.ID)
-	if err != nil {
-		return nil, fmt.Errorf("spec.id: %w", err)
 	}
 	policy := t.Spec.DeletionPolicy
 	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Deletes: policy == v1alpha1.TenantDeletionDelete, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil

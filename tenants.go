@@ -33,8 +33,9 @@ type Tenants interface {
 	Spaces(id tenant.ID) v1alpha1.TenantSpaces
 	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its Tenant says; it may ask the server.
 	Holds(ctx context.Context, id tenant.ID) bool
-	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace.
-	Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool
+	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace. The error says that it
+	// is not known.
+	Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) (bool, error)
 	// MemberRoles returns the ClusterRoles that a tenant itself may give.
 	MemberRoles(id tenant.ID) []string
 }
@@ -94,7 +95,7 @@ func (c *Cluster) gives(ctx context.Context, namespace string, resource schema.G
 	if err != nil || owner.IsZero() || owner.IsSystem() {
 		return false, err
 	}
-	return c.Tenants.Gives(owner, namespace, resource, name), nil
+	return c.Tenants.Gives(owner, namespace, resource, name)
 }
 
 // memberRoles is [Tenants.MemberRoles].

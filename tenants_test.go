@@ -47,7 +47,9 @@ func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantSpaces { return v1alpha1.Ten
 
 func (o tenantsOf) Holds(context.Context, tenant.ID) bool { return false }
 
-func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) bool { return false }
+func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) (bool, error) {
+	return false, nil
+}
 
 func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 

@@ -203,8 +203,7 @@ func TestTemplateDrift(t *testing.T) {
 		"deleted": func(*world, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
 		"written by another": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
 			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl"}}
-			u.SetManagedFields(w)
-			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
+			u.SetManagedFields(w) // of something that is not compared
 			return u
 		},
 		"written by another in our name": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
@@ -249,6 +248,9 @@ func TestTemplateDrift(t *testing.T) {
 				w.finds("healed", "acme--web", "configmaps/of-acme std acme in acme--web")
 				is, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
 				w.must(err)
+				if slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == "kubectl" }) {
+					t.Errorf("another manages it: %v", is.GetManagedFields())
+				}
 				if len(is.GetOwnerReferences())+len(is.GetFinalizers()) > 0 || strings.HasSuffix(is.GetAnnotations()[tenant.TemplateAnnotation], "/0123") {
 					t.Errorf("not whole: %v", is.Object["metadata"])
 				}
@@ -286,6 +288,33 @@ func TestTemplateImmutable(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTemplateForbidden: what somebody refuses is tried for a while, and then with what has drifted: all tenants share what may be written.
+func TestTemplateForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var allowed atomic.Bool
+		w.dynamic.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !allowed.Load(), nil, apierrors.NewForbidden(configMaps.GroupResource(), "of-acme", errors.New("no"))
+		})
+		w.namespace("acme--web", "acme", nil)
+		w.template("std", settings)
+		w.names("std")
+		time.Sleep(time.Minute)
+		if n := w.writes(); n < 5 {
+			t.Errorf("what is refused is tried %d times in a minute", n)
+		}
+		time.Sleep(8 * time.Minute) // before the next look
+		if n := w.writes(); n != 0 {
+			t.Errorf("what is refused is written %d times in eight minutes more", n)
+		}
+		allowed.Store(true)
+		time.Sleep(11 * time.Minute)
+		w.settle()
+		w.finds("allowed", "acme--web", "configmaps/of-acme std acme in acme--web")
+		w.reads("allowed", "Prepared 1/1/0 of generation 1")
+	})
 }
 
 // TestTemplateFails: what is refused is tried again, and no namespace is said to be prepared before all is there.

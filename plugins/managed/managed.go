@@ -77,11 +77,6 @@ func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return MayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete || r == corev1.Resource("pods") && operation == admission.Create
 }
 
-// MayRefuse is [Governs] of what ordinary objects ask for: of those that templates give too none is created with [tenant.ManagedLabel].
-func MayRefuse(r schema.GroupResource, operation admission.Operation) bool {
-	return Governs(r, operation) && (operation != admission.Create || r.Group == rbacv1.GroupName || !MayBeManaged(r))
-}
-
 // MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel], which the plugin then keeps from everybody.
 func MayBeManaged(r schema.GroupResource) bool {
 	switch r.Group {

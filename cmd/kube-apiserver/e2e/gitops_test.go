@@ -39,13 +39,13 @@ func gitopsTool(t *testing.T, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// runTool runs a tool until the test ends, which shows what it said where it failed.
-func runTool(t *testing.T, kubeconfig string, command ...string) {
+// runTool runs a tool until the test ends, which shows what it said where it failed, and returns that.
+func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var said lockedText
+	said := &lockedText{}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...) // #nosec G204 -- built by make
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &said, &said, 5*time.Second
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, 5*time.Second
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(os.Environ(), "RUNTIME_NAMESPACE=flux-system", "KUBECONFIG="+kubeconfig)
 	if err := cmd.Start(); err != nil {
@@ -59,6 +59,7 @@ func runTool(t *testing.T, kubeconfig string, command ...string) {
 			t.Logf("%s said:\n%s", command[0], text[max(0, len(text)-4000):])
 		}
 	})
+	return said
 }
 
 // lockedText is what a process says, while it is read.
@@ -245,7 +246,7 @@ func TestGitOpsArgo(t *testing.T) {
 	t.Parallel()
 	agent := gitopsTool(t, "argo-agent")
 	s := start(t, t.TempDir())
-	repository, said := t.TempDir(), &lockedText{}
+	repository := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=platform", "-c", "user.email=platform@example.com"}, args...)...) // #nosec G204 -- our own
@@ -261,26 +262,14 @@ func TestGitOpsArgo(t *testing.T) {
 	}
 	port := listener.Addr().(*net.TCPAddr).Port
 	_ = listener.Close()
-	started := false
+	var said *lockedText
 	trigger := func() {
 		t.Helper()
-		before := strings.Count(said.String(), "RESOURCE ")
-		if !started {
-			started = true
-			cmd := exec.CommandContext(t.Context(), agent, repository, "--kubeconfig", s.Kubeconfig("admin"), "--port", strconv.Itoa(port), "--resync-seconds", "3600", "--default-namespace", "default") // #nosec G204 -- built by make
-			cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, 5*time.Second
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-				if t.Failed() {
-					text := said.String()
-					t.Logf("the agent said:\n%s", text[max(0, len(text)-4000):])
-				}
-			})
+		before := 0
+		if said == nil { // it applies what there is when it starts
+			said = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600", "--default-namespace", "default")
 		} else {
+			before = strings.Count(said.String(), "RESOURCE ")
 			waittest.Until(t, func() error {
 				r, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/sync", port)) //nolint:noctx // a test's
 				if err != nil {

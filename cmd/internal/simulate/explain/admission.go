@@ -160,7 +160,7 @@ func Refusal(err error) string {
 func looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
 	switch plugin {
 	case managed.Name:
-		return managed.MayRefuse(r, operation)
+		return managed.Governs(r, operation)
 	case lifecycle.Name:
 		return lifecycle.Governs(r)
 	}

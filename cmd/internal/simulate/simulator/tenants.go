@@ -86,11 +86,11 @@ func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 }
 
 // Gives implements [kubetenant.Tenants].
-func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) bool {
+func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(template string) bool {
 		is := t.templates[template]
 		return is != nil && is.Gives(id, namespace, of, name)
-	})
+	}), nil
 }
 
 // MemberRoles implements [kubetenant.Tenants].

@@ -3,13 +3,14 @@ package service
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or ends.
+// TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or ends, or Pods wait in a namespace.
 func TestSlimKeepsLimits(t *testing.T) {
 	of := metav1.ObjectMeta{Name: "b", Annotations: map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z", tenant.ScopeAnnotation: "acme", "example.com/long": "x"}}
 	for key, obj := range map[string]metav1.Object{
@@ -27,5 +28,9 @@ func TestSlimKeepsLimits(t *testing.T) {
 	}
 	if kept, err := slim(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 {
 		t.Errorf("RoleBinding: %v, %v; want nothing else", kept, err)
+	}
+	held := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{tenant.HeldAnnotation: "true", "example.com/long": "x"}}}
+	if kept, err := slim(held); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 || kept.(metav1.Object).GetAnnotations()[tenant.HeldAnnotation] != "true" {
+		t.Errorf("Namespace: %v, %v; want kept that Pods wait, and nothing else", kept, err)
 	}
 }

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -105,13 +106,25 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	})
 }
 
-// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace.
-func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) bool {
+// errTemplates says that it is not known what templates give.
+var errTemplates = errors.New("it is not known yet what the NamespaceTemplates of the tenant's Tenant give")
+
+// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace. The error says that it is not
+// known; of a template that is not there nothing is.
+func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
 	is := s.of(id)
-	return is != nil && slices.ContainsFunc(is.spaces.Templates, func(template string) bool {
-		t, _ := s.Template(template)
-		return t != nil && t.Gives(id, namespace, of, name)
-	})
+	if is == nil {
+		return false, nil
+	}
+	for _, template := range is.spaces.Templates {
+		switch t, known := s.Template(template); {
+		case !known:
+			return false, errTemplates
+		case t != nil && t.Gives(id, namespace, of, name):
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // MemberRoles returns the ClusterRoles that a tenant itself may give. They must not be changed.
