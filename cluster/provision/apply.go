@@ -21,16 +21,21 @@ import (
 // errTaken says that somebody made an object of a name that is ours before there was who refuses it.
 var errTaken = errors.New("an object of that name is there that is not the Tenant's: delete it")
 
-// apply brings the managed bindings of a namespace in line, first those that take something away.
-func (e *Engine) apply(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	list, err := e.Client.RbacV1().RoleBindings(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+// bindingsThere returns the managed bindings of a namespace, by their names.
+func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
+	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	is := map[string]*rbacv1.RoleBinding{}
 	for i := range list.Items {
 		is[list.Items[i].Name] = &list.Items[i]
 	}
+	return is, nil
+}
+
+// apply brings the managed bindings of a namespace in line with what is there, first those that take something away.
+func (e *Engine) apply(ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given) (err error) {
 	wanted := map[string]bool{}
 	for i := range gives.bindings {
 		wanted[gives.bindings[i].Name] = true

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -172,20 +173,35 @@ func isQuantity(is, want any) bool {
 // withObjects ends the hash of a namespace that has objects of templates: where it does not stand there are none to look for.
 const withObjects = "+"
 
-// applyObjects brings what templates give in a namespace in line; look says that there may be something that the namespace does not say.
-func (e *Engine) applyObjects(ctx context.Context, ns *corev1.Namespace, gives *objects, look bool) error {
+// objectsThere returns what templates have given in a namespace, of each kind at once: each such list waits for the watch cache of its kind
+// (KEP-2340). look says that there may be something that the namespace does not say.
+func (e *Engine) objectsThere(ctx context.Context, ns *corev1.Namespace, look bool) (map[object]*unstructured.Unstructured, error) {
+	if !look && !strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects) {
+		return nil, nil
+	}
+	kinds := slices.Collect(maps.Values(v1alpha1.TemplateKinds()))
+	lists := make([]*unstructured.UnstructuredList, len(kinds))
+	all, ctx := errgroup.WithContext(ctx)
+	for i, of := range kinds {
+		all.Go(func() (err error) {
+			lists[i], err = e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
 	is := map[object]*unstructured.Unstructured{}
-	if look || strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects) {
-		for _, of := range v1alpha1.TemplateKinds() {
-			list, err := e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
-			if err != nil {
-				return err
-			}
-			for i := range list.Items {
-				is[object{of, list.Items[i].GetName()}] = &list.Items[i]
-			}
+	for i, list := range lists {
+		for j := range list.Items {
+			is[object{kinds[i], list.Items[j].GetName()}] = &list.Items[j]
 		}
 	}
+	return is, nil
+}
+
+// applyObjects brings what templates give in a namespace in line with what is there.
+func (e *Engine) applyObjects(ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects) error {
 	var failed error
 	for key, u := range is {
 		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil && !gives.all && !slices.Contains(gives.kept, by) {

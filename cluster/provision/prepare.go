@@ -3,11 +3,13 @@ package provision
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -51,7 +53,7 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return nil
 	}
 	objects := gives.objects(id, ns)
-	err = errors.Join(e.apply(ctx, ns, gives), e.applyObjects(ctx, ns, &objects, drifted), e.label(ctx, ns, gives))
+	err = e.applyAll(ctx, ns, gives, &objects, drifted)
 	if err == nil && objects.wrong == nil {
 		err = e.release(ctx, id, ns, gives)
 	}
@@ -61,6 +63,23 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
 	return err // what is wrong with what templates give no other try mends: it is looked at again with all that has drifted
+}
+
+// applyAll brings all that is given in a namespace in line. What is there is read at once; what of it cannot be read keeps nothing else back.
+func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects, look bool) error {
+	var reading sync.WaitGroup
+	var made map[object]*unstructured.Unstructured
+	var noObjects error
+	reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns, look) })
+	bindings, err := e.bindingsThere(ctx, ns.Name)
+	reading.Wait()
+	if err == nil {
+		err = e.apply(ctx, ns, bindings, gives)
+	}
+	if noObjects == nil {
+		noObjects = e.applyObjects(ctx, ns, made, objects)
+	}
+	return errors.Join(err, noObjects, e.label(ctx, ns, gives))
 }
 
 // errBehind says that a Tenant is another by now than the one that was looked at.
