@@ -47,7 +47,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # What the commands are built from, and the list of it, which is newer when a file has gone.
 SOURCES := $(shell find . \( -path ./bin -o -path ./.cache -o -path ./.git -o -path ./.ci -o -name testdata \) -prune -o \
   -type f ! -name '*_test.go' ! -name '*.md' ! -path './docs/cli/*' -print | sort)
-COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook)
+COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook kubetenant-gateway)
 
 .PHONY: build
 build: $(BIN)/.built
@@ -55,7 +55,7 @@ build: $(BIN)/.built
 
 $(BIN)/.built: $(SOURCES) .cache/sources $(if $(filter-out $(wildcard $(COMMANDS)),$(COMMANDS)),FORCE)
 	@mkdir -p $(BIN)
-	@go build -ldflags "-s -w" -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook
+	@go build -ldflags "-s -w" -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook ./cmd/kubetenant-gateway
 	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
 	@cd $(SERVER) && go list -deps . ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
 	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubectl 2>&1 | awk -f $(CURDIR)/.ci/progress.awk

@@ -50,8 +50,10 @@ type authorizationParts struct {
 	qualified, ownPrefixes, accountsInGroup bool
 	// revoked is nil where nothing is.
 	revoked func() *authn.Revocations
-	report  reload.Report
-	observe func(context.Context, authz.Outcome)
+	// sourceTenant returns a tenant as revocations name it.
+	sourceTenant func(tenant.ID) tenant.ID
+	report       reload.Report
+	observe      func(context.Context, authz.Outcome)
 	// exceptionsChanged ends what exceptions have let in.
 	exceptionsChanged func()
 }
@@ -87,7 +89,9 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
 	}
 	if p.revoked != nil {
-		o.Revoked = func(id tenant.ID, u user.Info) bool { return !isLoopback(u) && p.revoked().Covers(id, u) }
+		o.Revoked = func(id tenant.ID, u user.Info) bool {
+			return !isLoopback(u) && p.revoked().Covers(p.sourceTenant(id), u)
+		}
 	}
 	if p.cluster.Grants != nil && *config.Grants.Enabled {
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.Grants.Allows},

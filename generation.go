@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -132,7 +133,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	revoked := g.revoked
 	authorization := &authorizationParts{Authorization: of.Authorization, cluster: &of.Cluster, names: names, qualified: config.Authentication.QualifyNames,
 		accountsInGroup: of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.ServiceAccount != nil }),
-		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: revoked, report: report,
+		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: revoked, sourceTenant: of.sourceTenant, report: report,
 		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") }}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
 		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
 	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: revoked,
-		Subject: g.boundary.Subjects.Of, Accepts: of.Cluster.accepts(), Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
+		Subject: g.boundary.Subjects.Of, Accepts: of.accepts(), Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
 	if ca := of.Authentication.ClientCA; ca != nil {
 		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {
 			options, known := ca.VerifyOptions()
@@ -179,12 +180,39 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 			if err != nil {
 				id = c.Tenant // a service account's, which impersonates within its tenant
 			}
-			if revoked.MayCover(id, c.Real) {
+			if revoked.MayCover(s.sourceTenant(id), c.Real) {
 				return true
 			}
 		}
-		return revoked.MayCover(c.Tenant, c.User) || slices.ContainsFunc(c.Certificates, revoked.HasCertificate)
+		if c.Source != nil {
+			if id, _ := tenant.Of(c.Source); revoked.MayCover(id, c.Source) { // with none it may be covered by its name or credential
+				return true
+			}
+		}
+		return revoked.MayCover(s.sourceTenant(c.Tenant), c.User) || slices.ContainsFunc(c.Certificates, revoked.HasCertificate)
 	})
+}
+
+// sourceTenant returns a tenant as revocations name it.
+func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
+	if s.Authentication.SourceTenant == nil {
+		return id
+	}
+	return s.Authentication.SourceTenant(id)
+}
+
+// accepts returns what [authn.Chain] asks about credentials; nil where nobody knows.
+func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
+	ofCluster, others := s.Cluster.accepts(), s.Authentication.Accepts
+	switch {
+	case others == nil:
+		return ofCluster
+	case ofCluster == nil:
+		return others
+	}
+	return func(ctx context.Context, id tenant.ID, issued time.Time) bool {
+		return ofCluster(ctx, id, issued) && others(ctx, id, issued)
+	}
 }
 
 // systemNames are the names that only the system tenant's callers may bear, of the whole

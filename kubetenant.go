@@ -87,6 +87,13 @@ type Authentication struct {
 	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
 	// count until they expire, whatever becomes of the objects.
 	TokenObjects serviceaccount.Objects
+	// Accepts is asked beside Cluster.Tenants whether a credential counts, see [authn.Chain]: by who authenticates for several
+	// clusters. Nil accepts all.
+	//
+	// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
+	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
+	// SourceTenant returns the tenant as revocations name it that this server knows by another name. Nil: by the same.
+	SourceTenant func(tenant.ID) tenant.ID
 	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 }
@@ -211,6 +218,16 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	return stack, nil
 }
 
+// Prepare is for who holds several stacks by one configuration: it returns what makes a new version of that, which is complete,
+// count in this one. Of commit and discard one MUST be called, once, and no other Prepare before.
+func (s *Stack) Prepare(ctx context.Context, config *v1alpha1.Settings) (commit, discard func(), err error) {
+	g, err := newGeneration(ctx, s.shared, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() { s.swap(g) }, g.stop, nil
+}
+
 // Check reads the configuration at path and every file that it names, as [Open] would, and follows
 // none of them; or a file of kind Revocation by itself. What the server itself must bring is not
 // looked at, and no identity provider is asked anything.
@@ -319,6 +336,9 @@ func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().def
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
 }
+
+// EndSessions ends all that is open. Clients that may still ask for it open it again.
+func (s *Stack) EndSessions() { s.shared.sessions.EndAll() }
 
 // swap puts g in place of the generation before it, which then stops following its files.
 func (s *Stack) swap(g *generation) {

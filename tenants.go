@@ -62,11 +62,11 @@ func (c *Cluster) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 // accepts returns what [authn.Chain] asks about credentials; nil where no Tenants are known.
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
-func (c *Cluster) accepts() func(tenant.ID, time.Time) bool {
+func (c *Cluster) accepts() func(context.Context, tenant.ID, time.Time) bool {
 	if c.Tenants == nil {
 		return nil
 	}
-	return c.Tenants.Accepts
+	return func(_ context.Context, id tenant.ID, issued time.Time) bool { return c.Tenants.Accepts(id, issued) }
 }
 
 // spaces returns what a tenant's namespaces are like.

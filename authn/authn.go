@@ -63,7 +63,7 @@ type Chain struct {
 	// Accepts reports whether a credential that was issued at a time, zero where it does not say when, can be a tenant's own and not
 	// one of a deleted tenant that had the name before, see [tenant.Lineage.Accepts]. It is asked for each request, and MUST be
 	// quick and safe for concurrent use. Nil accepts all.
-	Accepts func(id tenant.ID, issued time.Time) bool
+	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
 	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and Accepts. Required with them.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Metrics to count in; nil for none.
@@ -114,7 +114,7 @@ func (c *Chain) request(s Source) authenticator.Request {
 		if resp, ok, err = s.Hygiene.apply(resp, ok, err); err != nil || !ok {
 			return resp, ok, err
 		}
-		return acceptance(c.Accepts).check(s.Hygiene.Source, resp, at)
+		return acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, at)
 	})
 }
 

@@ -20,11 +20,11 @@ import (
 var ErrPredecessor = errors.New("credential of a deleted tenant of this name, or one that does not say when it was issued (spec.acceptUndated of the Tenant)")
 
 // acceptance is [Chain.Accepts].
-type acceptance func(id tenant.ID, issued time.Time) bool
+type acceptance func(ctx context.Context, id tenant.ID, issued time.Time) bool
 
 // check refuses an identity that left hygiene, whose credential was issued at a time, zero for not known, where it may be one
 // of a deleted tenant.
-func (accepts acceptance) check(source string, resp *authenticator.Response, issued time.Time) (*authenticator.Response, bool, error) {
+func (accepts acceptance) check(ctx context.Context, source string, resp *authenticator.Response, issued time.Time) (*authenticator.Response, bool, error) {
 	if accepts == nil {
 		return resp, true, nil
 	}
@@ -32,7 +32,7 @@ func (accepts acceptance) check(source string, resp *authenticator.Response, iss
 	if err != nil {
 		return nil, false, &refusal{source: source, err: err}
 	}
-	if !accepts(id, issued) {
+	if !accepts(ctx, id, issued) {
 		return refuse(source, resp.User, ErrPredecessor)
 	}
 	return resp, true, nil
@@ -59,7 +59,7 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	if isCertificate(u) && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
 		issued = req.TLS.PeerCertificates[0].NotBefore
 	}
-	if !c.Accepts(id, issued) {
+	if !c.Accepts(req.Context(), id, issued) {
 		return ErrPredecessor
 	}
 	return nil

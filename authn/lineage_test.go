@@ -87,7 +87,9 @@ func TestPredecessors(t *testing.T) {
 	} {
 		for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
 			var of tenant.Lineage
-			c.chain.Accepts = func(id tenant.ID, issued time.Time) bool { return id.String() != "a" || of.Accepts(issued) }
+			c.chain.Accepts = func(_ context.Context, id tenant.ID, issued time.Time) bool {
+				return id.String() != "a" || of.Accepts(issued)
+			}
 			chain := authn.New(c.chain)
 			ask := func() (bool, error) {
 				_, ok, err := chain.AuthenticateRequest(c.req.Clone(t.Context()))
@@ -112,7 +114,7 @@ func TestPredecessorUntold(t *testing.T) {
 	} {
 		chain := authn.New(authn.Chain{BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.told },
-			Accepts: func(tenant.ID, time.Time) bool { return true }})
+			Accepts: func(context.Context, tenant.ID, time.Time) bool { return true }})
 		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != (c.want == nil) || !errors.Is(err, c.want) {
 			t.Errorf("%v: %t, %v", c.told, ok, err)
 		}

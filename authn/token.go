@@ -128,14 +128,14 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 				return v.from.refuse(err)
 			}
 		}
-		return d.counts(&v)
+		return d.counts(ctx, &v)
 	}
 	for _, src := range d.lookups {
 		if resp, ok, err := src.authenticate.AuthenticateToken(ctx, token); ok || err != nil {
 			if resp, ok, err = src.Hygiene.apply(resp, ok, err); err != nil || !ok {
 				return resp, ok, err
 			}
-			return d.accepts.check(src.Hygiene.Source, resp, time.Time{})
+			return d.accepts.check(ctx, src.Hygiene.Source, resp, time.Time{})
 		}
 	}
 	if err := wellFormed(token); err != nil {
@@ -219,15 +219,15 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 		}
 		d.cache.Set(key, v, tokencache.SizeOf(v.resp.User), until)
 	}
-	return d.counts(&v)
+	return d.counts(ctx, &v)
 }
 
 // counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
-func (d *tokens) counts(v *verified) (*authenticator.Response, bool, error) {
+func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
 		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
 	}
-	return d.accepts.check(v.from.Hygiene.Source, v.resp, v.issued)
+	return d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
 }
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {

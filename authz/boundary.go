@@ -227,7 +227,7 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
-	state.bound, state.selector, state.name, state.session = c.user, v.selector, v.name, session{Caller: Caller{Tenant: c.tenant, User: c.user}}
+	state.bound, state.selector, state.name, state.session = c.user, v.selector, v.name, session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}

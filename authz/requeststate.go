@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -25,6 +26,8 @@ type requestState struct {
 	path  tenantPath
 	query string    // as it came
 	real  user.Info // who was authenticated; nil before, and for the server's own loopback client
+
+	source user.Info // who was authenticated, where real is that under another name
 
 	bound    user.Info           // the user to go on with: an impersonated one with its tenant
 	selector labels.Requirements // the selector that the answer must be limited to, to go on with
@@ -93,6 +96,27 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 	return state.real
 }
 
+// NoteMapped notes that who was authenticated, and noted, goes on as u: by this name the server knows it that the request is for. It returns
+// the user to go on with as [NoteCaller] does. The tenant of u MUST be named as there; names says the same of the tenant in the
+// request's path. It returns false where that has no name there: the request MUST be refused.
+func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.ID, bool)) (user.Info, bool) {
+	state := requestStateFrom(ctx)
+	if state == nil {
+		return nil, false
+	}
+	if id := state.path.id; !id.IsZero() {
+		there, has := names(id)
+		if !has {
+			return nil, false
+		}
+		state.path.id = there
+	}
+	source := state.real
+	mapped := NoteCaller(ctx, u)
+	state.source = source
+	return mapped, true
+}
+
 // WithTenant is the innermost filter, around the API handler. It carries out what the boundary
 // noted: an impersonated user goes on bound to its tenant, a list goes on limited to the tenant, in the
 // query and in RequestInfo alike, and what stays open in a namespace ends with the namespace's owner.
@@ -121,7 +145,7 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 				return
 			}
 		}
-		if info, ok := request.RequestInfoFrom(ctx); ok && (isOpenEnded(info) || state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
+		if info, ok := request.RequestInfoFrom(ctx); ok && (isOpenEnded(info) || httpstream.IsUpgradeRequest(r) || state.session.excepted || !state.session.owner.IsZero() && info.Namespace != "") {
 			var done func()
 			if r.TLS != nil {
 				state.session.Certificates = r.TLS.PeerCertificates

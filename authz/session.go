@@ -37,6 +37,8 @@ type Caller struct {
 	User   user.Info
 	// Real is who was authenticated, where User is impersonated; else nil.
 	Real user.Info
+	// Source is who was authenticated, where the server knows it by another name ([NoteMapped]); else nil.
+	Source user.Info
 	// Certificates that came with the request.
 	Certificates []*x509.Certificate
 }
@@ -141,6 +143,9 @@ func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 		return somebody && !open.Tenant.IsSystem() && (of(open.Tenant) || open.excepted && !open.owner.IsZero() && of(open.owner))
 	})
 }
+
+// EndAll ends all that is open, whoever's it is.
+func (s *Sessions) EndAll() { s.end(everywhere, func(*session) bool { return true }) }
 
 // EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere. Clients that
 // are still allowed open it again.

@@ -42,6 +42,7 @@ const (
 type keySet struct {
 	ctx               context.Context
 	issuer, discovery string
+	address           string // of the keys, where no discovery document says it
 	client            *http.Client
 	algorithms        []jose.SignatureAlgorithm
 	now               func() time.Time
@@ -52,6 +53,24 @@ type keySet struct {
 	fetched time.Time // when keys were
 	tried   time.Time // when the last attempt was that is not to be repeated at once
 	err     error     // of the last attempt
+}
+
+// Keys are the keys of an issuer at an address that is known, as of a kube-apiserver (/openid/v1/jwks). They are fetched when they are
+// first needed, and again for a token whose key is not among them, at most every few seconds. Safe for concurrent use.
+type Keys struct{ set keySet }
+
+// NewKeys returns the keys at an https URL, which client reaches. Nothing is fetched any more when ctx ends. now is the clock; nil means
+// time.Now.
+func NewKeys(ctx context.Context, url string, client *http.Client, now func() time.Time) *Keys {
+	k := &Keys{*newKeySet(ctx, apiserver.Issuer{URL: url}, client, now)}
+	k.set.address = url
+	return k
+}
+
+// VerifySignature returns the payload of a token that one of the keys has signed. Nothing that it claims was looked at. The errors are
+// [ErrMalformed], [ErrSignature] and [ErrKeys].
+func (k *Keys) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	return k.set.VerifySignature(ctx, token)
 }
 
 func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client, now func() time.Time) *keySet {
@@ -197,25 +216,19 @@ func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	}
 }
 
-// download reads the discovery document (OpenID Connect Discovery 1.0, section 4) and the keys.
+// download reads the keys, whose address the discovery document says (OpenID Connect Discovery 1.0, section 4).
 func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
-	var document struct {
-		Issuer string `json:"issuer"`
-		Keys   string `json:"jwks_uri"`
-	}
-	if err := k.get(ctx, k.discovery, &document); err != nil {
-		return nil, err
-	}
-	if document.Issuer != k.issuer {
-		return nil, fmt.Errorf("%w: the discovery document is another issuer's", ErrKeys)
-	}
-	if !strings.HasPrefix(document.Keys, "https://") {
-		return nil, fmt.Errorf("%w: jwks_uri is no https URL", ErrKeys)
+	address := k.address
+	if address == "" {
+		var err error
+		if address, err = k.discover(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := k.get(ctx, document.Keys, &set); err != nil {
+	if err := k.get(ctx, address, &set); err != nil {
 		return nil, err
 	}
 	if len(set.Keys) > maxKeys {
@@ -235,6 +248,24 @@ func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 	}
 	return keys, nil
+}
+
+// discover returns where the keys are.
+func (k *keySet) discover(ctx context.Context) (string, error) {
+	var document struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	if err := k.get(ctx, k.discovery, &document); err != nil {
+		return "", err
+	}
+	if document.Issuer != k.issuer {
+		return "", fmt.Errorf("%w: the discovery document is another issuer's", ErrKeys)
+	}
+	if !strings.HasPrefix(document.Keys, "https://") {
+		return "", fmt.Errorf("%w: jwks_uri is no https URL", ErrKeys)
+	}
+	return document.Keys, nil
 }
 
 func (k *keySet) get(ctx context.Context, url string, into any) error {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +12,9 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/leader"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/controller"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 )
 
 // The metrics of what runs in one replica at a time.
@@ -58,7 +55,7 @@ func (f *follower) run(ctx context.Context, further []metrics.Registerable, task
 			return err
 		}
 	}
-	side, err := serveSide(ctx, f.listen, registry, []healthz.HealthChecker{healthz.PingHealthz}, []healthz.HealthChecker{healthz.PingHealthz})
+	side, err := serving.ServeSide(ctx, f.listen, registry, []healthz.HealthChecker{healthz.PingHealthz}, []healthz.HealthChecker{healthz.PingHealthz})
 	if err != nil {
 		return err
 	}
@@ -132,19 +129,4 @@ the webhook configurations of their authorities.`,
 		return f.run(cmd.Context(), []metrics.Registerable{rotation.Due}, rotation.Run)
 	}
 	return cmd
-}
-
-// serveSide serves metrics and health on a listener of their own, which the kubelet and Prometheus reach without a
-// certificate.
-func serveSide(ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker) (*http.Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
-	service.InstallHealth(mux, live, ready)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // until it is closed
-	return server, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -30,12 +33,15 @@ const gcPercent = 400
 // minMemory is what a replica of a small cluster needs.
 const minMemory = 128 << 20
 
+// readTimeout bounds how long a review may take to arrive.
+const readTimeout = 30 * time.Second
+
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	cluster
 	config, listen, metrics string
 	memory                  resource.QuantityValue
-	serving                 service.Serving
+	serving                 serving.Serving
 }
 
 func newServeCommand() *cobra.Command {
@@ -84,8 +90,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.serving.Drain = settings.Service.Drain.Duration
-	server, err := service.NewServer(o.serving)
+	o.serving.Drain, o.serving.ReadTimeout = settings.Service.Drain.Duration, readTimeout
+	server, err := serving.NewServer(o.serving)
 	if err != nil {
 		return err
 	}
@@ -97,19 +103,19 @@ func (o *serveOptions) run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()
-	state, err := service.NewState(config, &settings.Settings, o.namespace, registry.Register)
+	known, err := state.NewForWebhooks(config, &settings.Settings, o.namespace, registry.Register)
 	if err != nil {
 		return err
 	}
-	stack, err := kubetenant.Open(background, o.config, state.Server)
+	stack, err := kubetenant.Open(background, o.config, known.Server)
 	if err != nil {
 		return err
 	}
-	if err := state.Run(background, stack); err != nil {
+	if err := known.Run(background, stack); err != nil {
 		return err
 	}
-	server.Ready = state.Ready
-	o.registerOwn(registry, server, state)
+	server.Ready = known.Ready
+	o.registerOwn(registry, server, known)
 	tracer, err := tracerOf(background, &settings.Service)
 	if err != nil {
 		return err
@@ -118,13 +124,13 @@ func (o *serveOptions) run(ctx context.Context) error {
 		defer func() { _ = tracer.Shutdown(background) }() // at worst the last spans are lost
 	}
 	live := []healthz.HealthChecker{healthz.PingHealthz}
-	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, state.Checks()...)
-	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: state.OwnerOf,
+	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, known.Checks()...)
+	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
 		Live: live, Ready: ready, Register: registry.Register, Tracer: tracerOrNil(tracer)})
 	if err != nil {
 		return err
 	}
-	side, err := serveSide(ctx, o.metrics, registry, live, ready)
+	side, err := serving.ServeSide(ctx, o.metrics, registry, live, ready)
 	if err != nil {
 		return err
 	}
@@ -171,7 +177,7 @@ const (
 )
 
 // registerOwn registers what this process says of itself.
-func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *service.Server, state *service.State) {
+func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *serving.Server, known *state.State) {
 	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: certificateExpiry,
 			Help: "When the serving certificate expires, in seconds since 1970.", StabilityLevel: metrics.ALPHA}, func() float64 {
@@ -190,7 +196,7 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servic
 		}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: stateCurrent,
 			Help: "1 while what is followed of the cluster is known as it is now, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
-			if state.Check() != nil {
+			if known.Check() != nil {
 				return 0
 			}
 			return 1

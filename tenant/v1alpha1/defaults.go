@@ -53,6 +53,7 @@ func Default(s *Settings) {
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
 	defaultAdmission(&s.Admission)
 	defaultService(&s.Service)
+	defaultGateway(s.Gateway)
 }
 
 func defaultAdmission(a *Admission) {

@@ -96,6 +96,7 @@ func (s *Settings) Paths() []*string {
 	for i := range s.Authentication.Sources {
 		s.Authentication.Sources[i].kinds(func(_ string, config sourceConfig) { add(config.files()...) })
 	}
+	add(s.Gateway.paths()...)
 	return all
 }
 

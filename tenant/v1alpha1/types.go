@@ -34,6 +34,9 @@ type Settings struct {
 	// service configures kubetenant-webhook.
 	// +optional
 	Service Service `json:"service,omitempty"`
+	// gateway configures kubetenant-gateway.
+	// +optional
+	Gateway *Gateway `json:"gateway,omitempty"`
 }
 
 // Authentication lists the sources of identities.

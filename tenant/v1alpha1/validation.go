@@ -19,7 +19,8 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs := validateAuthentication(&s.Authentication, path.Child("authentication"))
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
 	errs = append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
-	return append(errs, validateService(&s.Service, path.Child("service"))...)
+	errs = append(errs, validateService(&s.Service, path.Child("service"))...)
+	return append(errs, validateGateway(s.Gateway, path.Child("gateway"))...)
 }
 
 // The most that authentication.limits may be set to: what kube-apiserver takes of headers, in which identities

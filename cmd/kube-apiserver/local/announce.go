@@ -38,6 +38,9 @@ func (c *cluster) announcement(out io.Writer, started time.Time) app.Hook {
 func (c *cluster) announce(out io.Writer, after time.Duration) {
 	_, _ = fmt.Fprintf(out, "ready after %.1f s\n\n  %-27s %s\n  %-27s %s\n  %-27s %s\n  %-27s %s\n", after.Seconds(),
 		"server", c.server, "directory", c.dir, "configuration", c.config, "log", c.dir+"/kube-apiserver.log")
+	if c.gateway != "" {
+		_, _ = fmt.Fprintf(out, "  %-27s %s\n", "gateway", c.gateway)
+	}
 	for _, k := range c.kubeconfigs {
 		_, _ = fmt.Fprintf(out, "  %-27s kubectl --kubeconfig %s\n", k.who, k.path)
 	}

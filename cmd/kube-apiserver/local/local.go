@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -38,7 +39,9 @@ type Options struct {
 	// are its authorizers behind the service.
 	Webhook  bool
 	Replicas int
-	Behind   []string
+	// Gateway runs the gateway before upstream's kube-apiserver, which asks the webhook service for admission alone.
+	Gateway bool
+	Behind  []string
 	// Workloads runs the controllers that make pods.
 	Workloads bool
 	// UnsafeNoFsync is etcd's option of that name, for data that nobody will miss.
@@ -62,7 +65,8 @@ Flags behind -- are given to kube-apiserver.`,
 		Example: `  kube-apiserver local --dir ./cluster
   kube-apiserver local --dir ./cluster --port 6443 --tenant acme
   kube-apiserver local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
-  kube-apiserver local --dir ./cluster --webhook`,
+  kube-apiserver local --dir ./cluster --webhook
+  kube-apiserver local --dir ./cluster --gateway`,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Run(cmd.Context(), o, args, cmd.OutOrStdout())
@@ -76,8 +80,9 @@ Flags behind -- are given to kube-apiserver.`,
 	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
 	f.BoolVar(&o.Workloads, "workload-controllers", true, "run the controllers of Deployments, ReplicaSets, Jobs and CronJobs, and the garbage collector; nothing runs the pods")
 	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
-	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook: replicas of the service, to which connections are spread as a Service would")
-	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook: the server's own authorizers, asked where the service has no opinion")
+	f.BoolVar(&o.Gateway, "gateway", false, "run upstream's unmodified kube-apiserver without any flag for tenants, and the gateway before it")
+	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook or --gateway: replicas of the service, to which connections are spread as a Service would")
+	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook or --gateway: the server's own authorizers")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
 	_ = cmd.MarkFlagRequired("dir")
 	// The parent's usage shows kube-apiserver's many flags, which do not belong here.
@@ -129,7 +134,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 		return fmt.Errorf("start etcd: %w", err)
 	}
 	defer etcd.Close()
-	if o.Webhook {
+	if o.Webhook || o.Gateway {
 		return (&shape{cluster: c, o: &o, etcdURL: etcdURL, listener: listener, flags: flags}).runUntil(ctx, out, started)
 	}
 	s, err := serverOptions(dir, etcdURL, listener, flags)
@@ -149,6 +154,9 @@ func (o *Options) check() (dir string, err error) {
 			return "", fmt.Errorf("--tenant %q: %w", name, err)
 		}
 	}
+	if o.Webhook && o.Gateway {
+		return "", errors.New("--webhook and --gateway are two shapes: choose one")
+	}
 	if dir, err = filepath.Abs(o.Dir); err != nil {
 		return "", err
 	}
@@ -158,6 +166,7 @@ func (o *Options) check() (dir string, err error) {
 // cluster is what was prepared in the directory.
 type cluster struct {
 	dir, server, config string
+	gateway             string // where callers are to come instead of the server; empty for none
 	ca                  *authority
 	kubeconfigs         []kubeconfig
 }
@@ -189,7 +198,10 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	if o.TenancyConfig == "" {
 		o.TenancyConfig = filepath.Join(dir, "tenancy.yaml")
 		config := defaultConfig
-		if o.Webhook {
+		switch {
+		case o.Gateway:
+			config = gatewayConfig
+		case o.Webhook:
 			config = webhookConfig
 		}
 		if err := writeMissing(o.TenancyConfig, config); err != nil {
@@ -206,6 +218,11 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	if err := c.addKubeconfig("admin", "the cluster's admin", admin); err != nil {
 		return nil, err
 	}
+	if o.Gateway {
+		if err := c.openGateway(); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range o.Tenants {
 		subject := pkix.Name{CommonName: "admin", Organization: []string{"tenant:" + name}, OrganizationalUnit: []string{"admins"}}
 		if err := c.addKubeconfig(name, "admin of tenant "+name, subject); err != nil {
@@ -216,7 +233,7 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
-	path, err := c.ca.writeKubeconfig(c.dir, name, c.server, subject)
+	path, err := c.ca.writeKubeconfig(c.dir, name, cmp.Or(c.gateway, c.server), subject)
 	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{who, path})
 	return err
 }
@@ -293,7 +310,11 @@ func ServerFlags(dir, etcdURL string) []string {
 
 // listen opens the port, and keeps its number in dir for the next start.
 func listen(dir string, port int) (net.Listener, error) {
-	kept := filepath.Join(dir, "port")
+	return listenKept(filepath.Join(dir, "port"), port)
+}
+
+// listenKept opens a port, at first the one whose number is kept in a file.
+func listenKept(kept string, port int) (net.Listener, error) {
 	asked := port
 	if port == 0 {
 		if text, err := os.ReadFile(kept); err == nil { // #nosec G304 -- in the operator's directory

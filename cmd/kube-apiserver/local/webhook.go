@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -95,8 +95,12 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err // before anything is started
 	}
-	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and the webhook service in %s ...\n", s.dir)
-	s.ended = make(chan ended, 2+s.o.Replicas)
+	what := "the webhook service"
+	if s.o.Gateway {
+		what = "the gateway"
+	}
+	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and %s in %s ...\n", what, s.dir)
+	s.ended = make(chan ended, 3+s.o.Replicas)
 	if s.admin, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig("admin")); err != nil {
 		return err
 	}
@@ -182,13 +186,16 @@ func (s *shape) restartService(ctx context.Context) error {
 		}
 	}
 	// What the controller before said is not to be taken for the next one's.
-	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, service.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if err := s.startService(ctx, client); err != nil {
 		return err
 	}
-	return s.awaitSweep(ctx, client)
+	if err := s.awaitSweep(ctx, client); err != nil || !s.o.Gateway {
+		return err
+	}
+	return s.startGateway(ctx, client)
 }
 
 // start starts the processes, each as soon as what it needs is there.
@@ -201,9 +208,12 @@ func (s *shape) start(ctx context.Context) error {
 	if err := s.listener.Close(); err != nil {
 		return err
 	}
-	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
-		[]string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, strings.Fields(string(files["control-plane/flags.txt"])), s.flags)
-	if err := s.run(vanillaBinary, "kube-apiserver.log", strings.Fields(string(files["control-plane/environment.txt"])), args...); err != nil {
+	own, environment := strings.Fields(string(files["control-plane/flags.txt"])), strings.Fields(string(files["control-plane/environment.txt"]))
+	if s.o.Gateway { // nobody configures the server
+		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
+	}
+	args := slices.Concat(ServerFlags(s.dir, s.etcdURL), []string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, own, s.flags)
+	if err := s.run(vanillaBinary, "kube-apiserver.log", environment, args...); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(s.admin)
@@ -239,6 +249,11 @@ func (s *shape) start(ctx context.Context) error {
 	if err := s.awaitSweep(ctx, client); err != nil {
 		return err
 	}
+	if s.o.Gateway {
+		if err := s.startGateway(ctx, client); err != nil {
+			return err
+		}
+	}
 	if s.o.Workloads {
 		if err := startWorkloads(ctx, s.admin); err != nil {
 			return err
@@ -269,11 +284,11 @@ func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) 
 func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) error {
 	said, same := "", 0
 	return s.await(ctx, "the sweep", func(ctx context.Context) error {
-		swept, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, service.SweptName, metav1.GetOptions{})
+		swept, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, state.SweptName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if text := swept.Data[service.SweptKey]; text != said || text == "{}" {
+		if text := swept.Data[state.SweptKey]; text != said || text == "{}" {
 			said, same = text, 0
 		}
 		if same++; same < settled {

@@ -22,7 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -69,7 +69,7 @@ func TestSweptText(t *testing.T) {
 			t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
 		}
 		again := label.NewSweep(nil, nil, nil)
-		again.Resume(service.ParseSwept(got))
+		again.Resume(state.ParseSwept(got))
 		if text, err := sweptText(again); text != want || err != nil {
 			t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
 		}
@@ -83,7 +83,7 @@ func TestPublishAgain(t *testing.T) {
 	client := fake.NewClientset()
 	var said []string
 	published(t, client, func(m *corev1.ConfigMap) error {
-		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[webhooksAnnotation]+" "+m.Data[service.SweptKey])
+		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[webhooksAnnotation]+" "+m.Data[state.SweptKey])
 		if len(said) == 1 {
 			return errors.New("not now")
 		}
@@ -114,11 +114,11 @@ func TestSweepResumes(t *testing.T) {
 		"somebody else's":   {same, "elsewhere", "{}"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
-		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: service.SweptName, Namespace: c.namespace,
-			Annotations: map[string]string{webhooksAnnotation: c.webhooks}}, Data: map[string]string{service.SweptKey: before}})
+		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: c.namespace,
+			Annotations: map[string]string{webhooksAnnotation: c.webhooks}}, Data: map[string]string{state.SweptKey: before}})
 		said := ""
 		published(t, client, func(m *corev1.ConfigMap) error {
-			said = m.Data[service.SweptKey] + " of " + m.Annotations[webhooksAnnotation]
+			said = m.Data[state.SweptKey] + " of " + m.Annotations[webhooksAnnotation]
 			cancel()
 			return nil
 		})

@@ -21,8 +21,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/leader"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
@@ -92,9 +92,9 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 		return nil // ended before they came
 	}
 	// What the leader before said holds as long as the same webhooks have been there since.
-	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, service.SweptName, metav1.GetOptions{})
+	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
 	if err == nil && before.Annotations[webhooksAnnotation] == webhooks {
-		known.Sweep.Resume(service.ParseSwept(before.Data[service.SweptKey]))
+		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
 	}
 	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
 	both.Go(func() error { return known.RunSweep(ctx) })
@@ -136,7 +136,7 @@ func publish(ctx context.Context, client kubernetes.Interface, namespace, webhoo
 			return err
 		}
 		if text != said {
-			config := applycorev1.ConfigMap(service.SweptName, namespace).WithData(map[string]string{service.SweptKey: text}).
+			config := applycorev1.ConfigMap(state.SweptName, namespace).WithData(map[string]string{state.SweptKey: text}).
 				WithAnnotations(map[string]string{webhooksAnnotation: webhooks})
 			_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 			if err == nil {

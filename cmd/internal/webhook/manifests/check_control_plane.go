@@ -19,7 +19,7 @@ import (
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 	clientcmdapiv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -31,7 +31,7 @@ func (c *checker) checkFlags(text string) {
 		flags[name] = value
 	}
 	if filepath.Base(c.file) == "environment.txt" {
-		for name, value := range service.HTTP2Timeouts() {
+		for name, value := range state.HTTP2Timeouts() {
 			c.seen["environment"] = true
 			if !strings.Contains("\n"+text, "\n"+name+"="+value+"\n") {
 				c.report("%s is not %s: a replica that hangs is noticed after 45 seconds, and tenants are denied until then", name, value)

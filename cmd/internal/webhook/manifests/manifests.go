@@ -27,7 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/docs/deploy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -130,7 +130,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		"Users":       append(slices.Clone(users), accountsOf(o)...),
 		"Probes":      o.probes,
 		"Bound":       bound,
-		"Environment": service.HTTP2Timeouts(),
+		"Environment": state.HTTP2Timeouts(),
 	}
 	files, err := fs.Sub(controlPlane, "control-plane")
 	if err != nil {

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 )
 
 // Paths of the reviews.
@@ -60,10 +60,10 @@ func New(o Options) (http.Handler, error) {
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
 	} {
-		reviews[path] = m.measured(path, recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer)))
+		reviews[path] = m.measured(path, serving.Recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer)))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
-	InstallHealth(mux, o.Live, o.Ready)
+	serving.InstallHealth(mux, o.Live, o.Ready)
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if review, is := reviews[r.URL.Path]; is { // most are, and are spared the search for a pattern
 			r.Pattern = r.URL.Path
@@ -76,26 +76,6 @@ func New(o Options) (http.Handler, error) {
 		handler = tracing.WithTracing(handler, o.Tracer, "kubetenant-webhook")
 	}
 	return handler, nil
-}
-
-// InstallHealth adds /healthz, /livez and /readyz: each check by its name too, all with ?verbose.
-func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
-	healthz.InstallPathHandler(mux, "/healthz", live...)
-	healthz.InstallPathHandler(mux, "/livez", live...)
-	healthz.InstallPathHandler(mux, "/readyz", ready...)
-}
-
-// recovered answers 500 where a handler panics, and goes on.
-func recovered(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil {
-				klog.FromContext(r.Context()).Error(nil, "Panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-				http.Error(w, "internal error", http.StatusInternalServerError)
-			}
-		}()
-		next.ServeHTTP(w, r)
-	})
 }
 
 // serviceMetrics count the requests of the service itself.

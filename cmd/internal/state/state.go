@@ -1,4 +1,6 @@
-package service
+// Package state is what a process outside of kube-apiserver knows of a cluster, and whether that is what the cluster is now: for the
+// webhook service, and for each cluster behind the gateway.
+package state
 
 import (
 	"context"
@@ -33,8 +35,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// State is what the service knows of the cluster: its namespaces, definitions, and, where they count, its
-// RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
+// State is what is known of a cluster: its namespaces, definitions, and, where they count, its RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
 type State struct {
 	// Server is what a stack is lent.
 	Server kubetenant.Server
@@ -42,6 +43,9 @@ type State struct {
 	factory    informers.SharedInformerFactory
 	known      *cluster.Cluster
 	swept      *sweptFile
+	publishes  bool // the configuration in force
+	follow     func(context.Context)
+	webhooks   *webhooks // nil where they are not looked at
 	synced     map[string]func() bool
 	watches    *watches
 	namespace  string
@@ -69,9 +73,9 @@ func HTTP2Timeouts() map[string]string {
 	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
 }
 
-// NewState returns the state of the cluster that config reaches, as the settings need it, for a service
-// that runs in namespace. Nothing is asked before [State.Run].
-func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
+// New returns what the boundary has to know of the cluster that config reaches, for a process whose namespace there is given: that
+// of the ConfigMap in which the controller tells what is swept. Nothing is asked before [State.Run].
+func New(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*State, error) {
 	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = qps, burst
@@ -85,44 +89,74 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 	if s.known, err = cluster.New(clients, s.factory); err != nil {
 		return nil, err
 	}
-	s.swept = followSwept(clients.Typed, namespace)
+	s.swept, s.follow = followSwept(clients.Typed, namespace), s.known.CRDs.Run
+	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
+		"swept": s.swept.informer.HasSynced, "tenants": s.known.Tenants.HasSynced}
+	s.Server.Cluster = kubetenant.Cluster{
+		Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
+		Stale:   func() bool { return !s.current.Load() },
+		Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant, OwnedNamespaces: s.known.OwnedNamespaces, References: s.known.References,
+	}
+	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
+		return nil, err
+	}
+	if *settings.Authorization.Grants.Enabled {
+		s.Server.Cluster.Grants = s.known.Grants.Grants()
+		s.synced["accessgrants"] = s.known.Grants.HasSynced
+	}
+	return s, nil
+}
+
+// NewForGateway is [New] for who must know whether the cluster asks the webhook service: see [State.AdmissionInPlace].
+func NewForGateway(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*State, error) {
+	s, err := New(config, settings, namespace)
+	if err != nil {
+		return nil, err
+	}
+	s.webhooks = followWebhooks(s.known.Typed, namespace)
+	return s, nil
+}
+
+// AdmissionInPlace returns why labels of the cluster are not to be believed, nil where they are: every write is shown to the webhook service,
+// and none passes that it does not answer.
+func (s *State) AdmissionInPlace() error {
+	if s.webhooks == nil || !s.webhooks.mutating.HasSynced() || !s.webhooks.validating.HasSynced() {
+		return errNotSynced
+	}
+	return s.webhooks.check()
+}
+
+// NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and registers the metrics of what it follows.
+func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
+	s, err := New(config, settings, namespace)
+	if err != nil {
+		return nil, err
+	}
+	s.publishes, s.follow, s.Server.Register = true, s.known.Run, register
+	s.Server.Authentication = kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences}
+	s.Server.Authorization.RulesElsewhere = true
 	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
 		return nil, err
 	}
 	classes := s.factory.Scheduling().V1().PriorityClasses()
-	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
-		"swept": s.swept.informer.HasSynced, "controllers": s.known.Controllers.HasSynced, "priority-classes": classes.Informer().HasSynced,
-		"namespace-selectors": selectors.HasSynced, "tenants": s.known.Tenants.HasSynced}
-	s.Server = kubetenant.Server{
-		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences},
-		Authorization:  kubetenant.Authorization{RulesElsewhere: true},
-		Cluster: kubetenant.Cluster{
-			Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
-			Stale:              func() bool { return !s.current.Load() },
-			ControllerMetadata: s.known.Controllers.Metadata, ControllerObjects: s.known.Controllers.Object,
-			Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant, OwnedNamespaces: s.known.OwnedNamespaces, References: s.known.References,
-			SelectedLabels:  selectors.Has,
-			DefaultPriority: cluster.DefaultPriority(classes.Lister()),
-		},
-		Register: register,
-	}
-	for _, m := range s.known.Tenants.Metrics() {
-		if err := register(m); err != nil {
-			return nil, err
-		}
-	}
+	s.synced["controllers"], s.synced["priority-classes"], s.synced["namespace-selectors"] = s.known.Controllers.HasSynced, classes.Informer().HasSynced, selectors.HasSynced
+	of := &s.Server.Cluster
+	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
+	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())
+	followed := s.known.Tenants.Metrics()
 	if *settings.Admission.Quota.Enabled {
-		s.Server.Cluster.Quotas = s.known.Quotas
+		of.Quotas = s.known.Quotas
 		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
 		quotas, err := s.known.Quotas.Metrics()
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range quotas {
-			if err := register(m); err != nil {
-				return nil, err
-			}
+		followed = append(followed, quotas...)
+	}
+	for _, m := range followed {
+		if err := register(m); err != nil {
+			return nil, err
 		}
 	}
 	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
@@ -133,13 +167,6 @@ func NewState(config *rest.Config, settings *v1alpha1.Settings, namespace string
 		}
 		s.synced["rbac"] = synced
 		s.Server.Authorization.RBAC = &kubetenant.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
-	}
-	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
-		return nil, err
-	}
-	if *settings.Authorization.Grants.Enabled {
-		s.Server.Cluster.Grants = s.known.Grants.Grants()
-		s.synced["accessgrants"] = s.known.Grants.HasSynced
 	}
 	return s, nil
 }
@@ -211,13 +238,19 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 		return err
 	}
 	s.factory.StartWithContext(ctx)
-	go s.known.Run(ctx)
-	go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, stack.Published)
+	go s.follow(ctx)
+	if s.publishes {
+		go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, stack.Published)
+	}
 	if s.Server.Cluster.Quotas != nil {
 		go s.known.RunQuotas(ctx, stack.DefaultQuota)
 	}
 	go s.known.Tenants.Run(ctx)
 	go s.swept.informer.RunWithContext(ctx)
+	if s.webhooks != nil {
+		go s.webhooks.mutating.RunWithContext(ctx)
+		go s.webhooks.validating.RunWithContext(ctx)
+	}
 	if s.Server.Cluster.Grants != nil {
 		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}

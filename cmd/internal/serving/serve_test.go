@@ -1,4 +1,4 @@
-package service_test
+package serving_test
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
@@ -127,7 +127,7 @@ func writePair(t testing.TB, dir string, c *tls.Certificate) (certFile, keyFile 
 type running struct {
 	dir, address string
 	ca, clients  *authority
-	server       *service.Server
+	server       *serving.Server
 	stop         context.CancelFunc
 	ended        chan error
 }
@@ -136,7 +136,7 @@ func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
 	t.Helper()
 	r := &running{dir: t.TempDir(), ca: newAuthority(t, "serving"), clients: newAuthority(t, "clients"), ended: make(chan error, 1)}
 	leaf := r.ca.issue(t, "first", x509.ExtKeyUsageServerAuth)
-	s := service.Serving{ClientCAFile: filepath.Join(r.dir, "clients.crt"), ClientNames: []string{"kube-apiserver"}, Drain: drain}
+	s := serving.Serving{ClientCAFile: filepath.Join(r.dir, "clients.crt"), ClientNames: []string{"kube-apiserver"}, Drain: drain}
 	s.CertFile, s.KeyFile = writePair(t, r.dir, &leaf)
 	if err := os.WriteFile(s.ClientCAFile, r.clients.pem(), 0o600); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
 		t.Fatal(err)
 	}
 	r.address = s.Listener.Addr().String()
-	if r.server, err = service.NewServer(s); err != nil {
+	if r.server, err = serving.NewServer(s); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -436,7 +436,7 @@ func TestCertificateValid(t *testing.T) {
 		}
 		dir := t.TempDir()
 		certFile, keyFile := writePair(t, dir, &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
-		s, err := service.NewServer(service.Serving{CertFile: certFile, KeyFile: keyFile})
+		s, err := serving.NewServer(serving.Serving{CertFile: certFile, KeyFile: keyFile})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,5 @@
-package service
+// Package serving serves a handler over TLS, with certificates that change and an end that loses no request.
+package serving
 
 import (
 	"context"
@@ -26,7 +27,6 @@ import (
 // pkg/util/net, v0.37.1); ours is longer, so that the client closes it, who knows that it is idle.
 const (
 	headerTimeout = 10 * time.Second
-	readTimeout   = 30 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
 	// leaveAfter is how old a connection is before it is closed because the replica is not ready: where no other
@@ -44,10 +44,17 @@ type Serving struct {
 	// ClientCAFile holds the authorities of the clients' certificates. Empty: no certificate is
 	// demanded, and whoever reaches the listener may ask.
 	ClientCAFile string
+	// ClientCA, instead of ClientCAFile, are authorities that clients are told of: certificates are asked for, and the handler's to
+	// judge.
+	ClientCA dynamiccertificates.CAContentProvider
+	// ReadTimeout bounds how long a request may take to arrive, and ends streams too. Zero: no bound but that of headers.
+	ReadTimeout time.Duration
 	// ClientNames are the common names that clients may have. Empty: any that the authorities signed.
 	ClientNames []string
 	// Drain is how long requests are answered after the end has begun.
 	Drain time.Duration
+	// Leaving ends what goes on by itself, when nobody is to come any more. Nil: nothing does.
+	Leaving func()
 	// Ready reports whether callers are to come. While they are not, each connection is closed after its next
 	// answer, so that they find another replica: a Service takes none away that is there. Nil: always.
 	Ready func() bool
@@ -187,8 +194,10 @@ func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 		},
 	}
-	// A nil interface, not one that holds a nil pointer.
-	var ca dynamiccertificates.CAContentProvider
+	ca := s.ClientCA
+	if ca != nil {
+		base.ClientAuth = tls.RequestClientCert
+	}
 	if s.ca != nil {
 		ca = s.ca
 		base.ClientAuth = tls.RequireAndVerifyClientCert
@@ -200,6 +209,9 @@ func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	if s.ca != nil {
 		s.ca.AddListener(controller)
 		go s.ca.Run(ctx, 1)
+	}
+	if changing, is := s.ClientCA.(dynamiccertificates.Notifier); is {
+		changing.AddListener(controller)
 	}
 	if err := controller.RunOnce(); err != nil {
 		return nil, err
@@ -243,7 +255,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 			}
 			handler.ServeHTTP(w, r)
 		}),
-		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: s.ReadTimeout,
 		ConnState: s.clients.note, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, begunKey{}, time.Now())
 		},
@@ -266,6 +278,9 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	// nobody can connect any more and nothing runs.
 	if err := s.Listener.Close(); err != nil {
 		return err
+	}
+	if s.Leaving != nil {
+		s.Leaving()
 	}
 	last, cancel := context.WithTimeout(background, lastRequests)
 	defer cancel()

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authentication/user"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Why a token of a cluster's service account is refused.
+var (
+	errNotAccount = errors.New("the cluster takes the token for no service account's")
+	errRefused    = errors.New("the cluster refuses the token")
+	errOthers     = errors.New("another issuer's token")
+)
+
+// reviewedFor is how long the cluster's word about a token counts.
+const reviewedFor = 10 * time.Second
+
+// signatures verifies that a token was signed with one of a cluster's keys.
+type signatures interface {
+	VerifySignature(ctx context.Context, token string) ([]byte, error)
+}
+
+// accounts authenticates the tokens of a cluster's own service accounts, as the cluster says: it takes every credential of its own for one,
+// so that what it answers counts for service accounts alone. What its keys did not sign it is not asked about.
+type accounts struct {
+	issuers []string
+	keys    signatures
+	reviews authenticationclient.TokenReviewInterface
+}
+
+// newAccounts returns the authenticator of requests that bear such tokens, and notes the token to be passed on. It abstains from tokens of
+// other issuers.
+func newAccounts(a *accounts) authenticator.Request {
+	cached := cache.New(authenticator.TokenFunc(a.authenticate), false, reviewedFor, 0)
+	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		if !slices.Contains(a.issuers, issuerOf(token)) {
+			return nil, false, errOthers
+		}
+		resp, ok, err := cached.AuthenticateToken(ctx, token)
+		if err == nil && !ok {
+			err = errRefused // ours to claim
+		}
+		if x := exchangeOf(ctx); err == nil && x != nil {
+			x.token = token
+		}
+		return resp, ok, err
+	})
+	adapters := []authenticator.Request{bearertoken.New(token), websocket.NewProtocolAuthenticator(token)}
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		for _, adapter := range adapters {
+			resp, ok, err := adapter.AuthenticateRequest(req)
+			if errors.Is(err, errOthers) {
+				continue
+			}
+			if ok || err != nil {
+				return resp, ok, err
+			}
+		}
+		return nil, false, nil
+	})
+}
+
+// issuerOf returns the issuer that a JSON Web Token names, which nobody has verified.
+func issuerOf(token string) string {
+	_, rest, found := strings.Cut(token, ".")
+	payload, _, more := strings.Cut(rest, ".")
+	if !found || !more {
+		return ""
+	}
+	text, err := base64.RawURLEncoding.DecodeString(payload)
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	if err != nil || json.Unmarshal(text, &claims) != nil {
+		return ""
+	}
+	return claims.Issuer
+}
+
+func (a *accounts) authenticate(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if _, err := a.keys.VerifySignature(ctx, token); err != nil {
+		return nil, false, err
+	}
+	// client-go logs bodies, if that is asked for: this one holds the token.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	review, err := a.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, false, err
+	}
+	if !review.Status.Authenticated || review.Status.Error != "" {
+		return nil, false, nil
+	}
+	u := review.Status.User
+	namespace, name, err := serviceaccount.SplitUsername(u.Username)
+	if err != nil || !slices.Contains(u.Groups, serviceaccount.MakeNamespaceGroupName(namespace)) || name == "" {
+		return nil, false, errNotAccount
+	}
+	out := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: append(serviceaccount.MakeGroupNames(namespace), user.AllAuthenticated), Extra: map[string][]string{}}
+	for key, values := range u.Extra {
+		if strings.EqualFold(key, tenant.ExtraKey) || tenant.IsReservedExtraKey(key) && key != user.CredentialIDKey {
+			continue
+		}
+		out.Extra[key] = values
+	}
+	return &authenticator.Response{User: out}, true, nil
+}

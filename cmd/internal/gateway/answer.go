@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+)
+
+// What callers are told of a cluster: nothing that it said of the gateway.
+var (
+	errServer      = errors.New("a cluster's server is no URL")
+	errRedirect    = errors.New("the cluster answers with a redirect to somewhere else")
+	errRefusesUs   = errors.New("the cluster does not know the gateway: its credential has expired, or was taken away")
+	errImpersonate = errors.New("the cluster does not let the gateway act for this caller: see its roles (kubetenant-gateway generate)")
+	errUnreachable = errors.New("the cluster cannot be reached")
+	errTooSlow     = errors.New("the cluster has not answered in time")
+)
+
+// refusalBytes is how much of a refusal is looked at.
+const refusalBytes = 64 << 10
+
+// impersonationRefused is how kube-apiserver says that the gateway may not impersonate somebody, in both modes (k8s.io/apiserver
+// pkg/endpoints/handlers/responsewriters/errors.go, v0.37.1).
+var impersonationRefused = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
+
+// modifyResponse looks at an answer before its caller does.
+func (c *route) modifyResponse(resp *http.Response) error {
+	ctx := resp.Request.Context()
+	x := exchangeOf(ctx)
+	resp.Header.Del(auditapi.HeaderAuditID) // the caller has it already
+	info, _ := request.RequestInfoFrom(ctx)
+	proxied := info != nil && info.Subresource == "proxy"
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		return nil
+	case resp.StatusCode == http.StatusUnauthorized && !proxied && (x.token == "" || x.asOther):
+		return errRefusesUs
+	case resp.StatusCode == http.StatusForbidden && !proxied && x.refusesImpersonation(resp):
+		return errImpersonate
+	}
+	if location := resp.Header.Get("Location"); location != "" {
+		here, err := c.locate(location, x.prefix)
+		if err != nil {
+			return err
+		}
+		resp.Header.Set("Location", here)
+	}
+	if x.stream {
+		resp.Body = &endedBody{resp.Body, ctx}
+	}
+	return nil
+}
+
+// refusesImpersonation reports whether an answer says that the gateway may not act for the caller. The body can be read once more.
+func (x *exchange) refusesImpersonation(resp *http.Response) bool {
+	if x.token != "" && !x.asOther {
+		return false
+	}
+	head, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+	resp.Body = &struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
+	return err == nil && impersonationRefused.Match(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
+}
+
+// locate returns a Location of the cluster as the caller has to ask for it.
+func (c *route) locate(location, prefix string) (string, error) {
+	u, err := url.Parse(location)
+	if err != nil || strings.HasPrefix(location, "//") || strings.Contains(location, `\`) {
+		return "", errRedirect
+	}
+	if u.IsAbs() || u.Host != "" {
+		if u.Scheme != c.server.Scheme || u.Host != c.server.Host {
+			return "", errRedirect
+		}
+		u.Scheme, u.Host, u.User = "", "", nil
+	}
+	if !strings.HasPrefix(u.Path, "/") { // relative to the caller's own path
+		return u.String(), nil
+	}
+	base := strings.TrimSuffix(c.server.Path, "/")
+	path, below := strings.CutPrefix(u.EscapedPath(), base)
+	if !below || path != "" && !strings.HasPrefix(path, "/") {
+		return "", errRedirect
+	}
+	out := prefix + path
+	if strings.HasPrefix(out, "//") {
+		return "", errRedirect
+	}
+	if u.RawQuery != "" {
+		out += "?" + u.RawQuery
+	}
+	if fragment := u.EscapedFragment(); fragment != "" {
+		out += "#" + fragment
+	}
+	return out, nil
+}
+
+// endedBody is the body of a stream, which ends where its session does: an answer that is broken off would be an error of the
+// connection to the caller.
+type endedBody struct {
+	io.ReadCloser
+	ctx context.Context //nolint:containedctx // of the one request
+}
+
+func (b *endedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// answerError answers a request that did not get to the cluster, or whose answer may not be passed on.
+func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		klog.FromContext(r.Context()).V(2).Info("A request was not answered by its cluster", "cluster", c.name, "err", err)
+	}
+	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)
+}
+
+// statusOf returns what the caller is told of an error: never what a client of ours said.
+func statusOf(ctx context.Context, err error) *apierrors.StatusError {
+	code, said := http.StatusServiceUnavailable, errUnreachable
+	var tooLarge *http.MaxBytesError
+	var not *uncarried
+	switch {
+	case errors.As(err, &not):
+		return forbidden(not)
+	case errors.Is(err, errRedirect), errors.Is(err, errImpersonate):
+		code, said = http.StatusBadGateway, err
+	case errors.Is(err, errRefusesUs):
+		said = err
+	case errors.As(err, &tooLarge):
+		return apierrors.NewRequestEntityTooLargeError("limit is " + strconv.FormatInt(tooLarge.Limit, 10))
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded):
+		code, said = http.StatusGatewayTimeout, errTooSlow
+	}
+	out := apierrors.NewGenericServerResponse(code, "", schemaNone, "", "", 0, true)
+	out.ErrStatus.Message, out.ErrStatus.Details = said.Error(), nil
+	return out
+}
+
+// buffers lends what bodies are copied through: one that fits the many streams, which are small.
+type buffers struct{}
+
+// bufferBytes is a buffer's size.
+const bufferBytes = 8 << 10
+
+var bufferPool = sync.Pool{New: func() any { b := make([]byte, bufferBytes); return &b }}
+
+func (buffers) Get() []byte { return *bufferPool.Get().(*[]byte) }
+
+func (buffers) Put(b []byte) { bufferPool.Put(&b) }

@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestLocate: where a cluster sends a caller to is somewhere at that cluster, by the caller's own way.
+func TestLocate(t *testing.T) {
+	for _, c := range []struct{ server, prefix, location, want string }{
+		{"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
+		{"https://a:6443", "/clusters/eu1", "/api/v1/x?a=b#c", "/clusters/eu1/api/v1/x?a=b#c"},
+		{"https://a:6443", "/clusters/eu1/tenants/acme", "https://a:6443/api/", "/clusters/eu1/tenants/acme/api/"},
+		{"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-1/api", "/clusters/eu1/api"},
+		{"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-12/api", ""},
+		{"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-2/api", ""},
+		{"https://a:6443", "/clusters/eu1", "next", "next"},
+		{"https://a:6443", "", "https://evil/", ""},
+		{"https://a:6443", "", "http://a:6443/", ""},
+		{"https://a:6443", "", "//evil/", ""},
+		{"https://a:6443", "", `/\evil/`, ""},
+		{"https://a:6443", "", `\\evil`, ""},
+		{"https://a:6443", "", "https://a:6443//evil/", ""},
+		{"https://a:6443", "", "https://u:p@a:6443/x", "/x"},
+		{"https://a:6443", "", "javascript:alert(1)", ""},
+		{"https://a:6443", "", "%zz", ""},
+	} {
+		server, err := url.Parse(c.server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&route{server: server}).locate(c.location, c.prefix)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s sends to %s: %q, %v", c.server, c.location, got, err)
+		}
+	}
+}
+
+// FuzzLocate: no Location leads to another host, whatever a browser makes of it.
+func FuzzLocate(f *testing.F) {
+	for _, seed := range []string{"/x", "//evil", "https://evil/", `/\evil`, "https://a//evil", "?x", "#x", "http:evil", "\t//evil", "/%2f/evil"} {
+		f.Add(seed)
+	}
+	server := &url.URL{Scheme: "https", Host: "a"}
+	f.Fuzz(func(t *testing.T, location string) {
+		for _, prefix := range []string{"", "/clusters/c"} {
+			got, err := (&route{server: server}).locate(location, prefix)
+			if err != nil {
+				continue
+			}
+			u, err := (&url.URL{Scheme: "https", Host: "gateway", Path: "/clusters/c/x"}).Parse(got)
+			if err != nil || u.Host != "gateway" || u.Scheme != "https" || strings.HasPrefix(got, "//") || strings.Contains(got, `\`) {
+				t.Errorf("%q leads to %q: %v, %v", location, got, u, err)
+			}
+		}
+	})
+}

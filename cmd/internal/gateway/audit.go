@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// auditing is where requests are recorded, and which. The zero value records none.
+type auditing struct {
+	sink   audit.Sink
+	policy audit.PolicyRuleEvaluator
+	path   string
+}
+
+// openAuditing reads a policy, nil for none, and opens its log, unless it is the one that is open.
+func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error) {
+	if config == nil {
+		return &auditing{}, nil
+	}
+	rules, err := policy.LoadPolicyFromFile(config.PolicyFile)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	for i, rule := range rules.Rules {
+		if auditinternal.LevelMetadata.Less(rule.Level) {
+			return nil, fmt.Errorf("audit: %s: rule %d has the level %s: bodies are the clusters' to record", config.PolicyFile, i, rule.Level)
+		}
+	}
+	out := &auditing{policy: policy.NewPolicyRuleEvaluator(rules), path: config.LogPath}
+	if before := g.current.Load(); before != nil && before.auditing.path == out.path {
+		out.sink = before.auditing.sink
+		return out, nil
+	}
+	log := io.Writer(os.Stdout)
+	if config.LogPath != "-" {
+		// Requests that go on for long tell of their end there: who lets go of it last, closes it.
+		if log, err = os.OpenFile(config.LogPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+	}
+	out.sink = auditlog.NewBackend(log, auditlog.FormatJson, auditv1.SchemeGroupVersion)
+	return out, nil
+}

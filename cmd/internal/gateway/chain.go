@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// route is the way to one cluster by one version of the configuration. It is not changed once requests take it, and is then safe for
+// concurrent use.
+type route struct {
+	name    string
+	config  *v1alpha1.GatewayCluster
+	limits  *v1alpha1.GatewayLimits
+	gateway *Gateway
+	link    *link
+
+	tenants tenant.Set
+	mapping *mapping
+	server  *url.URL
+	// impersonator acts for callers, anonymous passes their own tokens on.
+	impersonator, anonymous *transports
+	// reviews decides at the cluster.
+	reviews  authorizer.Authorizer
+	reviewOf map[string]reviewer
+	handler  http.Handler
+}
+
+// allowedFor is how long the cluster's word that somebody may impersonate counts; that one may not never does.
+const allowedFor = 10 * time.Second
+
+// build puts the steps of a request together, from the last to the first.
+func (c *route) build(a *auditing) error {
+	var err error
+	if c.reviews, err = (authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: c.link.client.AuthorizationV1(), AllowCacheTTL: allowedFor, DenyCacheTTL: time.Nanosecond,
+		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
+	}).New(); err != nil {
+		return err
+	}
+	c.reviewOf = map[string]reviewer{"selfsubjectaccessreviews": c.reviewAccess, "selfsubjectrulesreviews": c.reviewRules}
+	stack := c.link.stack
+	h := stack.WithTenant(c.withReviews(c.newProxy()))
+	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
+	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
+	h = c.enter(h)
+	c.handler = stack.WithRequestState(c.identified(h, c.authenticator(), a))
+	return nil
+}
+
+// identified puts before a step all that does not know the cluster.
+func (c *route) identified(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
+	h = filters.WithAudit(h, a.sink, a.policy, isStream)
+	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(codecs()), a.sink, a.policy)
+	h = filters.WithAuthentication(h, who, failed, nil, nil)
+	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.limits.Timeout.Duration)
+	h = described(h)
+	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	h = filters.WithAuditInit(h)
+	return filters.WithRequestReceivedTimestamp(h)
+}
+
+// nowhere answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
+// who asks.
+func (c *route) nowhere(a *auditing) http.Handler {
+	return c.identified(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) }), c.gateway.front.Authenticator, a)
+}
+
+// authenticator is the sources of the configuration, and the cluster's own service accounts.
+func (c *route) authenticator() authenticator.Request {
+	front := c.gateway.front.Authenticator
+	if c.config.ServiceAccounts.Tokens != v1alpha1.TokensPass {
+		return front
+	}
+	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.link.keys, reviews: c.link.client.AuthenticationV1().TokenReviews()}), front)
+}
+
+// described notes what a request is like.
+func described(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		x := exchangeOf(r.Context())
+		x.stream = isStream(r, info)
+		x.prefix = strings.TrimSuffix(strings.TrimSuffix(x.path, r.URL.EscapedPath()), "/")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster says, everything else it decides when
+// it is asked.
+func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if !isImpersonation(a.GetVerb()) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	if c.config.Impersonator.Mode == v1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
+		return authorizer.DecisionDeny, "service accounts are not impersonated at this cluster", nil
+	}
+	return c.reviews.Authorize(ctx, a)
+}
+
+// isImpersonation reports whether a verb is of impersonation, in one mode or the other (KEP-5284).
+func isImpersonation(verb string) bool {
+	return strings.HasPrefix(verb, "impersonate")
+}
+
+// serves reports whether the callers of a tenant may use the cluster.
+func (c *route) serves(id tenant.ID) bool { return c.tenants.Has(id) }
+
+// close lets go of what the route has open; streams go on.
+func (c *route) close() {
+	for _, t := range slices.DeleteFunc([]*transports{c.impersonator, c.anonymous}, func(t *transports) bool { return t == nil }) {
+		t.close()
+	}
+}

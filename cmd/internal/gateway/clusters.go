@@ -1,0 +1,37 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+)
+
+// clustersPath begins the paths that name a cluster.
+const clustersPath = "/clusters/"
+
+// errClusterPath is the 400 answer to every malformed cluster part: it repeats nothing of it.
+var errClusterPath = errors.New("malformed cluster part in the path")
+
+// cutCluster takes the cluster part off the path of a request, and returns the cluster that it names, empty for none. A path that names
+// a cluster and nothing of it is its root.
+func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error) {
+	after, found := strings.CutPrefix(r.URL.Path, clustersPath)
+	if !found {
+		return "", r, nil
+	}
+	cluster, path, _ := strings.Cut(after, "/")
+	if first, _, _ := strings.Cut(path, "/"); cluster == "" || first == "clusters" {
+		return "", nil, errClusterPath
+	}
+	prefix := clustersPath + cluster
+	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath, prefix) { // an escape in it
+		return "", nil, errClusterPath
+	}
+	out := r.Clone(r.Context())
+	out.URL.Path = "/" + path
+	if out.URL.RawPath != "" {
+		out.URL.RawPath = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.RawPath, prefix), "/")
+	}
+	out.RequestURI = out.URL.RequestURI()
+	return cluster, out, nil
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var (
+	// errCluster is the answer about a cluster that is not known as about one that the caller may not use.
+	errCluster = errors.New("no such cluster for this tenant")
+	// errPage is the answer to pages in browsers that send no token.
+	errPage     = errors.New("requests of web pages bear a token")
+	errNotOwned = errors.New("the namespace is not the tenant's")
+	// errAdmission is the answer while labels could be forged.
+	errAdmission = errors.New("the cluster does not ask the webhook service about every write: tenants write no namespaces until it does")
+	errSomebody  = errors.New("the caller has no tenant")
+)
+
+// enter is the step at which a caller, whom the sources know, comes to a cluster: whether it may use that, who it is there, and whether
+// there is room for what it asks.
+func (c *route) enter(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, x := r.Context(), exchangeOf(r.Context())
+		u, known := request.UserFrom(ctx)
+		if !known {
+			respond(w, r, forbidden(errSomebody))
+			return
+		}
+		id, there, err := c.arrive(r, u)
+		if err != nil {
+			respond(w, r, forbidden(err))
+			return
+		}
+		there, known = authz.NoteMapped(ctx, there, c.mapping.tenant)
+		if !known {
+			respond(w, r, forbidden(errTenantName))
+			return
+		}
+		if c.forges(r, id) {
+			respond(w, r, forbidden(errAdmission))
+			return
+		}
+		room, most := &c.gateway.requests, *c.limits.PerTenantRequests
+		if x.stream {
+			room, most = &c.gateway.streams, *c.limits.PerTenantStreams
+		}
+		if !id.IsSystem() {
+			leave, ok := room.take(id, most)
+			if !ok {
+				respond(w, r, errTooMany())
+				return
+			}
+			defer leave()
+		}
+		if r.Body != nil && !x.stream {
+			r.Body = http.MaxBytesReader(w, r.Body, *c.limits.BodyBytes)
+		}
+		x.asOther = r.Header.Get("Impersonate-User") != ""
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, there)))
+	})
+}
+
+// arrive returns the tenant of an authenticated user, as the configuration names it, and who the user is in the cluster.
+func (c *route) arrive(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
+	if exchangeOf(r.Context()).token != "" { // the cluster's own
+		there, _, err := c.link.stack.Subject(r.Context(), u)
+		if err != nil {
+			return tenant.ID{}, nil, errSomebody
+		}
+		id := c.mapping.source(there)
+		if !c.serves(id) {
+			return tenant.ID{}, nil, errCluster
+		}
+		return id, u, nil
+	}
+	id, err := tenant.Of(u)
+	switch {
+	case err != nil:
+		return tenant.ID{}, nil, errSomebody
+	case !c.serves(id):
+		return tenant.ID{}, nil, errCluster
+	}
+	there, err := c.mapping.caller(id, u)
+	if err != nil {
+		return tenant.ID{}, nil, err
+	}
+	if _, err := c.mapping.impersonation(there); err != nil {
+		return tenant.ID{}, nil, err
+	}
+	return id, there, nil
+}
+
+// forges reports whether a request might put another's label on a Namespace since nobody at the cluster looks at it.
+func (c *route) forges(r *http.Request, id tenant.ID) bool {
+	info, known := request.RequestInfoFrom(r.Context())
+	return known && !id.IsSystem() && info.IsResourceRequest && info.APIGroup == "" && info.Resource == "namespaces" &&
+		slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb) &&
+		c.config.Admission == v1alpha1.GatewayAdmissionRequired && c.link.state.AdmissionInPlace() != nil
+}

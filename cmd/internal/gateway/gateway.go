@@ -1,0 +1,292 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Gateway is the handler. It is safe for concurrent use.
+type Gateway struct {
+	front             *kubetenant.Stack // whose authenticator is that of all clusters
+	metrics           *gatewayMetrics
+	requests, streams places
+	current           atomic.Pointer[generation]
+}
+
+// generation is all that comes of one version of the configuration.
+type generation struct {
+	routes   map[string]*route
+	root     *route // nil for none
+	nowhere  http.Handler
+	auditing *auditing
+	settings *v1alpha1.Settings
+}
+
+var errNoSection = errors.New("the configuration has no section gateway")
+
+// Open returns the gateway of the configuration at path, which is followed until ctx ends: a new version takes effect for all clusters, or,
+// where anything in it is wrong, for none. That a cluster cannot be reached is nothing wrong.
+func Open(ctx context.Context, path string, register func(metrics.Registerable) error) (*Gateway, error) {
+	g := &Gateway{}
+	g.metrics = newGatewayMetrics(g)
+	for _, m := range g.metrics.registerables() {
+		if err := register(m); err != nil {
+			return nil, err
+		}
+	}
+	file, err := reload.Open(path, func(data []byte) (*generation, error) {
+		config, err := v1alpha1.Decode(data)
+		if err != nil {
+			return nil, err
+		}
+		config.ResolvePaths(filepath.Dir(path))
+		return g.follow(ctx, &config.Settings, register)
+	}, func(path string, err error) {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Refused a new version of a file: the one before stays", "path", path)
+			return
+		}
+		klog.FromContext(ctx).Info("Took over a new version of a file", "path", path)
+	})
+	if err != nil {
+		return nil, err
+	}
+	go file.Run(ctx)
+	return g, nil
+}
+
+// ClientCA returns the authorities that clients' certificates may be of, to be told in handshakes.
+func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.front.ClientCA }
+
+// nobody knows no namespace: who authenticates for several clusters is asked about none.
+func nobody() *authz.Owners {
+	return authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}, nil)
+}
+
+// accepts asks the cluster that a request is for whether a credential may be one of a deleted tenant.
+func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
+	x := exchangeOf(ctx)
+	if x == nil || x.route == nil {
+		return true // it gets nowhere
+	}
+	there, _ := x.route.mapping.tenant(id)
+	return x.route.link.state.Server.Cluster.Tenants.Accepts(there, issued)
+}
+
+// withoutAccounts returns settings without the sources of service accounts, which are the clusters' own to know.
+func withoutAccounts(s *v1alpha1.Settings) *v1alpha1.Settings {
+	out := *s
+	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources), func(src v1alpha1.Source) bool { return src.ServiceAccount != nil })
+	return &out
+}
+
+// follow makes a version of the configuration count.
+func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings, register func(metrics.Registerable) error) (_ *generation, err error) {
+	if settings.Gateway == nil {
+		return nil, errNoSection
+	}
+	settings = withoutAccounts(settings)
+	var commits, discards []func()
+	defer func() {
+		if err != nil {
+			for _, discard := range discards {
+				discard()
+			}
+		}
+	}()
+	if g.front == nil {
+		if g.front, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: register, Cluster: kubetenant.Cluster{Owners: nobody()},
+			Authentication: kubetenant.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts}}); err != nil {
+			return nil, err
+		}
+	} else {
+		commit, discard, err := g.front.Prepare(ctx, settings)
+		if err != nil {
+			return nil, err
+		}
+		commits, discards = append(commits, commit), append(discards, discard)
+	}
+	next := &generation{routes: map[string]*route{}, settings: settings}
+	if next.auditing, err = g.openAuditing(settings.Gateway.Audit); err != nil {
+		return nil, err
+	}
+	for i := range settings.Gateway.Clusters {
+		c, commit, discard, err := g.newRoute(ctx, &settings.Gateway.Clusters[i], settings, next.auditing)
+		if err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", settings.Gateway.Clusters[i].Name, err)
+		}
+		commits, discards = append(commits, commit), append(discards, discard)
+		if next.routes[c.name] = c; c.config.Root {
+			next.root = c
+		}
+	}
+	next.nowhere = (&route{gateway: g, limits: &settings.Gateway.Limits, config: &v1alpha1.GatewayCluster{}}).nowhere(next.auditing)
+	for _, commit := range commits {
+		commit()
+	}
+	g.swap(next)
+	return next, nil
+}
+
+// swap puts a generation in place of the one before, and ends what is open by what is not so any more.
+func (g *Gateway) swap(next *generation) {
+	before := g.current.Swap(next)
+	if before == nil {
+		return
+	}
+	for name, old := range before.routes {
+		now := next.routes[name]
+		if now == nil || now.link != old.link || !reflect.DeepEqual(now.config, old.config) {
+			old.link.stack.EndSessions()
+		}
+		if now == nil || now.link != old.link {
+			old.link.stop()
+		}
+		old.close()
+	}
+}
+
+// newRoute returns the way to a cluster, over the link that there is, if it is the same.
+func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
+	c = &route{name: config.Name, config: config, limits: &settings.Gateway.Limits, gateway: g}
+	reader, err := load(config.Reader.KubeConfigFile)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	sender, err := load(config.Impersonator.KubeConfigFile)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if c.tenants, err = tenant.ParseSet(config.Tenants); err != nil {
+		return nil, nil, nil, err
+	}
+	if c.mapping, err = newMapping(config); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := c.reach(sender); err != nil {
+		return nil, nil, nil, err
+	}
+	var keep, drop func()
+	key := keyOf(reader, config, settings)
+	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil && before.routes[config.Name].link.key == key {
+		c.link = before.routes[config.Name].link
+		if keep, drop, err = c.link.stack.Prepare(ctx, settings); err != nil {
+			return nil, nil, nil, err
+		}
+	} else {
+		if c.link, err = newLink(ctx, key, reader, config, settings); err != nil {
+			return nil, nil, nil, err
+		}
+		keep, drop = func() {}, c.link.stop
+	}
+	if err := c.build(a); err != nil {
+		drop()
+		return nil, nil, nil, err
+	}
+	return c, func() { c.link.route.Store(c); keep() }, func() { drop(); c.close() }, nil
+}
+
+// reach makes the transports to the cluster, by the impersonator's address of it.
+func (c *route) reach(sender *rest.Config) (err error) {
+	if c.server, err = serverOf(sender.Host); err != nil {
+		return err
+	}
+	if c.impersonator, err = newTransports(sender); err != nil {
+		return err
+	}
+	c.anonymous, err = newTransports(rest.AnonymousClientConfig(sender))
+	return err
+}
+
+// keyOf tells links apart: what is followed of the cluster hangs on it.
+func keyOf(reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) linkKey {
+	return linkKey{host: reader.Host, reader: reader.String(), namespace: c.Namespace,
+		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled)}
+}
+
+// ServeHTTP implements [http.Handler].
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	serving.Recovered(http.HandlerFunc(g.serve)).ServeHTTP(w, r)
+}
+
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	if err := checkRaw(r); err != nil {
+		respond(w, r, err)
+		return
+	}
+	if isOfPage(r) && !bearsToken(r) {
+		respond(w, r, forbidden(errPage))
+		return
+	}
+	name, rest, err := cutCluster(r)
+	if err != nil {
+		respond(w, r, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	now := g.current.Load()
+	c, handler := now.root, now.nowhere
+	if name != "" {
+		c = now.routes[name]
+	}
+	x := &exchange{route: c, path: r.URL.EscapedPath()}
+	if c != nil {
+		handler = c.handler
+	}
+	rest = rest.WithContext(context.WithValue(rest.Context(), exchangeKey{}, x))
+	rest.Header.Del("Audit-Id") // ours
+	if isOfPage(r) {
+		rest = withoutCertificates(rest)
+	}
+	answer, timed := writes(w)
+	handler.ServeHTTP(answer, rest)
+	g.metrics.count(c, x.stream, timed.code, time.Since(began))
+}
+
+// withoutCertificates returns a request without those of its connection, which a browser shows for every page.
+func withoutCertificates(r *http.Request) *http.Request {
+	if r.TLS == nil {
+		return r
+	}
+	out, connection := *r, *r.TLS
+	connection.PeerCertificates, connection.VerifiedChains = nil, nil
+	out.TLS = &connection
+	return &out
+}
+
+// Collector tells of each cluster whether it is known as it is now.
+func (g *Gateway) Collector() metrics.StableCollector { return g.metrics.current }
+
+// EndStreams ends all that is open at every cluster, for who is about to stop.
+func (g *Gateway) EndStreams() {
+	for _, c := range g.current.Load().routes {
+		c.link.stack.EndSessions()
+	}
+}
+
+// Clusters returns the names of the clusters in force.
+func (g *Gateway) Clusters() []string { return slices.Sorted(maps.Keys(g.current.Load().routes)) }

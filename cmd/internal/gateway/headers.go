@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+)
+
+// passed are the headers of a caller that go on to kube-apiserver, beside those that begin with one of passedPrefixes.
+var passed = []string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version"}
+
+var passedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
+
+// kept are the headers that do not go on to what is proxied: they speak for the caller, or for who forwards.
+var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
+
+var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
+
+// tokenProtocol begins the websocket subprotocol that bears a token (k8s.io/apiserver pkg/authentication/request/websocket, v0.37.1).
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
+// sent returns the headers of a request that go on. Names with an underscore are read as others by some servers, and never do.
+func sent(r *http.Request) http.Header {
+	info, _ := request.RequestInfoFrom(r.Context())
+	proxied := info != nil && info.Subresource == "proxy"
+	out := http.Header{}
+	for name, values := range r.Header {
+		if goesOn(name, proxied) {
+			out[name] = values
+		}
+	}
+	withoutTokens(out)
+	if id := audit.GetAuditIDTruncated(r.Context()); id != "" {
+		out.Set(auditapi.HeaderAuditID, id)
+	}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		out.Set("X-Forwarded-For", host)
+	}
+	return out
+}
+
+func goesOn(name string, proxied bool) bool {
+	name = http.CanonicalHeaderKey(name)
+	begins := func(prefixes []string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(name), strings.ToLower(p)) })
+	}
+	switch {
+	case strings.Contains(name, "_"):
+		return false
+	case proxied:
+		return !slices.Contains(kept, name) && !begins(keptPrefixes) && name != http.CanonicalHeaderKey(auditapi.HeaderAuditID) && name != "Cookie"
+	}
+	return slices.Contains(passed, name) || begins(passedPrefixes)
+}
+
+// withoutTokens takes tokens out of the websocket's subprotocols.
+func withoutTokens(h http.Header) {
+	const name = "Sec-Websocket-Protocol"
+	var protocols []string
+	for _, line := range h[name] {
+		for protocol := range strings.SplitSeq(line, ",") {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+				protocols = append(protocols, protocol)
+			}
+		}
+	}
+	if delete(h, name); len(protocols) > 0 {
+		h.Set(name, strings.Join(protocols, ", "))
+	}
+}
+
+// isOfPage reports whether a page in a browser sends a request: pages that are proxied share the gateway's origin.
+func isOfPage(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return r.Header.Get("Origin") != "" || site != "" && site != "none"
+}
+
+// bearsToken reports whether a request itself says whose it is.
+func bearsToken(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	return strings.EqualFold(scheme, "Bearer") || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
+}

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// link is what is known of one cluster, and what is open there, from one version of the configuration to the next.
+type link struct {
+	key    linkKey
+	state  *state.State
+	stack  *kubetenant.Stack
+	client kubernetes.Interface // of the reader
+	keys   signatures
+	// route is the one in force; nil before the first.
+	route atomic.Pointer[route]
+	stop  context.CancelFunc
+}
+
+// linkKey is what a link is made of: with another it is another.
+type linkKey struct{ host, reader, namespace, shape string }
+
+var errNoRoute = errors.New("the cluster is not configured")
+
+// newLink follows a cluster until ctx ends or the link is stopped.
+func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) (_ *link, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	l := &link{key: key, stop: stop}
+	if l.client, err = kubernetes.NewForConfig(reader); err != nil {
+		return nil, err
+	}
+	connection, err := rest.HTTPClientFor(reader)
+	if err != nil {
+		return nil, err
+	}
+	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // our credential goes nowhere else
+	server, err := serverOf(reader.Host)
+	if err != nil {
+		return nil, err
+	}
+	l.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
+	if l.state, err = state.NewForGateway(reader, settings, c.Namespace); err != nil {
+		return nil, err
+	}
+	lent := l.state.Server
+	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, SourceTenant: l.source}
+	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(l.authorize)
+	labelled := lent.Cluster.Labelled
+	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return l.isAdmitted() && labelled(r, id) }
+	if l.stack, err = kubetenant.New(ctx, settings, lent); err != nil {
+		return nil, err
+	}
+	return l, l.state.Run(ctx, l.stack)
+}
+
+// isAdmitted reports whether labels of the cluster are to be believed.
+func (l *link) isAdmitted() bool {
+	c := l.route.Load()
+	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || l.state.AdmissionInPlace() == nil)
+}
+
+func (l *link) source(id tenant.ID) tenant.ID {
+	if c := l.route.Load(); c != nil {
+		return c.mapping.source(id)
+	}
+	return id
+}
+
+func (l *link) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	c := l.route.Load()
+	if c == nil {
+		return authorizer.DecisionDeny, "", errNoRoute
+	}
+	return c.authorize(ctx, a)
+}
+
+// load reads a kubeconfig.
+func load(path string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if config.Insecure {
+		return nil, fmt.Errorf("%s: insecure-skip-tls-verify would let anybody be the cluster", path)
+	}
+	if config.Impersonate.UserName != "" {
+		return nil, fmt.Errorf("%s: names somebody to impersonate", path)
+	}
+	return config, nil
+}

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"strconv"
+	"time"
+
+	"k8s.io/component-base/metrics"
+)
+
+// gatewayMetrics count what comes through.
+type gatewayMetrics struct {
+	requests *metrics.CounterVec
+	latency  *metrics.HistogramVec
+	current  metrics.StableCollector
+}
+
+// noCluster is the label of what was for no cluster that is configured: names that callers make up are none.
+const noCluster = "(none)"
+
+func newGatewayMetrics(g *Gateway) *gatewayMetrics {
+	return &gatewayMetrics{
+		requests: metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "kubetenant", Subsystem: "gateway", Name: "requests_total",
+			Help: "Requests by cluster and HTTP status, streams when they have ended.", StabilityLevel: metrics.ALPHA}, []string{"cluster", "code"}),
+		latency: metrics.NewHistogramVec(&metrics.HistogramOpts{Namespace: "kubetenant", Subsystem: "gateway", Name: "request_duration_seconds",
+			Help: "Time to answer what is no stream, by cluster.", StabilityLevel: metrics.ALPHA,
+			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30}}, []string{"cluster"}),
+		current: &clusterCollector{gateway: g},
+	}
+}
+
+func (m *gatewayMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.latency}
+}
+
+// count counts a request to a cluster, nil for none.
+func (m *gatewayMetrics) count(c *route, stream bool, code int, took time.Duration) {
+	cluster := noCluster
+	if c != nil {
+		cluster = c.name
+	}
+	m.requests.WithLabelValues(cluster, strconv.Itoa(code)).Inc()
+	if !stream {
+		m.latency.WithLabelValues(cluster).Observe(took.Seconds())
+	}
+}
+
+// clusterCollector says of each cluster whether it is known as it is now.
+type clusterCollector struct {
+	metrics.BaseStableCollector
+	gateway *Gateway
+}
+
+var clusterCurrent = metrics.NewDesc("kubetenant_gateway_cluster_current", "1 while what is followed of a cluster is known as it is now, else 0: its tenants' callers are denied.",
+	[]string{"cluster"}, nil, metrics.ALPHA, "")
+
+// DescribeWithStability implements [metrics.StableCollector].
+func (c *clusterCollector) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- clusterCurrent }
+
+// CollectWithStability implements [metrics.StableCollector].
+func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
+	now := c.gateway.current.Load()
+	if now == nil {
+		return
+	}
+	for name, r := range now.routes {
+		value := 0.0
+		if r.link.state.Check() == nil {
+			value = 1
+		}
+		ch <- metrics.NewLazyConstMetric(clusterCurrent, metrics.GaugeValue, value, name)
+	}
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/transport"
+)
+
+// exchange is what the steps of one request tell each other. One goroutine uses it at a time.
+type exchange struct {
+	route  *route // nil for none
+	path   string // as it came, with escapes
+	prefix string // of it, which the cluster's has not
+	stream bool   // it is answered for as long as the caller likes
+	token  string // a service account's own, to be passed on
+	// asOther says that the caller asks in the name of somebody else.
+	asOther bool
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// newProxy returns the last step: what sends a request on.
+func (c *route) newProxy() http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: c.rewrite, Transport: roundTripper(c.roundTrip), ModifyResponse: c.modifyResponse, ErrorHandler: c.answerError,
+		BufferPool: buffers{}, ErrorLog: quiet(),
+	}
+}
+
+// rewrite makes the request that goes on: nothing of the caller's that is not listed, and nothing yet of who it is.
+func (c *route) rewrite(p *httputil.ProxyRequest) {
+	p.SetURL(c.server)
+	p.Out.Host = c.server.Host
+	p.Out.Header = sent(p.In)
+	p.Out.Trailer = nil
+	if protocol := p.In.Header.Get("Upgrade"); protocol != "" && httpstream.IsUpgradeRequest(p.In) {
+		p.Out.Header.Set("Connection", "Upgrade")
+		p.Out.Header.Set("Upgrade", protocol)
+	}
+}
+
+// roundTrip sends a request as its caller: here alone it is said who that is.
+func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
+	x := exchangeOf(r.Context())
+	as := c.impersonator
+	if x.token != "" && !x.asOther {
+		as = c.anonymous
+	}
+	next := as.requests
+	if r.Header.Get("Upgrade") != "" {
+		next = as.upgrades
+	}
+	if x.token != "" && !x.asOther {
+		r.Header.Set("Authorization", "Bearer "+x.token)
+		return next.RoundTrip(r)
+	}
+	r.Header.Del("Authorization") // of what is proxied there is none, too
+	u, known := request.UserFrom(r.Context())
+	if !known {
+		return nil, errForm
+	}
+	who, err := c.mapping.impersonation(u)
+	if err != nil {
+		return nil, &uncarried{err}
+	}
+	return transport.NewImpersonatingRoundTripper(who, next).RoundTrip(r)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// uncarried is an identity that is not carried on, after all.
+type uncarried struct{ error }
+
+func (u *uncarried) Unwrap() error { return u.error }
+
+// serverOf returns where a cluster is.
+func serverOf(host string) (*url.URL, error) {
+	u, err := url.Parse(host)
+	if err != nil || u.Host == "" {
+		return nil, errServer
+	}
+	return u, nil
+}

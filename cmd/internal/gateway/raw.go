@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// The answers to requests that two readers could read as two. They repeat nothing of the request.
+var (
+	errQuery   = errors.New("malformed query")
+	errPath    = errors.New("malformed path: empty or dot segments, or escapes that another reader might resolve")
+	errUpgrade = errors.New("malformed upgrade: websocket or SPDY/3.1, once, and no body")
+)
+
+// checkRaw returns the answer to a request that is not looked at any further, nil for one that is: what is decided on must be what the
+// cluster reads.
+func checkRaw(r *http.Request) *apierrors.StatusError {
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schemaNone, "", "method not allowed", 0, false)
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return apierrors.NewBadRequest(errQuery.Error())
+	}
+	if !isPlainPath(r.URL.EscapedPath()) {
+		return apierrors.NewBadRequest(errPath.Error())
+	}
+	if !isPlainUpgrade(r) {
+		return apierrors.NewBadRequest(errUpgrade.Error())
+	}
+	return nil
+}
+
+// isPlainPath reports whether a path, as it came, means the same to everybody.
+func isPlainPath(escaped string) bool {
+	if !strings.HasPrefix(escaped, "/") || strings.Contains(escaped, "//") {
+		return false
+	}
+	for segment := range strings.SplitSeq(escaped, "/") {
+		if segment == "." || segment == ".." {
+			return false
+		}
+	}
+	lower := strings.ToLower(escaped)
+	for _, escape := range []string{"%2f", "%5c", "%00", "%2e", `\`} {
+		if strings.Contains(lower, escape) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlainUpgrade reports whether a request asks for no upgrade, or for one that kube-apiserver knows.
+func isPlainUpgrade(r *http.Request) bool {
+	protocols := r.Header["Upgrade"]
+	if len(protocols) == 0 {
+		return true
+	}
+	known := strings.EqualFold(protocols[0], "websocket") || strings.EqualFold(protocols[0], "SPDY/3.1")
+	return len(protocols) == 1 && known && r.ContentLength == 0 && len(r.TransferEncoding) == 0
+}

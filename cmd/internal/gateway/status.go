@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"log"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
+)
+
+var (
+	schemaNone    = schema.GroupResource{}
+	schemaVersion = schema.GroupVersion{Version: "v1"}
+)
+
+// codecs write answers of the gateway's own in the form that a client asks for, and read reviews.
+var codecs = sync.OnceValue(func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schemaVersion)
+	utilruntime.Must(authorizationv1.AddToScheme(scheme))
+	return serializer.NewCodecFactory(scheme)
+})
+
+// respond answers an error in the form that Kubernetes clients read.
+func respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+	responsewriters.ErrorNegotiated(err, codecs(), schemaVersion, w, r)
+}
+
+// forbidden returns the 403 whose message is that of an error.
+func forbidden(err error) *apierrors.StatusError {
+	out := apierrors.NewForbidden(schemaNone, "", nil)
+	out.ErrStatus.Message, out.ErrStatus.Details = "forbidden: "+err.Error(), nil
+	return out
+}
+
+// quiet puts what net/http has to say of broken connections into the log where it is verbose.
+func quiet() *log.Logger {
+	return slog.NewLogLogger(logr.ToSlogHandler(klog.Background().V(4)), slog.LevelInfo)
+}

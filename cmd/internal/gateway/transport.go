@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+const (
+	// dialTimeout bounds how long a connection takes to come about.
+	dialTimeout = 5 * time.Second
+	// pingAfter is for how long a connection says nothing before it is asked whether it lives, and pingTimeout how long its answer
+	// may take: by client-go's 30 and 15 s a cluster that is gone would be an outage of 45 s.
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+	// blockedFor is how long a write may stand still.
+	blockedFor = 30 * time.Second
+	// receiveBuffer is what one stream may keep waiting: by default Go buffers 4 MiB of each.
+	receiveBuffer = 512 << 10
+	idleTimeout   = 90 * time.Second
+	idleEach      = 64
+)
+
+// transports lead to one cluster as somebody.
+type transports struct {
+	// requests share a connection of HTTP/2, upgrades have one of HTTP/1.1 each.
+	requests, upgrades http.RoundTripper
+	close              func()
+}
+
+// newTransports returns those of who config says, whose files of certificates and tokens are followed.
+func newTransports(config *rest.Config) (*transports, error) {
+	to, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	shared, err := newTransport(to, func(p *http.Protocols) { p.SetHTTP2(true); p.SetHTTP1(true) })
+	if err != nil {
+		return nil, err
+	}
+	own, err := newTransport(to, func(p *http.Protocols) { p.SetHTTP1(true) })
+	if err != nil {
+		return nil, err
+	}
+	out := &transports{close: func() { shared.CloseIdleConnections(); own.CloseIdleConnections() }}
+	if out.requests, err = transport.HTTPWrappersForConfig(to, shared); err != nil {
+		return nil, err
+	}
+	out.upgrades, err = transport.HTTPWrappersForConfig(to, own)
+	return out, err
+}
+
+func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Transport, error) {
+	secured, err := transport.TLSConfigFor(to)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secured, TLSHandshakeTimeout: dialTimeout,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext,
+		MaxIdleConnsPerHost: idleEach, IdleConnTimeout: idleTimeout,
+		DisableCompression: true, // bodies go on as they come
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: blockedFor, MaxReceiveBufferPerStream: receiveBuffer},
+		Protocols:          &http.Protocols{},
+	}
+	speak(t.Protocols)
+	if to.Proxy != nil {
+		t.Proxy = to.Proxy
+	}
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig = t.TLSClientConfig.Clone()
+		t.TLSClientConfig.NextProtos = nil // as the protocols say
+	}
+	return t, nil
+}

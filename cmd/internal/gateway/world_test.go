@@ -1,0 +1,412 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway"
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
+	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestMain has clients follow stand-ins as the command does: see cmd/internal/command.
+func TestMain(m *testing.M) {
+	for name, value := range state.HTTP2Timeouts() {
+		_ = os.Setenv(name, value)
+	}
+	_ = os.Setenv("KUBE_FEATURE_WatchListClient", "false")
+	os.Exit(m.Run())
+}
+
+// soon bounds what has to happen within a second, on a busy machine.
+const soon = 20 * time.Second
+
+// The credentials of the gateway at a stand-in.
+const (
+	readerToken       = "reader-token"
+	impersonatorToken = "impersonator-token"
+)
+
+// standIn is a kube-apiserver as far as a gateway needs one: it knows namespaces, and records what comes to it as whom.
+type standIn struct {
+	*httptest.Server
+	key *authntest.Key
+
+	mu         sync.Mutex
+	tokens     map[string]string // of whom
+	namespaces map[string]string // and whose they are
+	changed    chan struct{}     // closed when they are others
+	came       []request
+	reviewed   int // tokens
+	// allow says who may impersonate; answer, where it is set and says so, is what is answered to what was sent on.
+	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
+	answer func(http.ResponseWriter, *http.Request) bool
+}
+
+// request is one that was sent on.
+type request struct {
+	*http.Request
+	body string
+}
+
+// as returns who a request is of.
+func (r *request) as() string {
+	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken {
+		return "token " + token
+	}
+	out := r.Header.Get("Impersonate-User") + " [" + strings.Join(r.Header["Impersonate-Group"], " ") + "]"
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		if key, is := strings.CutPrefix(name, "Impersonate-Extra-"); is {
+			out += " " + strings.ToLower(key) + "=" + strings.Join(r.Header[name], ",")
+		}
+	}
+	return out
+}
+
+func newStandIn(t *testing.T, namespaces map[string]string) *standIn {
+	t.Helper()
+	s := &standIn{key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
+
+// set changes whose a namespace is.
+func (s *standIn) set(namespace, owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.namespaces[namespace] = owner
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// sent returns what was sent on so far, and forgets it.
+func (s *standIn) sent() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() { s.came = nil }()
+	return s.came
+}
+
+func namespaceOf(name, owner, version string) *corev1.Namespace {
+	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", ResourceVersion: version}}
+	if owner != "" {
+		ns.Labels = map[string]string{tenant.Label: owner}
+	}
+	return ns
+}
+
+// lists are the kinds of the lists that the gateway's clients read.
+func lists() map[string]string {
+	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
+		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList"}
+}
+
+func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") == "Bearer "+readerToken {
+		s.serveReader(w, r)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.came = append(s.came, request{r, string(body)})
+	answer := s.answer
+	s.mu.Unlock()
+	if answer != nil && answer(w, r) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Audit-Id", "theirs")
+	if r.URL.Query().Get("watch") != "" {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
+	}
+	_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+}
+
+func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	resource := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	switch kind := lists()[resource]; {
+	case r.Method == http.MethodPost:
+		s.review(w, r)
+	case r.URL.Path == "/openid/v1/jwks":
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{s.key.JWK()}})
+	case kind == "":
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	case r.URL.Query().Get("watch") != "":
+		s.watch(w, r, resource == "namespaces")
+	default:
+		s.list(w, kind, resource == "namespaces")
+	}
+}
+
+func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
+	items := []any{}
+	s.mu.Lock()
+	for name, owner := range s.namespaces {
+		if namespaces {
+			items = append(items, namespaceOf(name, owner, "1"))
+		}
+	}
+	s.mu.Unlock()
+	version := "v1"
+	switch {
+	case strings.Contains(kind, "Webhook"):
+		version = "admissionregistration.k8s.io/v1"
+	case strings.Contains(kind, "Definition"):
+		version = "apiextensions.k8s.io/v1"
+	case strings.Contains(kind, "Grant"):
+		version = "kubetenant.dev/v1alpha1"
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items})
+}
+
+func (s *standIn) watch(w http.ResponseWriter, r *http.Request, namespaces bool) {
+	w.(http.Flusher).Flush()
+	for version := 2; ; version++ {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		}
+		if !namespaces {
+			continue
+		}
+		s.mu.Lock()
+		for name, owner := range s.namespaces {
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": namespaceOf(name, owner, fmt.Sprint(version))})
+		}
+		s.mu.Unlock()
+		w.(http.Flusher).Flush()
+	}
+}
+
+func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusCreated)
+	body, _ := io.ReadAll(r.Body)
+	if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
+		var review authenticationv1.TokenReview
+		_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // nothing, if it is none
+		s.mu.Lock()
+		name, known := s.tokens[review.Spec.Token]
+		s.reviewed++
+		s.mu.Unlock()
+		if known {
+			groups := []string{"system:serviceaccounts", user.AllAuthenticated}
+			if parts := strings.Split(name, ":"); len(parts) == 4 {
+				groups = append(groups, "system:serviceaccounts:"+parts[2])
+			}
+			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: name, UID: "sa-uid", Groups: groups}}
+		}
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
+		_ = json.NewEncoder(w).Encode(review)
+		return
+	}
+	var review authorizationv1.SubjectAccessReview
+	_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // nothing, if it is none
+	s.mu.Lock()
+	allow := s.allow
+	s.mu.Unlock()
+	review.Status.Allowed = allow != nil && allow(review.Spec)
+	review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+// token returns one of the cluster that is of somebody, signed by its key.
+func (s *standIn) token(t *testing.T, subject string) string {
+	t.Helper()
+	text := s.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": subject, "exp": time.Now().Add(time.Hour).Unix()})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens[text] = subject
+	return text
+}
+
+// kubeconfig writes one for a token.
+func (s *standIn) kubeconfig(t *testing.T, path, token string) {
+	t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "c"
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a gateway before stand-ins.
+type world struct {
+	t        *testing.T
+	dir      string
+	server   *httptest.Server
+	gateway  *gateway.Gateway
+	clusters map[string]*standIn
+}
+
+// header begins a configuration: three callers by token, of two tenants and of the system's.
+const header = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  revocation: { path: revoked.yaml }
+  sources:
+  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+gateway:
+  limits: { timeout: 5s, perTenantStreams: 4 }
+  clusters:
+`
+
+const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
+
+// entry is a cluster in a configuration.
+func entry(name, more string) string {
+	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: %[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n", name, more)
+}
+
+// newWorld starts a gateway of a configuration that goes on after the header.
+func newWorld(t *testing.T, config string, clusters map[string]*standIn) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), clusters: clusters}
+	for name, c := range clusters {
+		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
+		c.kubeconfig(t, filepath.Join(w.dir, name+"-imp"), impersonatorToken)
+	}
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\nroot-token,root,u3,\"system:masters\",,system\n")
+	w.write("revoked.yaml", noRevocations)
+	w.write("tenancy.yaml", header+config)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(stop)
+	var err error
+	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"), func(metrics.Registerable) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	w.server = httptest.NewUnstartedServer(w.gateway)
+	w.server.EnableHTTP2 = true
+	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	w.server.StartTLS()
+	t.Cleanup(func() { w.server.CloseClientConnections(); w.server.Close() })
+	for name := range clusters {
+		waittest.Until(t, func() error {
+			if code, text := w.get("alice-token", "/clusters/"+name+"/api/v1/namespaces/acme--web/pods"); code != http.StatusOK {
+				return fmt.Errorf("%d: %s", code, text)
+			}
+			return nil
+		})
+		clusters[name].sent()
+	}
+	return w
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// get asks over HTTP/2, and returns the answer.
+func (w *world) get(token, path string, headers ...string) (int, string) {
+	w.t.Helper()
+	return w.do(token, http.MethodGet, path, "", headers...)
+}
+
+func (w *world) do(token, method, path, body string, headers ...string) (int, string) {
+	w.t.Helper()
+	resp := w.open(w.t.Context(), token, method, path, body, headers...)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func (w *world) open(ctx context.Context, token, method, path, body string, headers ...string) *http.Response {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, w.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	client := *w.server.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp
+}
+
+// raw sends what stands there on a connection of HTTP/1.1, and returns the connection and the answer.
+func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
+	w.t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(w.server.Certificate())
+	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "example.com", NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}}).
+		DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		w.t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return conn.(*tls.Conn), reader, resp
+}

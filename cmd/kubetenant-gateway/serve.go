@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// serveOptions are the flags of serve.
+type serveOptions struct {
+	config, listen, metrics string
+	memory                  resource.QuantityValue
+	serving                 serving.Serving
+}
+
+func newServeCommand() *cobra.Command {
+	o := serveOptions{}
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE --tls-cert-file FILE --tls-private-key-file FILE",
+		Short: "Serve the clusters of a configuration",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required), whose section gateway names the clusters. It and the files it names are followed.")
+	f.StringVar(&o.listen, "listen", ":6443", "address for callers")
+	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
+	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
+	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
+	o.memory.Quantity = resource.MustParse("1Gi")
+	f.Var(&o.memory, "memory-limit", "memory of the process, as its container's limit says: GOMEMLIMIT is nine tenths of it, unless that is set")
+	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	return cmd
+}
+
+func (o *serveOptions) run(ctx context.Context) error {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(o.memory.Value() / 10 * 9)
+	}
+	config, err := v1alpha1.Load(o.config)
+	if err != nil {
+		return err
+	}
+	o.serving.Drain = config.Service.Drain.Duration
+	// What still has to be asked while the last requests are answered ends after them.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	registry := metrics.NewKubeRegistry()
+	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	g, err := gateway.Open(background, o.config, registry.Register)
+	if err != nil {
+		return err
+	}
+	registry.CustomMustRegister(g.Collector())
+	o.serving.ClientCA = g.ClientCA()
+	server, err := serving.NewServer(o.serving)
+	if err != nil {
+		return err
+	}
+	live := []healthz.HealthChecker{healthz.PingHealthz}
+	side, err := serving.ServeSide(ctx, o.metrics, registry, live, []healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = side.Close() }()
+	if server.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen); err != nil {
+		return err
+	}
+	server.Leaving = g.EndStreams
+	klog.FromContext(ctx).Info("Serving", "address", server.Listener.Addr(), "clusters", g.Clusters())
+	return server.Serve(ctx, g)
+}

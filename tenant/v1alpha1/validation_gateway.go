@@ -1,0 +1,226 @@
+package v1alpha1
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func defaultGateway(g *Gateway) {
+	if g == nil {
+		return
+	}
+	defaultValue(&g.Limits.PerTenantRequests, 64)
+	defaultValue(&g.Limits.PerTenantStreams, 200)
+	defaultValue(&g.Limits.BodyBytes, 16<<20)
+	defaultDuration(&g.Limits.Timeout, time.Minute)
+	for i := range g.Clusters {
+		c := &g.Clusters[i]
+		defaultText(&c.Impersonator.Mode, ImpersonationLegacy)
+		defaultText(&c.ServiceAccounts.Tokens, TokensDeny)
+		defaultText(&c.Admission, GatewayAdmissionRequired)
+		defaultText(&c.Namespace, "kubetenant-system")
+		defaultText(&c.Identity.Unmapped, UnmappedKeep)
+		defaultValue(&c.Identity.WithUser, true)
+		defaultValue(&c.Identity.GroupPattern, `(?s).*`)
+	}
+}
+
+// paths returns the paths in g.
+func (g *Gateway) paths() (all []*string) {
+	if g == nil {
+		return nil
+	}
+	for i := range g.Clusters {
+		all = append(all, &g.Clusters[i].Reader.KubeConfigFile, &g.Clusters[i].Impersonator.KubeConfigFile)
+	}
+	if g.Audit != nil {
+		all = append(all, &g.Audit.PolicyFile)
+		if g.Audit.LogPath != "-" {
+			all = append(all, &g.Audit.LogPath)
+		}
+	}
+	return all
+}
+
+func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
+	if g == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if len(g.Clusters) == 0 {
+		errs = append(errs, field.Required(path.Child("clusters"), "a gateway leads to some cluster"))
+	}
+	names, root := sets.New[string](), false
+	for i := range g.Clusters {
+		c, p := &g.Clusters[i], path.Child("clusters").Index(i)
+		switch {
+		case len(validation.IsDNS1123Label(c.Name)) > 0:
+			errs = append(errs, field.Invalid(p.Child("name"), c.Name, "must be a lower-case DNS label"))
+		case names.Has(c.Name):
+			errs = append(errs, field.Duplicate(p.Child("name"), c.Name))
+		}
+		names.Insert(c.Name)
+		if c.Root && root {
+			errs = append(errs, field.Duplicate(p.Child("root"), true))
+		}
+		root = root || c.Root
+		errs = append(errs, c.validate(p)...)
+	}
+	limits := path.Child("limits")
+	for name, n := range map[string]int64{"perTenantRequests": int64(*g.Limits.PerTenantRequests), "perTenantStreams": int64(*g.Limits.PerTenantStreams), "bodyBytes": *g.Limits.BodyBytes} {
+		if n < 1 {
+			errs = append(errs, field.Invalid(limits.Child(name), n, "must be 1 or more"))
+		}
+	}
+	if g.Limits.Timeout.Duration <= 0 {
+		errs = append(errs, field.Invalid(limits.Child("timeout"), g.Limits.Timeout.Duration.String(), "must be positive"))
+	}
+	if g.Audit != nil {
+		errs = append(errs, requireAll(path.Child("audit"), map[string]string{"policyFile": g.Audit.PolicyFile, "logPath": g.Audit.LogPath})...)
+	}
+	return errs
+}
+
+// requireAll returns an error for each field that is empty.
+func requireAll(path *field.Path, values map[string]string) (errs field.ErrorList) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if values[name] == "" {
+			errs = append(errs, field.Required(path.Child(name), ""))
+		}
+	}
+	return errs
+}
+
+func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
+	errs := validateMayUse(c.Tenants, path.Child("tenants"))
+	errs = append(errs, requireAll(path.Child("reader"), map[string]string{"kubeConfigFile": c.Reader.KubeConfigFile})...)
+	errs = append(errs, requireAll(path.Child("impersonator"), map[string]string{"kubeConfigFile": c.Impersonator.KubeConfigFile})...)
+	errs = append(errs, oneOfThese(path.Child("impersonator", "mode"), c.Impersonator.Mode, ImpersonationLegacy, ImpersonationConstrained)...)
+	errs = append(errs, oneOfThese(path.Child("admission"), c.Admission, GatewayAdmissionRequired, GatewayAdmissionUnchecked)...)
+	accounts := path.Child("serviceAccounts")
+	errs = append(errs, oneOfThese(accounts.Child("tokens"), c.ServiceAccounts.Tokens, TokensDeny, TokensPass)...)
+	if len(c.ServiceAccounts.Issuers) == 0 && c.ServiceAccounts.Tokens == TokensPass {
+		errs = append(errs, field.Required(accounts.Child("issuers"), "tokens of others are not shown to the cluster"))
+	}
+	for i, issuer := range c.ServiceAccounts.Issuers {
+		if issuer == "" {
+			errs = append(errs, field.Required(accounts.Child("issuers").Index(i), ""))
+		}
+	}
+	if len(validation.IsDNS1123Label(c.Namespace)) > 0 {
+		errs = append(errs, field.Invalid(path.Child("namespace"), c.Namespace, "must be a namespace's name"))
+	}
+	errs = append(errs, validateTenantMap(c.TenantMap, path.Child("tenantMap"))...)
+	return append(errs, c.Identity.validate(path.Child("identity"))...)
+}
+
+func validateMayUse(names []string, path *field.Path) field.ErrorList {
+	if len(names) == 0 {
+		return field.ErrorList{field.Required(path, `names, or "*" for any but system`)}
+	}
+	var errs field.ErrorList
+	for i, name := range names {
+		if _, err := tenant.ParseSet([]string{name}); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), name, "is no tenant's name"))
+		}
+	}
+	return errs
+}
+
+func oneOfThese[T ~string](path *field.Path, is T, all ...T) field.ErrorList {
+	if slices.Contains(all, is) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, is, all)}
+}
+
+// validateTenantMap holds a map of tenants to what leaves everybody one name, and each name one tenant.
+func validateTenantMap(m map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	taken := sets.New[string]()
+	for _, from := range slices.Sorted(maps.Keys(m)) {
+		to := m[from]
+		for _, name := range []string{from, to} {
+			if id, err := tenant.Parse(name); err != nil || id.IsSystem() {
+				errs = append(errs, field.Invalid(path.Key(from), name, "must be the name of a tenant that is not system"))
+			}
+		}
+		if taken.Has(to) {
+			errs = append(errs, field.Duplicate(path.Key(from), to))
+		}
+		taken.Insert(to)
+	}
+	return errs
+}
+
+func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
+	errs := oneOfThese(path.Child("unmapped"), i.Unmapped, UnmappedKeep, UnmappedDeny)
+	if _, err := regexp.Compile(*i.GroupPattern); err != nil {
+		errs = append(errs, field.Invalid(path.Child("groupPattern"), *i.GroupPattern, err.Error()))
+	}
+	if strings.HasPrefix(i.DefaultUser, "system:") || i.DefaultUser != "" && !tenant.IsWellFormed(i.DefaultUser) {
+		errs = append(errs, field.Invalid(path.Child("defaultUser"), i.DefaultUser, "must be the name of somebody who is not the cluster's"))
+	}
+	if !*i.WithUser && i.DefaultUser == "" {
+		errs = append(errs, field.Required(path.Child("defaultUser"), "somebody has to ask"))
+	}
+	for _, p := range []struct {
+		name, is string
+		not      []string
+	}{{"usernamePrefix", i.UsernamePrefix, []string{"system:"}}, {"groupsPrefix", i.GroupsPrefix, []string{"system:", tenant.GroupPrefix}}} {
+		// "sys" with "tem:masters" behind it is no better.
+		if slices.ContainsFunc(p.not, func(not string) bool {
+			return p.is != "" && (strings.HasPrefix(p.is, not) || strings.HasPrefix(not, p.is))
+		}) {
+			errs = append(errs, field.Invalid(path.Child(p.name), p.is, "would make names of the cluster's own"))
+		}
+	}
+	for n, key := range i.Extras {
+		domain, _, qualified := strings.Cut(key, "/")
+		if !qualified || key != strings.ToLower(key) || len(validation.IsQualifiedName(key)) > 0 || tenant.IsReservedExtraKey(key) || domain == tenant.Domain {
+			errs = append(errs, field.Invalid(path.Child("extras").Index(n), key, "must be a lower-case key with a domain, and none that only a server sets"))
+		}
+	}
+	return append(errs, i.validateUsers(path.Child("users"))...)
+}
+
+// validateUsers refuses names that somebody else could bear.
+func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[GatewayUser]bool{}
+	for n, u := range i.Users {
+		p := path.Index(n)
+		if id, err := tenant.Parse(u.Tenant); err != nil {
+			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "is no tenant's name"))
+		} else if id.IsSystem() {
+			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "the system tenant's callers keep their names"))
+		}
+		if u.User == "" {
+			errs = append(errs, field.Required(p.Child("user"), ""))
+		}
+		key := GatewayUser{Tenant: u.Tenant, User: u.User}
+		if seen[key] {
+			errs = append(errs, field.Duplicate(p, u.Tenant+"/"+u.User))
+		}
+		seen[key] = true
+		switch {
+		case !tenant.IsWellFormed(u.As) || u.As == "" || strings.HasPrefix(u.As, "system:"):
+			errs = append(errs, field.Invalid(p.Child("as"), u.As, "must be the name of somebody who is not the cluster's"))
+		case i.Unmapped == UnmappedKeep && strings.HasPrefix(u.As, i.UsernamePrefix):
+			errs = append(errs, field.Invalid(p.Child("as"), u.As, "an unmapped caller could bear it too: deny those, or have a usernamePrefix that it does not begin with"))
+		}
+	}
+	if len(i.Users) > 0 && !*i.WithUser {
+		errs = append(errs, field.Forbidden(path, "everybody is the defaultUser without withUser"))
+	}
+	return errs
+}
