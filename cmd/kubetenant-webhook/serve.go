@@ -42,6 +42,7 @@ type serveOptions struct {
 	config, listen, metrics string
 	memory                  resource.QuantityValue
 	serving                 serving.Serving
+	admissionOnly           bool
 }
 
 func newServeCommand() *cobra.Command {
@@ -63,6 +64,7 @@ func newServeCommand() *cobra.Command {
 	f.StringSliceVar(&o.serving.ClientNames, "client-name", nil, "common names that clients' certificates may have; empty: any that the authorities signed")
 	o.memory.Quantity = resource.MustParse("1Gi")
 	f.Var(&o.memory, "memory-limit", "memory of the process, as its container's limit says: requests in hand take up to half of it, more wait; GOMEMLIMIT is nine tenths of it, unless that is set")
+	f.BoolVar(&o.admissionOnly, "admission-only", false, "answer admission alone, whoever asks: for clusters whose kube-apiserver shows no client certificate. Quotas are not reserved then, but counted as they are observed.")
 	anyClient := f.Bool("insecure-any-client", false, "answer whoever reaches the listener: for benchmarks")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
@@ -71,7 +73,7 @@ func newServeCommand() *cobra.Command {
 		if o.memory.Value() < minMemory {
 			return errors.New("--memory-limit: at least 128Mi are needed")
 		}
-		if o.serving.ClientCAFile == "" && !*anyClient {
+		if o.serving.ClientCAFile == "" && !*anyClient && !o.admissionOnly {
 			return errors.New("--client-ca-file is required: whoever may ask learns what anybody may do")
 		}
 		return nil
@@ -107,6 +109,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var reviews []string // all
+	if o.admissionOnly {
+		known.WithoutReservations()
+		reviews = service.AdmissionReviews()
+	}
 	stack, err := kubetenant.Open(background, o.config, known.Server)
 	if err != nil {
 		return err
@@ -126,7 +133,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, known.Checks()...)
 	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
-		Live: live, Ready: ready, Register: registry.Register, Tracer: tracerOrNil(tracer)})
+		Live: live, Ready: ready, Register: registry.Register, Tracer: tracerOrNil(tracer), Reviews: reviews})
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -170,6 +171,21 @@ func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace 
 	}
 	return s, nil
 }
+
+// WithoutReservations lets admission look at quotas and charge nothing: where whoever reaches the service may ask it, what was asked must
+// leave nothing behind. What is there is counted as it is observed, so that requests at the same time may exceed a quota together. Before a
+// stack is built of the state.
+func (s *State) WithoutReservations() {
+	if s.Server.Cluster.Quotas != nil {
+		s.Server.Cluster.Quotas = observed{s.Server.Cluster.Quotas}
+	}
+}
+
+// observed are quotas that nobody charges.
+type observed struct{ kubetenant.QuotaStore }
+
+// Charge implements [quota.Store].
+func (observed) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 
 // protobuf lets the typed client save what JSON costs.
 func protobuf(config *rest.Config) *rest.Config {

@@ -308,10 +308,13 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
 	for i, r := range s.balancer.replicas {
 		name := "kubetenant-webhook-" + strconv.Itoa(i+1)
-		if err := s.run(webhookBinary, name+".log", nil, "serve", "--config="+s.o.TenancyConfig,
-			"--kubeconfig="+s.kubeconfig("kubetenant-webhook"), "--namespace="+webhookNamespace,
-			"--listen="+r.address, "--metrics-listen="+r.side, "--tls-cert-file="+pki("webhook.crt"), "--tls-private-key-file="+pki("webhook.key"),
-			"--client-ca-file="+pki("ca.crt"), "--client-name="+clientName); err != nil {
+		clients := []string{"--client-ca-file=" + pki("ca.crt"), "--client-name=" + clientName}
+		if s.o.Gateway { // nobody tells the server which certificate to show
+			clients = []string{"--admission-only"}
+		}
+		if err := s.run(webhookBinary, name+".log", nil, append([]string{"serve", "--config=" + s.o.TenancyConfig,
+			"--kubeconfig=" + s.kubeconfig("kubetenant-webhook"), "--namespace=" + webhookNamespace,
+			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key")}, clients...)...); err != nil {
 			return err
 		}
 	}

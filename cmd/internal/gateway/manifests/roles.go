@@ -27,12 +27,11 @@ const (
 // everyVerb are the verbs of requests: RBAC knows no prefix of impersonate-on:user-info.
 var everyVerb = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// Roles returns the objects of one cluster, YAML: two service accounts and what they may do. The reader reads what the boundary has to
+// Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook service. They are two service accounts and what they may do. The reader reads what the boundary has to
 // know, the impersonator may do nothing but act for the callers that the configuration lets through. That is worth an admin where users are not
 // named: whoever holds its credential is whom he likes, but for groups and extras that a role names.
 func Roles(c *v1alpha1.GatewayCluster, accountsMayBeImpersonated bool) ([]byte, error) {
 	objects := []runtime.Object{
-		&corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}},
 		account(c.Namespace, ReaderAccount), account(c.Namespace, ImpersonatorAccount),
 		role(ReaderAccount, readerRules()), binding(c.Namespace, ReaderAccount),
 		&rbacv1.Role{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "Role"), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},

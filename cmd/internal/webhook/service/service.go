@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,10 +38,15 @@ type Options struct {
 	Register func(metrics.Registerable) error
 	// Tracer records spans; nil for none.
 	Tracer oteltrace.TracerProvider
+	// Reviews are the paths that are answered; nil for all.
+	Reviews []string
 }
 
+// AdmissionReviews are the paths of admission, which may be answered to whoever asks: see [state.State.WithoutReservations].
+func AdmissionReviews() []string { return []string{MutatePath, ValidatePath} }
+
 // New returns the handler. Whoever reaches it may ask who a token is and what anybody may do, so its
-// callers MUST be authenticated before, as [Serve] does.
+// callers MUST be authenticated before, as [serving.Server] does, where more than [AdmissionReviews] are answered.
 func New(o Options) (http.Handler, error) {
 	m := newServiceMetrics()
 	for _, r := range m.registerables() {
@@ -60,6 +66,9 @@ func New(o Options) (http.Handler, error) {
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
 	} {
+		if o.Reviews != nil && !slices.Contains(o.Reviews, path) {
+			continue
+		}
 		reviews[path] = m.measured(path, serving.Recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer)))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
