@@ -46,7 +46,9 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 		}
 	}()
 	l := &link{key: key, stop: stop}
-	if l.client, err = kubernetes.NewForConfig(reader); err != nil {
+	asking := rest.CopyConfig(reader)
+	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
+	if l.client, err = kubernetes.NewForConfig(asking); err != nil {
 		return nil, err
 	}
 	connection, err := rest.HTTPClientFor(reader)

@@ -253,6 +253,7 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
 	}
+	s.known.Tenants.OnLess(stack.TenantChanged)
 	s.factory.StartWithContext(ctx)
 	go s.follow(ctx)
 	if s.publishes {

@@ -33,8 +33,10 @@ type Options struct {
 	User *rest.Config
 	// Progress is told what is being done. Nil for nobody.
 	Progress func(string)
-	// Shape is that of the server. Empty: it is asked.
+	// Shape is that of the server. Empty: it is asked, which cannot tell a gateway.
 	Shape Shape
+	// Through is where the callers of a gateway send their requests: its address and authority count. Nil: to the server.
+	Through *rest.Config
 	// Groups are the API groups whose resources are tried. Empty: all that the server serves.
 	Groups []string
 	// Parallel is how many requests run at the same time; 0 means 8.
@@ -48,6 +50,7 @@ type Shape string
 const (
 	CompiledIn Shape = "compiled in"
 	Webhook    Shape = "webhook"
+	Gateway    Shape = "gateway"
 )
 
 // ShapeOf tells the shape by whether the webhooks are installed.

@@ -247,12 +247,16 @@ func (w *world) makeCallers(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	account := rest.AnonymousClientConfig(o.Admin)
+	admin := rest.CopyConfig(o.Admin)
+	if o.Through != nil {
+		admin.Host, admin.CAData, admin.CAFile = o.Through.Host, o.Through.CAData, o.Through.CAFile
+	}
+	account := rest.AnonymousClientConfig(admin)
 	account.BearerToken = token.Status.Token
-	nobody := rest.CopyConfig(o.Admin)
+	nobody := rest.CopyConfig(admin)
 	nobody.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation-nobody"}
 	if err := errors.Join(add(callerUser, 0, user), add(callerAccount, 0, account),
-		add(callerNobody, -1, nobody), add(callerAnonymous, -1, rest.AnonymousClientConfig(o.Admin))); err != nil {
+		add(callerNobody, -1, nobody), add(callerAnonymous, -1, rest.AnonymousClientConfig(admin))); err != nil {
 		return err
 	}
 	// Rights and labels count as soon as the server has seen them.
