@@ -35,6 +35,8 @@ func TestGenerateOptions(t *testing.T) {
 		"keys wait for nobody":    {func(*manifests.Options) {}, "control-plane/authorization.yaml", ":kubetenant-certificates", ""},
 		"what stands behind":      {func(o *manifests.Options) { o.Authorizers = []string{"RBAC"} }, "control-plane/authorization.yaml", "type: RBAC", "type: Node"},
 		"the image":               {func(*manifests.Options) {}, "cluster/deployment.yaml", "example.com/kubetenant-webhook:1", ""},
+		"admission alone":         {func(o *manifests.Options) { o.AdmissionOnly, o.ClientCA, o.URL = true, "", "" }, "cluster/deployment.yaml", "--admission-only", "client"},
+		"all that is asked":       {func(*manifests.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
 		"the configuration":       {func(*manifests.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
 	} {
 		o := options(t)
@@ -70,6 +72,7 @@ func TestGeneratedFiles(t *testing.T) {
 		"from outside":    {func(o *manifests.Options) { o.External, o.Monitoring = true, true }, nil, []string{"cluster/config.yaml", "cluster/deployment.yaml"}},
 		"monitoring":      {func(o *manifests.Options) { o.Monitoring = true }, []string{"cluster/monitoring.yaml"}, nil},
 		"static policies": {func(o *manifests.Options) { o.StaticPolicies = true }, []string{"control-plane/policies/policies.yaml"}, nil},
+		"admission alone": {func(o *manifests.Options) { o.AdmissionOnly = true }, nil, slices.DeleteFunc(slices.Clone(plain), func(name string) bool { return !strings.HasPrefix(name, "control-plane/") })},
 		"authorities":     {func(o *manifests.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA }, []string{"control-plane/webhook-ca.crt"}, nil},
 	} {
 		got := all(c.change)

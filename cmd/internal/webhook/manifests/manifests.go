@@ -51,7 +51,10 @@ type Options struct {
 	// External says that the service runs outside of the cluster: it is not deployed, and admission
 	// reaches it by URL too.
 	External bool
-	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required);
+	// AdmissionOnly installs what is asked about writes alone, for clusters whose kube-apiserver nobody configures: it shows no
+	// certificate, and has no files.
+	AdmissionOnly bool
+	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required unless AdmissionOnly);
 	// ServingCA that of the service's, empty where it makes them itself.
 	ClientCA, ServingCA string
 	// SelfManaged installs what makes and renews the certificates.
@@ -99,6 +102,9 @@ func Generate(o Options) (map[string][]byte, error) {
 	}
 	for name, definition := range v1alpha1.Definitions() {
 		out["cluster/"+name] = []byte(definition)
+	}
+	if o.AdmissionOnly {
+		return out, nil
 	}
 	return out, o.controlPlane(v, out)
 }
@@ -200,16 +206,18 @@ func valuesOf(o *Options) (map[string]any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case reached.Scheme != "https" || reached.Hostname() == "":
+	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External): // else it is reached by its Service
 		return nil, errors.New("the URL of the service is required, with https")
 	case o.SelfManaged == (o.ServingCA != ""):
 		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), or it makes them itself (--self-managed-certificates)")
 	case o.Image == "" && !o.External:
 		return nil, errors.New("the image is required")
 	}
-	clientCA, err := os.ReadFile(o.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("the authorities of kube-apiserver's client certificate: %w", err)
+	var clientCA []byte
+	if !o.AdmissionOnly {
+		if clientCA, err = os.ReadFile(o.ClientCA); err != nil {
+			return nil, fmt.Errorf("the authorities of kube-apiserver's client certificate: %w", err)
+		}
 	}
 	v := map[string]any{}
 	defaults, err := deploy.Files.ReadFile("chart/values.yaml")
@@ -219,8 +227,8 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if err := yaml.Unmarshal(defaults, &v); err != nil {
 		return nil, err
 	}
-	v["image"], v["clientCA"], v["monitoring"] = o.Image, string(clientCA), o.Monitoring
-	v["clusterIP"], v["names"] = o.ClusterIP, []string{reached.Hostname()}
+	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring, o.AdmissionOnly
+	v["clusterIP"], v["names"] = o.ClusterIP, slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
 	if o.External {
 		v["url"] = o.URL
 	} else if v["config"], err = configFiles(o.Config); err != nil {

@@ -1,0 +1,115 @@
+package manifests
+
+import (
+	"bytes"
+	_ "embed" // of what runs the gateway
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+//go:embed gateway.yaml
+var gatewayYAML string
+
+// Options are what the configuration does not say.
+type Options struct {
+	// Config is the path of the TenancyConfiguration.
+	Config string
+	// Image of the gateway, and the Namespace that it runs in.
+	Image, Namespace string
+	// Accounts lets callers impersonate service accounts, where their clusters' roles let them.
+	Accounts bool
+}
+
+var (
+	errNoSection = errors.New("the configuration has no section gateway")
+	errNoImage   = errors.New("the image is required")
+)
+
+// Generate returns the files to apply, by their path: gateway.yaml where the gateway runs, and clusters/<name>.yaml in each cluster.
+func Generate(o Options) (map[string][]byte, error) {
+	config, err := v1alpha1.Load(o.Config)
+	switch {
+	case err != nil:
+		return nil, err
+	case config.Gateway == nil:
+		return nil, errNoSection
+	case o.Image == "":
+		return nil, errNoImage
+	}
+	t, err := template.New("gateway.yaml").Option("missingkey=error").Parse(gatewayYAML)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	if err := t.Execute(&text, o); err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{"gateway.yaml": text.Bytes()}
+	for i := range config.Gateway.Clusters {
+		c := &config.Gateway.Clusters[i]
+		if out["clusters/"+c.Name+".yaml"], err = Roles(c, o.Accounts); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Check returns what is wrong with a set that was generated in a directory, for the configuration as it is now, and what to know of it.
+func Check(dir string, o Options) (wrong, notes []string, err error) {
+	files, err := Generate(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := v1alpha1.Load(o.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	delete(files, "gateway.yaml") // is the operator's to change
+	for i := range config.Gateway.Clusters {
+		c := &config.Gateway.Clusters[i]
+		name := "clusters/" + c.Name + ".yaml"
+		is, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))) // #nosec G304 -- the operator's directory
+		switch {
+		case err != nil:
+			wrong = append(wrong, err.Error())
+		case !bytes.Equal(bytes.TrimSpace(is), bytes.TrimSpace(files[name])):
+			wrong = append(wrong, name+": other rights are needed for this configuration: generate it again")
+		}
+		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
+			if _, err := os.Stat(path); err != nil {
+				wrong = append(wrong, err.Error())
+			}
+		}
+		notes = append(notes, notesOf(c)...)
+	}
+	return wrong, notes, nil
+}
+
+// notesOf returns what the configuration of a cluster makes of its impersonator.
+func notesOf(c *v1alpha1.GatewayCluster) (notes []string) {
+	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
+	if namedUsers(&c.Identity) == nil {
+		say("the impersonator may be any user: whoever holds its credential is worth an admin of the cluster")
+	}
+	if slices.Contains(c.Tenants, tenant.AnyName) {
+		say("tenants are not named, so that the impersonator may be of any tenant")
+	}
+	if c.Admission == v1alpha1.GatewayAdmissionUnchecked {
+		say("admission is Unchecked: a label that somebody forges is believed")
+	}
+	if c.Reader.KubeConfigFile == c.Impersonator.KubeConfigFile {
+		say("the reader and the impersonator are one account: it may both read and act")
+	}
+	if strings.HasPrefix(c.Identity.DefaultUser, "kubetenant:") && !*c.Identity.WithUser {
+		say("everybody is %s: roles are given by the groups tenant:<id>", c.Identity.DefaultUser)
+	}
+	return notes
+}

@@ -1,0 +1,148 @@
+package manifests_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
+)
+
+const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\ngateway:\n  clusters:\n"
+
+func generate(t *testing.T, clusters string, accounts bool) (dir string, o manifests.Options, files map[string][]byte) {
+	t.Helper()
+	dir = t.TempDir()
+	o = manifests.Options{Config: filepath.Join(dir, "tenancy.yaml"), Image: "example.com/kubetenant-gateway:1", Namespace: "kubetenant-system", Accounts: accounts}
+	if err := os.WriteFile(o.Config, []byte(header+clusters), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := manifests.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, o, files
+}
+
+const cluster = "  - { name: eu1, reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i"
+
+// rules returns those of a ClusterRole in a file.
+func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
+	t.Helper()
+	for _, text := range strings.Split(string(file), "---\n") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(text), &role); err == nil && role.Kind == "ClusterRole" && role.Name == name {
+			return role.Rules
+		}
+	}
+	t.Fatalf("no ClusterRole %s in\n%s", name, file)
+	return nil
+}
+
+// TestRights: the reader changes nothing, and the impersonator may do nothing but act for those that the configuration lets through.
+func TestRights(t *testing.T) {
+	for what, c := range map[string]struct {
+		more     string
+		accounts bool
+		want     []string // resource: names
+		on       bool
+	}{
+		"anybody":       {` }, tenants: ["*"] }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: "}, false},
+		"accounts too":  {` }, tenants: ["*"] }`, true, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: ", "serviceaccounts: "}, false},
+		"named tenants": {` }, tenants: [acme, globex], tenantMap: { acme: acme-eu } }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: acme-eu globex"}, false},
+		"named by all": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], withUID: true } }`, false,
+			[]string{"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ", "uids: "}, false},
+		"mapped alone": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"constrained": {`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`, true, []string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "}, true},
+	} {
+		_, _, files := generate(t, cluster+c.more, c.accounts)
+		file := files["clusters/eu1.yaml"]
+		for _, r := range rules(t, file, manifests.ReaderAccount) {
+			for _, verb := range r.Verbs {
+				creates := verb == "create" && (slices.Equal(r.Resources, []string{"tokenreviews"}) || slices.Equal(r.Resources, []string{"subjectaccessreviews"}))
+				if !creates && !slices.Contains([]string{"get", "list", "watch"}, verb) {
+					t.Errorf("%s: the reader may %s %v", what, verb, r.Resources)
+				}
+			}
+		}
+		var got []string
+		for _, r := range rules(t, file, manifests.ImpersonatorAccount) {
+			got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
+			for _, verb := range r.Verbs {
+				if !strings.HasPrefix(verb, "impersonate") || strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") || strings.HasPrefix(verb, "impersonate-on:") && !c.on {
+					t.Errorf("%s: the impersonator may %s %v", what, verb, r.Resources)
+				}
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+// TestGateway: what runs the gateway is objects of one namespace.
+func TestGateway(t *testing.T) {
+	_, _, files := generate(t, cluster+` }, tenants: ["*"] }`, false)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(string(files["gateway.yaml"])), 4096)
+	var kinds []string
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); err != nil {
+			break
+		}
+		if kinds = append(kinds, u.GetKind()); u.GetNamespace() != "kubetenant-system" {
+			t.Errorf("%s is in %q", u.GetKind(), u.GetNamespace())
+		}
+	}
+	if want := []string{"ServiceAccount", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}; !slices.Equal(kinds, want) || !strings.Contains(string(files["gateway.yaml"]), "example.com/kubetenant-gateway:1") {
+		t.Errorf("%v", kinds)
+	}
+}
+
+// TestCheck: a set that is not what the configuration needs is told of, and what an impersonator is worth.
+func TestCheck(t *testing.T) {
+	dir, o, files := generate(t, cluster+` }, tenants: ["*"], admission: Unchecked }`, false)
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"r", "i"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wrong, notes, err := manifests.Check(dir, o)
+	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "worth an admin") || !strings.Contains(said, "tenants are not named") || !strings.Contains(said, "Unchecked") {
+		t.Errorf("%v, %v, %v", wrong, notes, err)
+	}
+	o.Accounts = true
+	if wrong, _, err := manifests.Check(dir, o); err != nil || len(wrong) != 1 || !strings.Contains(wrong[0], "clusters/eu1.yaml") {
+		t.Errorf("with other rights: %v, %v", wrong, err)
+	}
+	if err := os.Remove(filepath.Join(dir, "i")); err != nil {
+		t.Fatal(err)
+	}
+	o.Accounts = false
+	if wrong, _, err := manifests.Check(dir, o); err != nil || len(wrong) != 1 {
+		t.Errorf("without a kubeconfig: %v, %v", wrong, err)
+	}
+	if err := os.WriteFile(o.Config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := manifests.Check(dir, o); err == nil {
+		t.Error("a configuration without a gateway is taken")
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
+	installed "github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
+)
+
+func newGenerateCommand() *cobra.Command {
+	o := manifests.Options{}
+	var out, check string
+	cmd := &cobra.Command{
+		Use:   "generate --config FILE --image IMAGE {--out DIR | --check DIR}",
+		Short: "Write what is installed for the gateway, or check it",
+		Long: `Writes, from one TenancyConfiguration, what runs the gateway (DIR/gateway.yaml) and,
+for each cluster, its two service accounts and what they may do
+(DIR/clusters/NAME.yaml). The admission half is kubetenant-webhook's
+(generate --admission-only).
+
+With --check it compares a set with the configuration as it is now, and says what
+the impersonators are worth.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (out == "") == (check == "") {
+				return errors.New("one of --out and --check is required")
+			}
+			if check != "" {
+				return runCheck(cmd, check, o)
+			}
+			files, err := manifests.Generate(o)
+			if err != nil {
+				return err
+			}
+			if err := installed.Write(out, "", files); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files to %s\n", len(files), out)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
+	f.StringVar(&out, "out", "", "directory to write to")
+	f.StringVar(&check, "check", "", "directory to check")
+	f.StringVar(&o.Image, "image", "kubetenant-gateway", "image of kubetenant-gateway")
+	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace in which the gateway runs")
+	f.BoolVar(&o.Accounts, "impersonate-service-accounts", false, "let the impersonators be service accounts, for callers whose clusters' roles let them")
+	_ = cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+func runCheck(cmd *cobra.Command, dir string, o manifests.Options) error {
+	wrong, notes, err := manifests.Check(dir, o)
+	if err != nil {
+		return err
+	}
+	for _, note := range notes {
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
+	}
+	for _, each := range wrong {
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "wrong:", each)
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("%d things are wrong", len(wrong))
+	}
+	return nil
+}
