@@ -64,7 +64,7 @@ func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	for name, r := range now.routes {
 		value := 0.0
-		if r.link.state.Check() == nil {
+		if r.link.state.Ready() {
 			value = 1
 		}
 		ch <- metrics.NewLazyConstMetric(clusterCurrent, metrics.GaugeValue, value, name)

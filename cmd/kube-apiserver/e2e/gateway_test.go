@@ -18,6 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/isolation"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // gatewayTenancy is a configuration of a gateway before the cluster of its directory.
@@ -235,4 +236,30 @@ func TestGatewayIsolation(t *testing.T) {
 	if !report.OK() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
 		t.Error("not isolated, or too little tried")
 	}
+}
+
+// TestGatewayPage: the session of docs/gateway.md is what a server and the gateway say, and its configuration one that is taken.
+func TestGatewayPage(t *testing.T) {
+	t.Parallel()
+	const page = "../../../docs/gateway.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config, _ := strings.Cut(string(text), "```yaml\n")
+	config, _, _ = strings.Cut(config, "```")
+	if c, err := v1alpha1.Decode([]byte(config)); err != nil || c.Gateway == nil || len(c.Gateway.Clusters) != 2 {
+		t.Errorf("its configuration: %v", err)
+	}
+	s := start(t, t.TempDir(), "--gateway")
+	dir := t.TempDir()
+	docs, err := filepath.Abs("../../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(docs, filepath.Join(dir, "docs")); err != nil {
+		t.Fatal(err)
+	}
+	checkPage(t, page, dir, append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin")+string(os.PathListSeparator)+s.Kubeconfig("acme"), "KUBECTL_KUBERC=false"))
 }

@@ -16,16 +16,16 @@ func certPEM(der []byte) []byte {
 }
 
 // writeKubeconfig writes dir/<name>.kubeconfig, which needs no other file, for a new certificate of
-// subject, and returns its path.
-func (a *authority) writeKubeconfig(dir, name, server string, subject pkix.Name) (string, error) {
+// subject and the server of a cluster, and returns its path.
+func (a *authority) writeKubeconfig(dir, name, cluster, server string, subject pkix.Name) (string, error) {
 	certificate, key, err := a.issue(subject, x509.ExtKeyUsageClientAuth)
 	if err != nil {
 		return "", err
 	}
 	c := clientcmdapi.NewConfig()
-	c.Clusters["local"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: certPEM(a.cert.Raw)}
+	c.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: certPEM(a.cert.Raw)}
 	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
-	c.Contexts[name] = &clientcmdapi.Context{Cluster: "local", AuthInfo: name}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: name}
 	c.CurrentContext = name
 	path := filepath.Join(dir, name+".kubeconfig")
 	return path, clientcmd.WriteToFile(*c, path)

@@ -3,7 +3,6 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -233,7 +232,11 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
-	path, err := c.ca.writeKubeconfig(c.dir, name, cmp.Or(c.gateway, c.server), subject)
+	cluster, server := "local", c.server
+	if c.gateway != "" { // both may be merged into one kubeconfig
+		cluster, server = "gateway", c.gateway
+	}
+	path, err := c.ca.writeKubeconfig(c.dir, name, cluster, server, subject)
 	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{who, path})
 	return err
 }
