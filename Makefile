@@ -3,6 +3,7 @@
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, a real kube-apiserver included; the library's with the race detector
 #   make test-e2e       tests of the webhook service behind an unmodified kube-apiserver
+#   make test-gateway   tests of the gateway before an unmodified kube-apiserver
 #   make test-upstream  suites that nobody here wrote, beside upstream's server (docs/conformance.md)
 #   make test-race      the corpus on servers that are built with the race detector
 #   make test-clients   kubectl, Helm and other clients as a tenant, beside upstream's server; installs JavaScript's
@@ -89,7 +90,7 @@ test: build
 	$(SCRATCH) go test -vet=off -race ./...
 	$(SCRATCH) go test -vet=off -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
-	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients)' ./...
+	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients|TestGateway)' ./...
 
 .PHONY: test-e2e e2e-tools
 e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
@@ -125,6 +126,10 @@ $(GITOPS)/built: Makefile
 	@cd $(GITOPS)/src && $(call copied,$(GITOPS_ENGINE),engine) && cd engine && sed -i 's/"0.0.0.0:%d"/"127.0.0.1:%d"/' agent/main.go && \
 	  go build -o $(GITOPS)/argo-agent ./agent
 	@rm -rf $(GITOPS)/src && touch $@
+
+.PHONY: test-gateway
+test-gateway: build
+	cd $(SERVER) && $(TEST_SERVERS) -run '^TestGateway' ./e2e
 
 .PHONY: test-gitops gitops-tools
 gitops-tools: $(GITOPS)/built

@@ -22,10 +22,10 @@ func spaces() map[string]string {
 }
 
 // rooted is a gateway before one cluster that is at its root.
-func rooted(t *testing.T, more string) (*world, *standIn) {
+func rooted(t *testing.T) (*world, *standIn) {
 	t.Helper()
 	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"+more), map[string]*standIn{"eu1": c})
+	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), map[string]*standIn{"eu1": c})
 	return w, c
 }
 
@@ -33,7 +33,7 @@ const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
 // TestSentOnAsTheCaller: a request goes on as who it is of, and as nobody else, whatever its headers say.
 func TestSentOnAsTheCaller(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	for what, headers := range map[string][]string{
 		"plain":                               nil,
 		"the identity of a front proxy":       {"X-Remote-User", "root", "X-Remote-Group", "system:masters"},
@@ -56,7 +56,7 @@ func TestSentOnAsTheCaller(t *testing.T) {
 
 // TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by that nor what it may.
 func TestConnectionHeaders(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	for _, more := range []string{"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n"} {
 		_, _, resp := w.raw("GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
 		sent := c.sent()
@@ -68,7 +68,7 @@ func TestConnectionHeaders(t *testing.T) {
 
 // TestRefusals: what is answered at the gateway, and never gets to a cluster.
 func TestRefusals(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	for what, r := range map[string]struct {
 		token, method, path, body string
 		headers                   []string
@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 // TestImpersonation: a caller's own --as is decided by the boundary and by the cluster about who the caller is there, and the first of several
 // users counts.
 func TestImpersonation(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	var asked []authorizationv1.SubjectAccessReviewSpec
 	c.mu.Lock()
 	c.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool {
@@ -152,7 +152,7 @@ func TestImpersonation(t *testing.T) {
 
 // TestReviewsAgree: what a caller is told that it may do is what it may.
 func TestReviewsAgree(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	for _, r := range []struct {
 		attributes string
@@ -269,7 +269,7 @@ func TestClusters(t *testing.T) {
 
 // TestAnswers: what a cluster says of the gateway is not its caller's, and where it sends to is behind the gateway.
 func TestAnswers(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","code":403}`
 	const own = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"alice\" cannot list resource \"pods\"","code":403}`
 	for what, a := range map[string]struct {
@@ -311,7 +311,7 @@ func TestAnswers(t *testing.T) {
 
 // TestFailedUpgrade: a connection on which an upgrade failed leads nowhere but through the gateway (CVE-2018-1002105).
 func TestFailedUpgrade(t *testing.T) {
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	c.mu.Lock()
 	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Upgrade") == "" {
@@ -374,7 +374,7 @@ func TestWatchesEnd(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			w, c := rooted(t, "")
+			w, c := rooted(t)
 			resp := w.open(t.Context(), "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", "")
 			defer func() { _ = resp.Body.Close() }()
 			ctx, stop := context.WithCancel(t.Context())
@@ -403,7 +403,7 @@ func TestWatchesEnd(t *testing.T) {
 
 // TestOneTenantsStreams: who has too many open is told so, and others are not.
 func TestOneTenantsStreams(t *testing.T) {
-	w, _ := rooted(t, "")
+	w, _ := rooted(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	codes := map[int]int{}
@@ -490,7 +490,7 @@ func TestNoTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, c := rooted(t, "")
+	w, c := rooted(t)
 	account := c.token(t, "system:serviceaccount:acme--web:builder")
 	said := ""
 	for _, token := range []string{"alice-token", "CANARY-token", account, account + "x"} {

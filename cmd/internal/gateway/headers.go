@@ -23,7 +23,7 @@ var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real
 var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
 
 // tokenProtocol begins the websocket subprotocol that bears a token (k8s.io/apiserver pkg/authentication/request/websocket, v0.37.1).
-const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+const tokenProtocol = "base64url.bearer.authorization.k8s.io." // #nosec G101 -- the beginning of a name
 
 // sent returns the headers of a request that go on. Names with an underscore are read as others by some servers, and never do.
 func sent(r *http.Request) http.Header {

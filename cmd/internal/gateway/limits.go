@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )

@@ -6,9 +6,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/transport"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // exchange is what the steps of one request tell each other. One goroutine uses it at a time.

@@ -63,14 +63,14 @@ func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // timedStreamWriter is of HTTP/2.
 type timedStreamWriter struct {
 	*timedWriter
-	http.CloseNotifier //nolint:staticcheck // as above
+	http.CloseNotifier
 }
 
 // timedConnWriter is of HTTP/1.1.
 type timedConnWriter struct {
 	*timedWriter
-	http.CloseNotifier //nolint:staticcheck // as above
-	hijacker           http.Hijacker
+	http.CloseNotifier
+	hijacker http.Hijacker
 }
 
 // Hijack implements [http.Hijacker].

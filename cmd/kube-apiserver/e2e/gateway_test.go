@@ -80,7 +80,7 @@ func TestGateway(t *testing.T) {
 // serviceAccountsPass: the cluster's own tokens count, and go on as they are.
 func serviceAccountsPass(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
-	account(t, admin, "acme--web", "robot")
+	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
 	robot := client(t, withToken(config(t, s, "acme"), token))
 	who, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -176,10 +176,10 @@ func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 	}
 	waittest.Until(t, func() error {
 		if err := writes(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "webhook service") {
-			return fmt.Errorf("a Namespace is written: %v", err)
+			return fmt.Errorf("a Namespace is written: %w", err)
 		}
 		if _, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("a list over all namespaces: %v", err)
+			return fmt.Errorf("a list over all namespaces: %w", err)
 		}
 		return nil
 	})

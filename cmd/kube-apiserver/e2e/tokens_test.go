@@ -105,11 +105,11 @@ func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token stri
 	return r.Status.UserInfo, nil
 }
 
-// account makes a ServiceAccount.
-func account(t *testing.T, k kubernetes.Interface, namespace, name string) {
+// account makes the ServiceAccount robot.
+func account(t *testing.T, k kubernetes.Interface, namespace string) {
 	t.Helper()
 	waittest.Until(t, func() error { // the server may still hold the namespace of that name that was there before
-		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 		return err
 	})
 }
@@ -140,8 +140,8 @@ func claimsOf(t *testing.T, token string) map[string]any {
 // issuedTokensNameTheirTenant: by TokenRequest, for every audience, and whoami tells where from.
 func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
-	account(t, admin, "acme--web", "robot")
-	account(t, admin, "kube-system", "robot")
+	account(t, admin, "acme--web")
+	account(t, admin, "kube-system")
 	for namespace, want := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
 		for _, audiences := range [][]string{nil, {"vault"}} {
 			if got := claimsOf(t, request(t, admin, namespace, authenticationv1.TokenRequestSpec{Audiences: audiences}))[tenant.ExtraKey]; got != want {
@@ -261,7 +261,7 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 				Name: "moving", Labels: map[string]string{tenant.Label: owner}}}, metav1.CreateOptions{})
 			return err
 		})
-		account(t, admin, "moving", "robot")
+		account(t, admin, "moving")
 	}
 	makeAgain("acme")
 	token := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
