@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // clustersPath begins the paths that name a cluster.
@@ -20,11 +22,11 @@ func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error)
 		return "", r, nil
 	}
 	cluster, path, _ := strings.Cut(after, "/")
-	if first, _, _ := strings.Cut(path, "/"); cluster == "" || first == "clusters" {
+	if first, _, _ := strings.Cut(path, "/"); first == "clusters" || len(validation.IsDNS1123Label(cluster)) > 0 { // as none is called
 		return "", nil, errClusterPath
 	}
 	prefix := clustersPath + cluster
-	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath, prefix) { // an escape in it
+	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath+"/", prefix+"/") { // an escape in it
 		return "", nil, errClusterPath
 	}
 	out := r.Clone(r.Context())
