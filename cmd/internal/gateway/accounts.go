@@ -98,8 +98,15 @@ func issuerOf(token string) string {
 }
 
 func (a *accounts) authenticate(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if _, err := a.keys.VerifySignature(ctx, token); err != nil {
+	payload, err := a.keys.VerifySignature(ctx, token)
+	if err != nil {
 		return nil, false, err
+	}
+	var claims struct {
+		Expires float64 `json:"exp"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Expires <= float64(time.Now().Unix()) {
+		return nil, false, errRefused
 	}
 	// client-go logs bodies, if that is asked for: this one holds the token.
 	ctx = klog.NewContext(ctx, logr.Discard())

@@ -79,7 +79,8 @@ func (c *route) identified(h http.Handler, who authenticator.Request, a *auditin
 // nowhere answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
 // who asks.
 func (c *route) nowhere(a *auditing) http.Handler {
-	return c.identified(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) }), c.gateway.front.Authenticator, a)
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
+	return c.gateway.front.WithRequestState(c.identified(refuse, c.gateway.front.Authenticator, a))
 }
 
 // authenticator is the sources of the configuration, and the cluster's own service accounts.

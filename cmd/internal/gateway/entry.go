@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -60,8 +61,11 @@ func (c *route) enter(next http.Handler) http.Handler {
 			}
 			defer leave()
 		}
-		if r.Body != nil && !x.stream {
+		if r.Body != nil {
 			r.Body = http.MaxBytesReader(w, r.Body, *c.limits.BodyBytes)
+		}
+		if x.stream {
+			_ = x.control.SetReadDeadline(time.Time{}) // it is told apart from others when its caller goes
 		}
 		x.asOther = r.Header.Get("Impersonate-User") != ""
 		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, there)))

@@ -144,7 +144,7 @@ func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings, regis
 			next.root = c
 		}
 	}
-	next.nowhere = (&route{gateway: g, limits: &settings.Gateway.Limits, config: &v1alpha1.GatewayCluster{}}).nowhere(next.auditing)
+	next.nowhere = (&route{gateway: g, limits: &settings.Gateway.Limits}).nowhere(next.auditing)
 	for _, commit := range commits {
 		commit()
 	}
@@ -253,29 +253,35 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if name != "" {
 		c = now.routes[name]
 	}
-	x := &exchange{route: c, path: r.URL.EscapedPath()}
+	x := &exchange{route: c, path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
+	// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
+	_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
 	if c != nil {
 		handler = c.handler
 	}
 	rest = rest.WithContext(context.WithValue(rest.Context(), exchangeKey{}, x))
 	rest.Header.Del("Audit-Id") // ours
 	if isOfPage(r) {
-		rest = withoutCertificates(rest)
+		rest = ofPage(rest)
 	}
 	answer, timed := writes(w)
 	handler.ServeHTTP(answer, rest)
 	g.metrics.count(c, x.stream, timed.code, time.Since(began))
 }
 
-// withoutCertificates returns a request without those of its connection, which a browser shows for every page.
-func withoutCertificates(r *http.Request) *http.Request {
-	if r.TLS == nil {
-		return r
+// ofPage returns a request with nothing that a browser sends by itself with each page: neither the certificates of its connection nor
+// a password.
+func ofPage(r *http.Request) *http.Request {
+	out := r.Clone(r.Context())
+	if !isBearer(r) {
+		out.Header.Del("Authorization")
 	}
-	out, connection := *r, *r.TLS
-	connection.PeerCertificates, connection.VerifiedChains = nil, nil
-	out.TLS = &connection
-	return &out
+	if r.TLS != nil {
+		connection := *r.TLS
+		connection.PeerCertificates, connection.VerifiedChains = nil, nil
+		out.TLS = &connection
+	}
+	return out
 }
 
 // Collector tells of each cluster whether it is known as it is now.

@@ -2,10 +2,13 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -193,13 +196,14 @@ func TestServiceAccounts(t *testing.T) {
 	account, admin := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:admin")
 	others := us.token(t, "system:serviceaccount:acme--web:builder")
 	forged := authntest.MustKey("ES256").MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:acme--web:builder"})
+	expired := us.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:acme--web:builder", "exp": time.Now().Add(-time.Minute).Unix()})
 	elsewhere := eu.token(t, "system:serviceaccount:globex--shop:builder")
 	for what, r := range map[string]struct {
 		token, cluster string
 		want           int
 	}{
 		"its own": {account, "eu1", 200}, "of another cluster": {others, "eu1", 401}, "at another cluster": {account, "us1", 401}, "no account": {admin, "eu1", 401},
-		"forged": {forged, "eu1", 401}, "of another's namespace": {elsewhere, "eu1", 403},
+		"forged": {forged, "eu1", 401}, "expired": {expired, "eu1", 401}, "of another's namespace": {elsewhere, "eu1", 403},
 	} {
 		if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
 			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
@@ -210,9 +214,12 @@ func TestServiceAccounts(t *testing.T) {
 			}
 		}
 	}
+	if code, _ := w.get(expired, "/clusters/us1"+path); code != http.StatusUnauthorized {
+		t.Errorf("expired, at its own: %d", code)
+	}
 	us.mu.Lock()
 	if us.reviewed > 0 {
-		t.Error("a token that its keys did not sign was shown to a cluster")
+		t.Error("a token that its keys did not sign, or that has expired, was shown to a cluster")
 	}
 	us.mu.Unlock()
 	eu.mu.Lock()
@@ -237,8 +244,12 @@ func TestClusters(t *testing.T) {
 	if code != http.StatusForbidden || unknown != closed {
 		t.Errorf("%d: %s, and of one that is not known: %s", code, closed, unknown)
 	}
-	if code, _ := w.get("", "/clusters/nowhere/api"); code != http.StatusUnauthorized {
-		t.Errorf("nobody is told of a cluster: %d", code)
+	for _, path := range []string{"/api", "/tenants/-bad-/api", "/tenants/acme/api", "/api?timeout=x"} {
+		one, is := w.get("", "/clusters/us1"+path)
+		other, was := w.get("", "/clusters/nowhere"+path)
+		if one != other || is != was || one < 400 {
+			t.Errorf("nobody is told of a cluster by %s: %d, %d: %s, %s", path, one, other, is, was)
+		}
 	}
 	if code, text := w.get("alice-token", "/api"); code != http.StatusForbidden || text != closed {
 		t.Errorf("without a root: %d: %s", code, text)
@@ -264,6 +275,66 @@ func TestClusters(t *testing.T) {
 	}
 	if code, _ := w.get("alice-token", "/clusters/us1/api", "Impersonate-User", "carol"); code != http.StatusForbidden {
 		t.Errorf("what eu1 allows us1 is not asked about: %d", code)
+	}
+}
+
+// TestPages: what a browser sends by itself counts for no page: neither a password beside a token that is none, nor a certificate.
+func TestPages(t *testing.T) {
+	w, c := rooted(t)
+	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\ngateway:\n", 1)+entry("eu1", ", root: true"))
+	basic := []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("carol:secret"))}
+	const path = "/api/v1/namespaces/acme--web/pods"
+	waittest.Until(t, func() error {
+		if code, text := w.get("", path, basic...); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+	c.sent()
+	for what, more := range map[string][]string{"a page": nil, "with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"}} {
+		code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
+		if sent := c.sent(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
+			t.Errorf("%s: %d, and %d requests came", what, code, len(sent))
+		}
+	}
+	if code, text := w.get("alice-token", path, "Origin", "https://evil.example"); code != http.StatusOK {
+		t.Errorf("with a token: %d: %s", code, text)
+	}
+}
+
+// TestSlowBodies: what comes slowly, or is large, is cut off, whoever sends it and whatever it says of its connection.
+func TestSlowBodies(t *testing.T) {
+	w, c := rooted(t)
+	c.mu.Lock()
+	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	}
+	c.mu.Unlock()
+	for what, text := range map[string]string{
+		"nobody's":             "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"a review":             "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nContent-Length: 1000\r\n\r\n",
+		"half an upgrade":      "GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: upgrade\r\n\r\n",
+		"a large half upgrade": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: upgrade\r\nContent-Length: 17000000\r\n\r\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			_, reader, resp := w.raw(text)
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode < 400 {
+				t.Errorf("%s, %v", resp.Status, err)
+			}
+			if what != "nobody's" {
+				return
+			}
+			if _, err := reader.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it goes on after %v", time.Since(began))
+			}
+		})
 	}
 }
 
@@ -437,6 +508,7 @@ func TestOneTenantsStreams(t *testing.T) {
 
 // TestBrokenClusters: one that hangs, resets, or is gone is told of, in bounded time, and others are unharmed.
 func TestBrokenClusters(t *testing.T) {
+	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", "")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
 	const path = "/api/v1/namespaces/acme--web/pods"

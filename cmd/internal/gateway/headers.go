@@ -81,8 +81,13 @@ func isOfPage(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"
 }
 
+// isBearer reports whether a request bears a token in its header.
+func isBearer(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	return strings.EqualFold(scheme, "Bearer")
+}
+
 // bearsToken reports whether a request itself says whose it is.
 func bearsToken(r *http.Request) bool {
-	scheme, _, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	return strings.EqualFold(scheme, "Bearer") || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
+	return isBearer(r) || strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), tokenProtocol)
 }

@@ -13,10 +13,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// isUpgrade reports whether a request asks for another protocol, and says which.
+func isUpgrade(r *http.Request) bool {
+	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
+}
+
 // isStream reports whether a request is answered for as long as its caller likes: as kube-apiserver has it (k8s.io/apiserver
 // pkg/server/filters BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), and whatever is upgraded.
 func isStream(r *http.Request, info *request.RequestInfo) bool {
-	if httpstream.IsUpgradeRequest(r) {
+	if isUpgrade(r) {
 		return true
 	}
 	if info == nil {

@@ -8,16 +8,17 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/transport"
-	"k8s.io/streaming/pkg/httpstream"
 )
 
 // exchange is what the steps of one request tell each other. One goroutine uses it at a time.
 type exchange struct {
-	route  *route // nil for none
-	path   string // as it came, with escapes
-	prefix string // of it, which the cluster's has not
-	stream bool   // it is answered for as long as the caller likes
-	token  string // a service account's own, to be passed on
+	route *route // nil for none
+	// control sets the deadlines of the caller's connection, or stream of it.
+	control *http.ResponseController
+	path    string // as it came, with escapes
+	prefix  string // of it, which the cluster's has not
+	stream  bool   // it is answered for as long as the caller likes
+	token   string // a service account's own, to be passed on
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
 }
@@ -43,9 +44,9 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Host = c.server.Host
 	p.Out.Header = sent(p.In)
 	p.Out.Trailer = nil
-	if protocol := p.In.Header.Get("Upgrade"); protocol != "" && httpstream.IsUpgradeRequest(p.In) {
+	if isUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
-		p.Out.Header.Set("Upgrade", protocol)
+		p.Out.Header.Set("Upgrade", p.In.Header.Get("Upgrade"))
 	}
 }
 
