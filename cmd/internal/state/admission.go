@@ -52,18 +52,20 @@ func (w *webhooks) check() error {
 	if len(mutating) != 1 || len(validating) != 1 {
 		return errNoWebhooks
 	}
-	var hooks []hook
-	for _, m := range mutating[0].(*admissionv1.MutatingWebhookConfiguration).Webhooks {
-		hooks = append(hooks, hook{m.Name, m.FailurePolicy, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.Rules, m.MatchConditions})
+	return CheckWebhooks(w.namespace, mutating[0].(*admissionv1.MutatingWebhookConfiguration), validating[0].(*admissionv1.ValidatingWebhookConfiguration))
+}
+
+// CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an object in a cluster that has these
+// configurations, or may be passed by; nil where neither is so. Of match conditions the names alone are looked at.
+func CheckWebhooks(namespace string, mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration) error {
+	var before, after []hook
+	for _, m := range mutating.Webhooks {
+		before = append(before, hook{m.Name, m.FailurePolicy, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.Rules, m.MatchConditions})
 	}
-	if err := w.complete(hooks, ".mutating.kubetenant.dev"); err != nil {
-		return err
+	for _, v := range validating.Webhooks {
+		after = append(after, hook{v.Name, v.FailurePolicy, v.MatchPolicy, v.NamespaceSelector, v.ObjectSelector, v.Rules, v.MatchConditions})
 	}
-	hooks = nil
-	for _, v := range validating[0].(*admissionv1.ValidatingWebhookConfiguration).Webhooks {
-		hooks = append(hooks, hook{v.Name, v.FailurePolicy, v.MatchPolicy, v.NamespaceSelector, v.ObjectSelector, v.Rules, v.MatchConditions})
-	}
-	return w.complete(hooks, ".validating.kubetenant.dev")
+	return errors.Join(complete(namespace, before, ".mutating.kubetenant.dev"), complete(namespace, after, ".validating.kubetenant.dev"))
 }
 
 // expected is what a webhook that keeps the label is asked about, as it is generated.
@@ -82,7 +84,7 @@ func expectations() map[string]expected {
 }
 
 // complete reports whether webhooks whose names end so are asked about every write, and let none pass when they do not answer.
-func (w *webhooks) complete(hooks []hook, ending string) error {
+func complete(namespace string, hooks []hook, ending string) error {
 	for where, want := range expectations() {
 		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == where+ending })
 		if i < 0 {
@@ -91,7 +93,7 @@ func (w *webhooks) complete(hooks []hook, ending string) error {
 		h := hooks[i]
 		fails := h.policy != nil && *h.policy == admissionv1.Fail && h.match != nil && *h.match == admissionv1.Equivalent
 		excused := slices.ContainsFunc(h.unless, func(c admissionv1.MatchCondition) bool { return !slices.Contains(want.conditions, c.Name) })
-		if !fails || excused || !isEmpty(h.object) || !w.selects(h.namespace, want.selector) || !covers(h.rules, want.scope) {
+		if !fails || excused || !isEmpty(h.object) || !selects(h.namespace, want.selector, namespace) || !covers(h.rules, want.scope) {
 			return fmt.Errorf("%s: %w", h.name, errNarrowed)
 		}
 	}
@@ -103,7 +105,7 @@ func isEmpty(s *metav1.LabelSelector) bool {
 }
 
 // selects reports whether a selector chooses by the tenant label as it should, and leaves out no namespace but the service's own.
-func (w *webhooks) selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator) bool {
+func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own string) bool {
 	if want == "" {
 		return isEmpty(s)
 	}
@@ -115,7 +117,7 @@ func (w *webhooks) selects(s *metav1.LabelSelector, want metav1.LabelSelectorOpe
 		switch {
 		case e.Key == tenant.Label && e.Operator == want && !found:
 			found = true
-		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{w.namespace}):
+		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{own}):
 		default:
 			return false
 		}
