@@ -34,6 +34,7 @@ type genOptions struct {
 	until                        string
 	expires, wait                time.Duration
 	out, merge, mode             string
+	gateway                      gatewayOptions
 }
 
 func newGenKubeconfigCommand(flags *client.Flags) *cobra.Command {
@@ -51,10 +52,13 @@ a token of a service account, as an admin of a tenant may. --oidc makes one that
 logs in at an OpenID provider (kubectl tenant login) and holds no credential
 itself.
 
+With --gateway it leads to clusters behind a gateway, a context for each.
+
 Without --out or --merge it goes to standard output.`,
 		Example: `  kubectl tenant gen-kubeconfig --user alice --group dev --tenant acme --out alice.kubeconfig
   kubectl tenant gen-kubeconfig --serviceaccount robot -n acme--web --expires 1h --merge ~/.kube/config
-  kubectl tenant gen-kubeconfig --oidc --tenant acme --issuer-url https://login.example.com --client-id kubectl`,
+  kubectl tenant gen-kubeconfig --oidc --tenant acme --issuer-url https://login.example.com --client-id kubectl
+  kubectl tenant gen-kubeconfig --user alice --tenant acme --gateway https://gateway.example.com --cluster eu1,us1 --merge ~/.kube/config`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -76,6 +80,7 @@ Without --out or --merge it goes to standard output.`,
 	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
 	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
 	addDryRun(cmd, &o.mode)
+	o.gateway.addFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("user", "serviceaccount", "oidc")
 	cmd.MarkFlagsOneRequired("user", "serviceaccount", "oidc")
 	cmd.MarkFlagsMutuallyExclusive("out", "merge")
@@ -109,7 +114,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 	case o.issuer == "" || o.clientID == "":
 		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
 	}
-	problems = append(problems, checkStorage(o.storage))
+	problems = append(problems, checkStorage(o.storage), o.gateway.check(o.serviceAccount != ""))
 	if o.user == "" && len(o.groups) > 0 {
 		problems = append(problems, errors.New("--group is about --user"))
 	}
@@ -142,7 +147,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	c, err := o.flags.Cluster()
+	c, err := o.cluster()
 	if err != nil {
 		return err
 	}
@@ -158,7 +163,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.Explain(err)
 	}
-	told := "wrote context %q to %s%s\n"
+	told := "wrote context %s to %s%s\n"
 	switch {
 	case config == nil: // a dry run
 		return nil
@@ -167,7 +172,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	case o.merge != "":
 		var replaced bool
 		if replaced, err = kubeconfig.Merge(o.merge, config); replaced {
-			told = "replaced context %q in %s%s\n"
+			told = "replaced context %s in %s%s\n"
 		}
 	default:
 		text, err := clientcmd.Write(*config)
@@ -180,7 +185,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), told, config.CurrentContext, o.out, o.merge)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), told, contexts(config), o.out, o.merge)
 	return err
 }
 
@@ -195,7 +200,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	switch {
 	case o.user != "":
 		request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: id, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
-		if len(o.groups) > 0 {
+		if len(o.groups) > 0 && o.gateway.url == "" { // which reads them from OU
 			shape, err := isolation.ShapeOf(ctx, k)
 			if err != nil {
 				return nil, fmt.Errorf("whether the server reads groups from O or OU: %w", c.Explain(err))
@@ -233,6 +238,12 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.gateway.url != "" {
+		if client.Changed(cmd.Flags(), "namespace") {
+			e.Namespace = c.Namespace
+		}
+		return o.gateway.place(e, c.Config, o.tenantPath)
 	}
 	at := e.Tenant
 	if !o.tenantPath {

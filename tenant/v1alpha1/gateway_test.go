@@ -16,6 +16,7 @@ const gatewayHeader = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfigu
 const gatewayCluster = `  clusters:
   - name: eu1
     root: true
+    labels: { region: eu }
     tenants: ["*", system]
     reader: { kubeConfigFile: reader }
     impersonator: { kubeConfigFile: imp, mode: Constrained }
@@ -66,6 +67,10 @@ func TestGatewaySection(t *testing.T) {
 		"the unmapped":                 {"unmapped: Keep", "unmapped: Drop", "gateway.clusters[0].identity.unmapped"},
 		"admission":                    {"admission: Unchecked", "admission: Never", "gateway.clusters[0].admission"},
 		"a namespace":                  {"namespace: kubetenant-system", "namespace: a/b", "gateway.clusters[0].namespace"},
+		"a label":                      {"region: eu", "region: \"e u\"", "gateway.clusters[0].labels"},
+		"a label's key":                {"region: eu", "\"a b\": eu", "gateway.clusters[0].labels"},
+		"a view":                       {"  clusters:", "  views: { clusters: { enabled: maybe } }\n  clusters:", "gateway.views.clusters.enabled"},
+		"another view":                 {"  clusters:", "  views: { nodes: { enabled: true } }\n  clusters:", `unknown field "gateway.views.nodes"`},
 		"no requests":                  {"  clusters:", "  limits: { perTenantRequests: 0 }\n  clusters:", "gateway.limits.perTenantRequests"},
 		"no streams":                   {"  clusters:", "  limits: { perTenantStreams: -1 }\n  clusters:", "gateway.limits.perTenantStreams"},
 		"no bodies":                    {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},

@@ -7,6 +7,9 @@ type Gateway struct {
 	// clusters that are reached through the gateway.
 	// +required
 	Clusters []GatewayCluster `json:"clusters"`
+	// views are what callers are shown of the gateway itself.
+	// +optional
+	Views GatewayViews `json:"views,omitempty"`
 	// limits bound what the callers of one tenant may have open, at each replica.
 	// +optional
 	Limits GatewayLimits `json:"limits,omitempty"`
@@ -15,11 +18,28 @@ type Gateway struct {
 	Audit *GatewayAudit `json:"audit,omitempty"`
 }
 
+// GatewayViews are what callers are shown of the gateway itself, under /gateway.
+type GatewayViews struct {
+	// clusters shows each caller the clusters that it may use: clusters.gateway.kubetenant.dev, read-only.
+	// +optional
+	Clusters GatewayView `json:"clusters,omitempty"`
+}
+
+// GatewayView is one view.
+type GatewayView struct {
+	// enabled. Default: false.
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
+}
+
 // GatewayCluster is one cluster behind the gateway.
 type GatewayCluster struct {
 	// name stands in paths, /clusters/<name>/...; a lower-case DNS label.
 	// +required
 	Name string `json:"name"`
+	// labels are shown in the view of clusters, and select there.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
 	// root serves the cluster without /clusters/<name> too. At most one. Default: false.
 	// +optional
 	Root bool `json:"root,omitempty"`

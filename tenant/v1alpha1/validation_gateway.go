@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -119,6 +120,7 @@ func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 	if len(validation.IsDNS1123Label(c.Namespace)) > 0 {
 		errs = append(errs, field.Invalid(path.Child("namespace"), c.Namespace, "must be a namespace's name"))
 	}
+	errs = append(errs, metav1validation.ValidateLabels(c.Labels, path.Child("labels"))...)
 	errs = append(errs, validateTenantMap(c.TenantMap, path.Child("tenantMap"))...)
 	return append(errs, c.Identity.validate(path.Child("identity"))...)
 }

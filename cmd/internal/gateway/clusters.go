@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway/views"
 )
 
 // clustersPath begins the paths that name a cluster.
@@ -29,11 +31,24 @@ func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error)
 	if r.URL.RawPath != "" && !strings.HasPrefix(r.URL.RawPath+"/", prefix+"/") { // an escape in it
 		return "", nil, errClusterPath
 	}
+	return cluster, without(r, prefix), nil
+}
+
+// cutView takes the root of the views off the path of a request; false where it is below another.
+func cutView(r *http.Request) (rest *http.Request, found bool) {
+	if path := r.URL.EscapedPath(); path != views.Path && !strings.HasPrefix(path, views.Path+"/") {
+		return nil, false
+	}
+	return without(r, views.Path), true
+}
+
+// without returns a request whose path, as it came, begins with a prefix, without that.
+func without(r *http.Request, prefix string) *http.Request {
 	out := r.Clone(r.Context())
-	out.URL.Path = "/" + path
+	out.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, prefix), "/")
 	if out.URL.RawPath != "" {
 		out.URL.RawPath = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.RawPath, prefix), "/")
 	}
 	out.RequestURI = out.URL.RequestURI()
-	return cluster, out, nil
+	return out
 }

@@ -40,6 +40,7 @@ type generation struct {
 	routes   map[string]*route
 	root     *route // nil for none
 	nowhere  http.Handler
+	view     http.Handler // nil for none
 	auditing *auditing
 	settings *v1alpha1.Settings
 }
@@ -144,7 +145,11 @@ func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings, regis
 			next.root = c
 		}
 	}
-	next.nowhere = (&route{gateway: g, limits: &settings.Gateway.Limits}).nowhere(next.auditing)
+	own := &route{gateway: g, limits: &settings.Gateway.Limits} // to no cluster
+	next.nowhere = own.nowhere(next.auditing)
+	if settings.Gateway.Views.Clusters.Enabled {
+		next.view = own.view(next)
+	}
 	for _, commit := range commits {
 		commit()
 	}
@@ -243,22 +248,15 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		respond(w, r, forbidden(errPage))
 		return
 	}
-	name, rest, err := cutCluster(r)
+	now := g.current.Load()
+	c, handler, rest, err := now.find(r)
 	if err != nil {
 		respond(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	now := g.current.Load()
-	c, handler := now.root, now.nowhere
-	if name != "" {
-		c = now.routes[name]
-	}
 	x := &exchange{route: c, path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
 	// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
 	_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
-	if c != nil {
-		handler = c.handler
-	}
 	rest = rest.WithContext(context.WithValue(rest.Context(), exchangeKey{}, x))
 	rest.Header.Del("Audit-Id") // ours
 	if isOfPage(r) {
@@ -267,6 +265,24 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	answer, timed := writes(w)
 	handler.ServeHTTP(answer, rest)
 	g.metrics.count(c, x.stream, timed.code, time.Since(began))
+}
+
+// find returns who answers a request, and what is left of it: the way to a cluster too, where it is for one that is known.
+func (now *generation) find(r *http.Request) (c *route, handler http.Handler, rest *http.Request, err error) {
+	if rest, found := cutView(r); found && now.view != nil {
+		return nil, now.view, rest, nil
+	}
+	name, rest, err := cutCluster(r)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if c = now.root; name != "" {
+		c = now.routes[name]
+	}
+	if c == nil {
+		return nil, now.nowhere, rest, nil
+	}
+	return c, c.handler, rest, nil
 }
 
 // ofPage returns a request with nothing that a browser sends by itself with each page: neither the certificates of its connection nor

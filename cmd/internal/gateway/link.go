@@ -30,6 +30,8 @@ type link struct {
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
+	// version is what the cluster last said of itself; nil until it did.
+	version atomic.Pointer[string]
 }
 
 // linkKey is what a link is made of: with another it is another.
@@ -72,7 +74,11 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 	if l.stack, err = kubetenant.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
-	return l, l.state.Run(ctx, l.stack)
+	if err := l.state.Run(ctx, l.stack); err != nil {
+		return nil, err
+	}
+	go l.followVersion(ctx)
+	return l, nil
 }
 
 // isAdmitted reports whether labels of the cluster are to be believed.

@@ -161,6 +161,8 @@ func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
 	switch kind := lists()[resource]; {
 	case r.Method == http.MethodPost:
 		s.review(w, r)
+	case r.URL.Path == "/version":
+		_, _ = io.WriteString(w, `{"gitVersion":"v1.37.1"}`)
 	case r.URL.Path == "/openid/v1/jwks":
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{s.key.JWK()}})
 	case kind == "":
@@ -352,7 +354,15 @@ func (w *world) get(token, path string, headers ...string) (int, string) {
 
 func (w *world) do(token, method, path, body string, headers ...string) (int, string) {
 	w.t.Helper()
-	resp := w.open(w.t.Context(), token, method, path, body, headers...)
+	return w.read(w.open(w.t.Context(), token, method, path, body, headers...), nil)
+}
+
+// read returns an answer.
+func (w *world) read(resp *http.Response, err error) (int, string) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {

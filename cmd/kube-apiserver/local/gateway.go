@@ -8,19 +8,25 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const gatewayBinary = "kubetenant-gateway"
 
 // gatewayConfig is the TenancyConfiguration of a new directory with --gateway.
-const gatewayConfig = `# The tenants of this control plane. The gateway follows this file and the ones it names.
+func gatewayConfig(clusters int) string {
+	text := `# The tenants of these clusters. The gateway follows this file and the ones it names.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -30,14 +36,34 @@ authentication:
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
   - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
 gateway:
+  views: { clusters: { enabled: true } }
   clusters:
-  - name: local
-    root: true
-    tenants: ["*", system]
-    reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }
-    impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig }
-    serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
 `
+	for n := range clusters {
+		root, dir := "", furtherName(n)+"/"
+		if n == 0 {
+			root, dir = "    root: true\n", ""
+		}
+		text += fmt.Sprintf(`  - name: %s
+%s    tenants: ["*", system]
+    reader: { kubeConfigFile: %[3]skubetenant-gateway-reader.kubeconfig }
+    impersonator: { kubeConfigFile: %[3]skubetenant-gateway-impersonator.kubeconfig }
+    serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
+`, furtherName(n), root, dir)
+	}
+	return text
+}
+
+// furtherName names a cluster behind the gateway, and the directory of each but the first.
+func furtherName(n int) string {
+	if n == 0 {
+		return firstCluster
+	}
+	return firstCluster + "-" + strconv.Itoa(n+1)
+}
+
+// firstCluster is the one that has no directory of its own.
+const firstCluster = "local"
 
 // openGateway chooses where the gateway listens, the same as before in a directory, and makes its certificate.
 func (c *cluster) openGateway() error {
@@ -52,18 +78,76 @@ func (c *cluster) openGateway() error {
 	return c.ca.issueFiles(filepath.Join(c.dir, "pki"), "gateway", pkix.Name{CommonName: gatewayBinary}, x509.ExtKeyUsageServerAuth)
 }
 
-var errNoGateway = errors.New("the configuration has no section gateway with one cluster")
+var errNoGateway = errors.New("the configuration has no section gateway with as many clusters as --clusters says")
 
-// startGateway installs what the gateway needs in the cluster, and starts it.
-func (s *shape) startGateway(ctx context.Context, client kubernetes.Interface) error {
-	config, err := v1alpha1.Load(s.o.TenancyConfig)
+// startFurther starts the clusters behind the gateway but the first, each as a server of this command's, and adds its admin to the
+// kubeconfig of the first's.
+func (s *shape) startFurther(ctx context.Context) error {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if config.Gateway == nil || len(config.Gateway.Clusters) != 1 {
-		return errNoGateway
+	for n := 1; n < s.o.Clusters; n++ {
+		name := furtherName(n)
+		server, err := localserver.Start(ctx, self, filepath.Join(s.dir, name), "--admission-only", "--tenant=", "--tenancy-config="+s.o.TenancyConfig,
+			"--workload-controllers="+strconv.FormatBool(s.o.Workloads), "--unsafe-no-fsync="+strconv.FormatBool(s.o.UnsafeNoFsync))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s.further = append(s.further, server)
+		if err := addContext(s.kubeconfig("admin"), server.Kubeconfig("admin"), name); err != nil {
+			return err
+		}
 	}
-	roles, err := manifests.Roles(&config.Gateway.Clusters[0], true)
+	return nil
+}
+
+// stopFurther stops the clusters that startFurther started.
+func (s *shape) stopFurther() error {
+	var errs []error
+	for _, server := range s.further {
+		errs = append(errs, server.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// addContext adds to a kubeconfig the one context of another, as <context>@<cluster>.
+func addContext(path, other, cluster string) error {
+	into, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return err
+	}
+	from, err := clientcmd.LoadFromFile(other)
+	if err != nil {
+		return err
+	}
+	name, there := from.CurrentContext+"@"+cluster, from.Contexts[from.CurrentContext]
+	into.Clusters[cluster], into.AuthInfos[name] = from.Clusters[there.Cluster], from.AuthInfos[there.AuthInfo]
+	into.Contexts[name] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: name}
+	return clientcmd.WriteToFile(*into, path)
+}
+
+// addPath adds to a caller's kubeconfig the context of another cluster behind the gateway, as <context>@<cluster>.
+func addPath(path, cluster string) error {
+	into, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return err
+	}
+	who := into.Contexts[into.CurrentContext]
+	there := into.Clusters[who.Cluster].DeepCopy()
+	there.Server += "/clusters/" + cluster
+	into.Clusters[who.Cluster+"-"+cluster] = there
+	into.Contexts[into.CurrentContext+"@"+cluster] = &clientcmdapi.Context{Cluster: who.Cluster + "-" + cluster, AuthInfo: who.AuthInfo}
+	return clientcmd.WriteToFile(*into, path)
+}
+
+// prepareGateway installs what the gateway needs in a cluster, and writes its credentials there.
+func (s *shape) prepareGateway(ctx context.Context, config *v1alpha1.GatewayCluster) error {
+	client, err := kubernetes.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	roles, err := manifests.Roles(config, true)
 	if err != nil {
 		return err
 	}
@@ -72,6 +156,41 @@ func (s *shape) startGateway(ctx context.Context, client kubernetes.Interface) e
 	}
 	for _, name := range []string{manifests.ReaderAccount, manifests.ImpersonatorAccount} {
 		if err := s.writeToken(ctx, client, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at returns the cluster of a directory, that another process runs.
+func (s *shape) at(dir string) (*shape, error) {
+	there := &shape{cluster: &cluster{dir: dir}, o: s.o}
+	var err error
+	if there.admin, err = clientcmd.BuildConfigFromFlags("", there.kubeconfig("admin")); err != nil {
+		return nil, err
+	}
+	there.server = there.admin.Host
+	there.ca, err = openAuthority(filepath.Join(dir, "pki"), "ca")
+	return there, err
+}
+
+// startGateway installs what the gateway needs in its clusters, and starts it.
+func (s *shape) startGateway(ctx context.Context) error {
+	config, err := v1alpha1.Load(s.o.TenancyConfig)
+	if err != nil {
+		return err
+	}
+	if config.Gateway == nil || len(config.Gateway.Clusters) != s.o.Clusters {
+		return errNoGateway
+	}
+	for n := range config.Gateway.Clusters {
+		there := s
+		if n > 0 {
+			if there, err = s.at(filepath.Join(s.dir, furtherName(n))); err != nil {
+				return err
+			}
+		}
+		if err := there.prepareGateway(ctx, &config.Gateway.Clusters[n]); err != nil {
 			return err
 		}
 	}

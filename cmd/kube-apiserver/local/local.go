@@ -38,9 +38,13 @@ type Options struct {
 	// are its authorizers behind the service.
 	Webhook  bool
 	Replicas int
-	// Gateway runs the gateway before upstream's kube-apiserver, which asks the webhook service for admission alone.
-	Gateway bool
-	Behind  []string
+	// Gateway runs the gateway before upstream's kube-apiserver, which asks the webhook service for admission alone; and Clusters - 1
+	// further such clusters behind it.
+	Gateway  bool
+	Clusters int
+	// AdmissionOnly runs what stands behind a gateway, without one.
+	AdmissionOnly bool
+	Behind        []string
 	// Workloads runs the controllers that make pods.
 	Workloads bool
 	// UnsafeNoFsync is etcd's option of that name, for data that nobody will miss.
@@ -65,7 +69,7 @@ Flags behind -- are given to kube-apiserver.`,
   kube-apiserver local --dir ./cluster --port 6443 --tenant acme
   kube-apiserver local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
   kube-apiserver local --dir ./cluster --webhook
-  kube-apiserver local --dir ./cluster --gateway`,
+  kube-apiserver local --dir ./cluster --gateway --clusters 2`,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Run(cmd.Context(), o, args, cmd.OutOrStdout())
@@ -80,6 +84,8 @@ Flags behind -- are given to kube-apiserver.`,
 	f.BoolVar(&o.Workloads, "workload-controllers", true, "run the controllers of Deployments, ReplicaSets, Jobs and CronJobs, and the garbage collector; nothing runs the pods")
 	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
 	f.BoolVar(&o.Gateway, "gateway", false, "run upstream's unmodified kube-apiserver without any flag for tenants, and the gateway before it")
+	f.IntVar(&o.Clusters, "clusters", 1, "with --gateway: clusters behind it, whose servers start one after the other; the first is at its root too")
+	f.BoolVar(&o.AdmissionOnly, "admission-only", false, "run upstream's unmodified kube-apiserver, which asks the webhook service for admission alone, as behind a gateway that runs elsewhere")
 	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook or --gateway: replicas of the service, to which connections are spread as a Service would")
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook or --gateway: the server's own authorizers")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
@@ -133,7 +139,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 		return fmt.Errorf("start etcd: %w", err)
 	}
 	defer etcd.Close()
-	if o.Webhook || o.Gateway {
+	if o.Webhook || o.AdmissionOnly {
 		return (&shape{cluster: c, o: &o, etcdURL: etcdURL, listener: listener, flags: flags}).runUntil(ctx, out, started)
 	}
 	s, err := serverOptions(dir, etcdURL, listener, flags)
@@ -153,9 +159,13 @@ func (o *Options) check() (dir string, err error) {
 			return "", fmt.Errorf("--tenant %q: %w", name, err)
 		}
 	}
-	if o.Webhook && o.Gateway {
+	switch {
+	case o.Webhook && (o.Gateway || o.AdmissionOnly):
 		return "", errors.New("--webhook and --gateway are two shapes: choose one")
+	case o.Clusters < 1 || o.Clusters > maxClusters || o.Clusters > 1 && !o.Gateway:
+		return "", fmt.Errorf("--clusters is about --gateway, and 1 to %d", maxClusters)
 	}
+	o.AdmissionOnly = o.AdmissionOnly || o.Gateway
 	if dir, err = filepath.Abs(o.Dir); err != nil {
 		return "", err
 	}
@@ -199,8 +209,8 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 		config := defaultConfig
 		switch {
 		case o.Gateway:
-			config = gatewayConfig
-		case o.Webhook:
+			config = gatewayConfig(o.Clusters)
+		case o.Webhook, o.AdmissionOnly:
 			config = webhookConfig
 		}
 		if err := writeMissing(o.TenancyConfig, config); err != nil {
@@ -227,6 +237,11 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 		if err := c.addKubeconfig(name, "admin of tenant "+name, subject); err != nil {
 			return nil, err
 		}
+		for n := 1; n < o.Clusters; n++ {
+			if err := addPath(c.kubeconfigs[len(c.kubeconfigs)-1].path, furtherName(n)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return c, nil
 }
@@ -240,6 +255,9 @@ func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
 	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{who, path})
 	return err
 }
+
+// maxClusters is more than anybody's machine bears.
+const maxClusters = 9
 
 // defaultConfig is the TenancyConfiguration of a new directory.
 const defaultConfig = `# The tenants of this control plane. The server follows this file and the ones it names.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
+	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -77,7 +78,8 @@ type shape struct {
 	balancer *balancer
 	// installed is what was generated at the start.
 	installed map[string][]byte
-	children  []*exec.Cmd // that run
+	children  []*exec.Cmd           // that run
+	further   []*localserver.Server // clusters behind the gateway
 	ended     chan ended
 }
 
@@ -96,8 +98,11 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 		return err // before anything is started
 	}
 	what := "the webhook service"
-	if s.o.Gateway {
+	switch {
+	case s.o.Gateway:
 		what = "the gateway"
+	case s.o.AdmissionOnly:
+		what = "the webhook service for admission"
 	}
 	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and %s in %s ...\n", what, s.dir)
 	s.ended = make(chan ended, 3+s.o.Replicas)
@@ -108,7 +113,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	patience := stopWithin
-	defer func() { err = errors.Join(err, s.stop(patience)) }()
+	defer func() { err = errors.Join(err, s.stopFurther(), s.stop(patience)) }()
 	if err := s.start(ctx); err != nil {
 		patience = 0 // a server whose start is cut off waits for itself
 		if ctx.Err() != nil {
@@ -195,7 +200,7 @@ func (s *shape) restartService(ctx context.Context) error {
 	if err := s.awaitSweep(ctx, client); err != nil || !s.o.Gateway {
 		return err
 	}
-	return s.startGateway(ctx, client)
+	return s.startGateway(ctx)
 }
 
 // start starts the processes, each as soon as what it needs is there.
@@ -209,7 +214,7 @@ func (s *shape) start(ctx context.Context) error {
 		return err
 	}
 	own, environment := strings.Fields(string(files["control-plane/flags.txt"])), strings.Fields(string(files["control-plane/environment.txt"]))
-	if s.o.Gateway { // nobody configures the server
+	if s.o.AdmissionOnly { // nobody configures the server
 		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
 	}
 	args := slices.Concat(ServerFlags(s.dir, s.etcdURL), []string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, own, s.flags)
@@ -250,7 +255,10 @@ func (s *shape) start(ctx context.Context) error {
 		return err
 	}
 	if s.o.Gateway {
-		if err := s.startGateway(ctx, client); err != nil {
+		if err := s.startFurther(ctx); err != nil {
+			return err
+		}
+		if err := s.startGateway(ctx); err != nil {
 			return err
 		}
 	}
@@ -309,7 +317,7 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	for i, r := range s.balancer.replicas {
 		name := "kubetenant-webhook-" + strconv.Itoa(i+1)
 		clients := []string{"--client-ca-file=" + pki("ca.crt"), "--client-name=" + clientName}
-		if s.o.Gateway { // nobody tells the server which certificate to show
+		if s.o.AdmissionOnly { // nobody tells the server which certificate to show
 			clients = []string{"--admission-only"}
 		}
 		if err := s.run(webhookBinary, name+".log", nil, append([]string{"serve", "--config=" + s.o.TenancyConfig,

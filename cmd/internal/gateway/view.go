@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway/views"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// view answers what callers ask about the clusters of a generation: each is shown those that it may use.
+func (c *route) view(g *generation) http.Handler {
+	shown := &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
+		u, _ := request.UserFrom(r.Context())
+		id, err := tenant.Of(u)
+		if err != nil {
+			return nil, forbidden(errSomebody)
+		}
+		return g.clustersOf(id), nil
+	}}
+	return c.gateway.front.WithRequestState(c.identified(shown, c.gateway.front.Authenticator, g.auditing))
+}
+
+// clustersOf returns the clusters that the callers of a tenant may use, by name.
+func (g *generation) clustersOf(id tenant.ID) []views.Cluster {
+	var all []views.Cluster
+	for _, name := range slices.Sorted(maps.Keys(g.routes)) {
+		c := g.routes[name]
+		if !c.serves(id) {
+			continue
+		}
+		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}
+		shown.Status.Reachable = c.link.state.Ready()
+		if said := c.link.version.Load(); said != nil {
+			shown.Status.Version = *said
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+const (
+	// versionEvery is how often a cluster is asked for its version.
+	versionEvery = time.Minute
+	// versionBytes is the longest that is kept of it.
+	versionBytes = 64
+)
+
+// followVersion asks the cluster for its version until ctx ends, at once and then now and again.
+func (l *link) followVersion(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		text, err := l.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+		var info version.Info
+		if err == nil && json.Unmarshal(text, &info) == nil && len(info.GitVersion) <= versionBytes {
+			l.version.Store(&info.GitVersion)
+		}
+	}, versionEvery)
+}

@@ -1,0 +1,182 @@
+package views
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+)
+
+// Handler serves the views below [Path], which was taken off. Safe for concurrent use.
+type Handler struct {
+	// Clusters returns those that the caller of a request may use, or the error that he is answered.
+	Clusters func(r *http.Request) ([]Cluster, *apierrors.StatusError)
+}
+
+// discovery is the version of what is about the views, and of errors.
+var discovery = schema.GroupVersion{Version: "v1"}
+
+var resource = GroupVersion.WithResource(Resource).GroupResource()
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		write(w, r, apierrors.NewMethodNotSupported(resource, strings.ToLower(r.Method)))
+		return
+	}
+	version := "/apis/" + GroupVersion.String()
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	group := metav1.APIGroup{Name: GroupVersion.Group}
+	group.PreferredVersion = metav1.GroupVersionForDiscovery{GroupVersion: GroupVersion.String(), Version: GroupVersion.Version}
+	group.Versions = []metav1.GroupVersionForDiscovery{group.PreferredVersion}
+	switch path {
+	case "/apis":
+		respond(w, r, discovery, &metav1.APIGroupList{Groups: []metav1.APIGroup{group}})
+	case "/apis/" + GroupVersion.Group:
+		respond(w, r, discovery, &group)
+	case version:
+		respond(w, r, discovery, &metav1.APIResourceList{GroupVersion: GroupVersion.String(), APIResources: []metav1.APIResource{
+			{Name: Resource, SingularName: "cluster", Kind: Kind, Verbs: metav1.Verbs{"get", "list"}}}})
+	case version + "/" + Resource:
+		h.list(w, r)
+	default:
+		name, found := strings.CutPrefix(path, version+"/"+Resource+"/")
+		if !found || strings.Contains(name, "/") {
+			write(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, false))
+			return
+		}
+		h.get(w, r, name)
+	}
+}
+
+func (h *Handler) get(w http.ResponseWriter, r *http.Request, name string) {
+	all, err := h.Clusters(r)
+	if err != nil {
+		write(w, r, err)
+		return
+	}
+	at := slices.IndexFunc(all, func(c Cluster) bool { return c.Name == name })
+	if at < 0 { // one that the caller may not use is not told from one that is not there
+		write(w, r, apierrors.NewNotFound(resource, name))
+		return
+	}
+	object := all[at]
+	object.TypeMeta = metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: Kind}
+	answer(w, r, &object, []Cluster{object})
+}
+
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if watch, _ := strconv.ParseBool(query.Get("watch")); watch || query.Has("watch") && query.Get("watch") == "" {
+		write(w, r, apierrors.NewMethodNotSupported(resource, "watch"))
+		return
+	}
+	byLabel, err := labels.Parse(query.Get("labelSelector"))
+	if err != nil {
+		write(w, r, apierrors.NewBadRequest("malformed labelSelector"))
+		return
+	}
+	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil || slices.ContainsFunc(byField.Requirements(), func(f fields.Requirement) bool { return f.Field != "metadata.name" }) {
+		write(w, r, apierrors.NewBadRequest("malformed fieldSelector, or one of another field than metadata.name"))
+		return
+	}
+	all, refused := h.Clusters(r)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	all = slices.DeleteFunc(all, func(c Cluster) bool {
+		return !byLabel.Matches(labels.Set(c.Labels)) || !byField.Matches(fields.Set{"metadata.name": c.Name})
+	})
+	answer(w, r, &ClusterList{Items: all}, all)
+}
+
+// answer writes an object, or the table of what is in it where that is asked for.
+func answer(w http.ResponseWriter, r *http.Request, object runtime.Object, items []Cluster) {
+	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), tables{})
+	if err != nil {
+		respond(w, r, GroupVersion, object) // which says so
+		return
+	}
+	if media.Convert == nil {
+		respond(w, r, GroupVersion, object)
+		return
+	}
+	respond(w, r, metav1.SchemeGroupVersion, table(items, metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))))
+}
+
+// table has the columns name, reachable, version and, as kubectl's --show-labels adds them, labels.
+func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
+	out := &metav1.Table{Rows: make([]metav1.TableRow, len(items)), ColumnDefinitions: []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: "what stands in paths"},
+		{Name: "Reachable", Type: "boolean", Description: "what is followed of the cluster is known as it is now"},
+		{Name: "Version", Type: "string", Description: "of its kube-apiserver"},
+		{Name: "Labels", Type: "string", Priority: 1, Description: "as the gateway's configuration has them"},
+	}}
+	for i := range items {
+		c := items[i].DeepCopyObject().(*Cluster)
+		c.TypeMeta = metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: Kind}
+		row := metav1.TableRow{Cells: []any{c.Name, c.Status.Reachable, c.Status.Version, labels.Set(c.Labels).String()}}
+		switch include {
+		case metav1.IncludeNone:
+		case metav1.IncludeObject:
+			row.Object.Object = c
+		default:
+			row.Object.Object = &metav1.PartialObjectMetadata{ObjectMeta: c.ObjectMeta, TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}}
+		}
+		out.Rows[i] = row
+	}
+	return out
+}
+
+func respond(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
+	responsewriters.WriteObjectNegotiated(codecs(), tables{}, version, w, r, http.StatusOK, object, false)
+}
+
+func write(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+	responsewriters.ErrorNegotiated(err, codecs(), discovery, w, r)
+}
+
+// text writes JSON and YAML: the views have no protocol buffers.
+type text struct{ serializer.CodecFactory }
+
+// SupportedMediaTypes implements [runtime.NegotiatedSerializer].
+func (t text) SupportedMediaTypes() []runtime.SerializerInfo {
+	return slices.DeleteFunc(slices.Clone(t.CodecFactory.SupportedMediaTypes()), func(i runtime.SerializerInfo) bool {
+		return i.MediaType != runtime.ContentTypeJSON && i.MediaType != runtime.ContentTypeYAML
+	})
+}
+
+var codecs = sync.OnceValue(func() text {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, discovery)
+	scheme.AddKnownTypes(GroupVersion, &Cluster{}, &ClusterList{})
+	scheme.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.Table{})
+	return text{serializer.NewCodecFactory(scheme)}
+})
+
+// tables lets answers be asked for as a Table.
+type tables struct{}
+
+// AllowsMediaTypeTransform implements [negotiation.EndpointRestrictions].
+func (tables) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
+	return target == nil || *target == metav1.SchemeGroupVersion.WithKind("Table")
+}
+
+// AllowsServerVersion implements [negotiation.EndpointRestrictions].
+func (tables) AllowsServerVersion(string) bool { return false }
+
+// AllowsStreamSchema implements [negotiation.EndpointRestrictions].
+func (tables) AllowsStreamSchema(string) bool { return false }

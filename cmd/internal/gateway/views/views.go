@@ -1,0 +1,59 @@
+// Package views is what a gateway shows of its clusters, clusters.gateway.kubetenant.dev: built from the configuration, kept nowhere, under a
+// root of its own with its own discovery, so that kubectl reads it like any API.
+package views
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Path is the root of the views: a kubeconfig's server ends in it.
+const Path = "/gateway"
+
+// Resource and Kind name the view of clusters.
+const (
+	Resource = "clusters"
+	Kind     = "Cluster"
+)
+
+// GroupVersion is that of the views.
+var GroupVersion = schema.GroupVersion{Group: "gateway.kubetenant.dev", Version: "v1alpha1"}
+
+// Cluster is a cluster that the caller may use. Its name stands in paths, /clusters/<name>/...
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Status            ClusterStatus `json:"status"`
+}
+
+// ClusterStatus is what the gateway that answers sees of a cluster.
+type ClusterStatus struct {
+	// Reachable says that what is followed of the cluster is known as it is now: else its tenants' callers are denied.
+	Reachable bool `json:"reachable"`
+	// Version of its kube-apiserver, as it last said; empty until it did.
+	Version string `json:"version,omitempty"`
+}
+
+// ClusterList is a list of them.
+type ClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []Cluster `json:"items"`
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (c *Cluster) DeepCopyObject() runtime.Object {
+	out := *c
+	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
+	return &out
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *ClusterList) DeepCopyObject() runtime.Object {
+	out := &ClusterList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: make([]Cluster, len(l.Items))}
+	for i := range l.Items {
+		out.Items[i] = *l.Items[i].DeepCopyObject().(*Cluster)
+	}
+	return out
+}

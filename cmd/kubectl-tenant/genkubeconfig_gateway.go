@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
+)
+
+// gatewayOptions are the flags of gen-kubeconfig that lead to clusters behind a gateway.
+type gatewayOptions struct {
+	url, ca  string
+	clusters []string
+}
+
+func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&g.url, "gateway", "", "address of a gateway, https://...: write a context for each --cluster behind it; the certificate of --user is made at the cluster of --context, whose authority the gateway's configuration has to name")
+	f.StringSliceVar(&g.clusters, "cluster", nil, "with --gateway: names of clusters there (kubectl tenant clusters)")
+	f.StringVar(&g.ca, "gateway-ca", "", "with --gateway: file with its authority; by default that of the kubeconfig, if it leads to the same host, else the system's")
+	cmd.MarkFlagsRequiredTogether("gateway", "cluster")
+}
+
+var errGatewayURL = errors.New("--gateway is the address of a gateway: it begins with https:// and names no cluster")
+
+// check looks at the flags. One cluster alone knows a service account's token.
+func (g *gatewayOptions) check(ofServiceAccount bool) error {
+	if g.url == "" {
+		if g.ca != "" {
+			return errors.New("--gateway-ca is about --gateway")
+		}
+		return nil
+	}
+	u, err := url.Parse(g.url)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Contains(u.Path, "/clusters/") {
+		return errGatewayURL
+	}
+	g.url = strings.TrimSuffix(g.url, "/")
+	for i, name := range g.clusters {
+		if len(apivalidation.IsDNS1123Label(name)) > 0 || slices.Contains(g.clusters[:i], name) {
+			return fmt.Errorf("--cluster %q: names of clusters are lower-case DNS labels, each once", name)
+		}
+	}
+	if ofServiceAccount && len(g.clusters) > 1 {
+		return errors.New("--serviceaccount: the token of a service account counts at its own cluster alone: name that with --cluster")
+	}
+	return nil
+}
+
+// place returns a kubeconfig with a context of an entry for each cluster.
+func (g *gatewayOptions) place(e *kubeconfig.Entry, asked *rest.Config, tenantPath bool) (*clientcmdapi.Config, error) {
+	known := &rest.Config{}
+	host, err := url.Parse(asked.Host)
+	if u, _ := url.Parse(g.url); err == nil && u != nil && host.Host == u.Host {
+		known.TLSClientConfig = rest.TLSClientConfig{CAData: asked.CAData, CAFile: asked.CAFile, ServerName: asked.ServerName, Insecure: asked.Insecure}
+	}
+	if g.ca != "" {
+		data, err := os.ReadFile(g.ca) // #nosec G304 -- of the caller's choice
+		if err != nil {
+			return nil, fmt.Errorf("--gateway-ca: %w", err)
+		}
+		known.TLSClientConfig = rest.TLSClientConfig{CAData: data}
+	}
+	out := clientcmdapi.NewConfig()
+	for _, name := range g.clusters {
+		at := *e
+		at.Cluster, at.Server = name, g.url+"/clusters/"+name
+		if tenantPath && !e.Tenant.IsSystem() {
+			at.Server += "/tenants/" + e.Tenant.String()
+		}
+		one, err := kubeconfig.New(&at, known)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out.Clusters, one.Clusters)
+		maps.Copy(out.AuthInfos, one.AuthInfos)
+		maps.Copy(out.Contexts, one.Contexts)
+		if out.CurrentContext == "" {
+			out.CurrentContext = one.CurrentContext
+		}
+	}
+	return out, nil
+}
+
+// cluster returns the one that a credential is made at: none where nothing is made.
+func (o *genOptions) cluster() (*client.Cluster, error) {
+	if o.gateway.url == "" || !o.oidc {
+		return o.flags.Cluster()
+	}
+	return &client.Cluster{Name: o.gateway.url, Config: &rest.Config{Host: o.gateway.url}, Namespace: *o.flags.Namespace}, nil
+}
+
+// contexts names what a kubeconfig was written for.
+func contexts(config *clientcmdapi.Config) string {
+	names := slices.Sorted(maps.Keys(config.Contexts))
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(names, ", ")
+}
