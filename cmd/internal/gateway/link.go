@@ -48,12 +48,13 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 		}
 	}()
 	l := &link{key: key, stop: stop}
-	asking := rest.CopyConfig(reader)
+	asking := bounded(reader, func() *budget { return newBudget(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
+	asking.Timeout = answerWithin
 	if l.client, err = kubernetes.NewForConfig(asking); err != nil {
 		return nil, err
 	}
-	connection, err := rest.HTTPClientFor(reader)
+	connection, err := rest.HTTPClientFor(asking)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,8 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 		return nil, err
 	}
 	l.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
-	if l.state, err = state.NewForGateway(reader, settings, c.Namespace); err != nil {
+	lists := newBudget(listBytes)
+	if l.state, err = state.NewForGateway(bounded(reader, func() *budget { return lists }), settings, c.Namespace); err != nil {
 		return nil, err
 	}
 	lent := l.state.Server

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"maps"
@@ -26,8 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
@@ -69,6 +66,8 @@ type standIn struct {
 	// allow says who may impersonate; answer, where it is set and says so, is what is answered to what was sent on.
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	answer func(http.ResponseWriter, *http.Request) bool
+	// answerReader is answer for what the gateway asks for itself.
+	answerReader func(http.ResponseWriter, *http.Request) bool
 }
 
 // request is one that was sent on.
@@ -108,6 +107,13 @@ func (s *standIn) set(namespace, owner string) {
 	s.namespaces[namespace] = owner
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// become changes what it does.
+func (s *standIn) become(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // sent returns what was sent on so far, and forgets it.
@@ -156,6 +162,12 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	answer := s.answerReader
+	s.mu.Unlock()
+	if answer != nil && answer(w, r) {
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	resource := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	switch kind := lists()[resource]; {
@@ -263,14 +275,7 @@ func (s *standIn) token(t *testing.T, subject string) string {
 // kubeconfig writes one for a token.
 func (s *standIn) kubeconfig(t *testing.T, path, token string) {
 	t.Helper()
-	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
-	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
-	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	c.CurrentContext = "c"
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
-		t.Fatal(err)
-	}
+	writeKubeconfig(t, path, s.URL, s.Certificate().Raw, token)
 }
 
 // world is a gateway before stand-ins.

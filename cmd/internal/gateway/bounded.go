@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// How much a cluster may answer the gateway itself, and in what time: what callers ask is passed on as it comes, and these answers are held.
+const (
+	// answerBytes is of each of what is asked for a caller: reviews, keys, the version.
+	answerBytes  = 1 << 20
+	answerWithin = 10 * time.Second
+	// listBytes is of all lists together that are read at the same time. What a watch tells, client-go bounds event by event (k8s.io/apimachinery
+	// pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
+	listBytes = 128 << 20
+)
+
+var errTooMuch = errors.New("the cluster answers more than is read of it")
+
+// bounded returns a configuration by which no more of an answer is read than a budget allows, but of watches.
+func bounded(config *rest.Config, of func() *budget) *rest.Config {
+	out := rest.CopyConfig(config)
+	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil && !r.URL.Query().Has("watch") {
+				resp.Body = &boundedBody{ReadCloser: resp.Body, budget: of()}
+			}
+			return resp, err
+		})
+	})
+	return out
+}
+
+// budget is what may be held of answers at the same time. Safe for concurrent use.
+type budget struct{ left atomic.Int64 }
+
+func newBudget(most int64) *budget {
+	b := &budget{}
+	b.left.Store(most)
+	return b
+}
+
+// boundedBody is a body that is read within a budget, until it is closed.
+type boundedBody struct {
+	io.ReadCloser
+	budget *budget
+	held   int64
+}
+
+// Read implements [io.Reader].
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.held += int64(n)
+	if b.budget.left.Add(-int64(n)) < 0 {
+		return 0, errTooMuch
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *boundedBody) Close() error {
+	b.budget.left.Add(b.held)
+	b.held = 0
+	return b.ReadCloser.Close()
+}
