@@ -64,6 +64,7 @@ type Sweep struct {
 	swept   map[schema.GroupResource]tenants // those whose objects are not all in line
 	resumed map[schema.GroupResource]bool    // of which that is what somebody said before, and is looked at again
 	retryAt time.Time                        // when what is left is tried again
+	epoch   int                              // how often all was forgotten
 	asked   map[schema.GroupResource]time.Time
 	owners  *lru.Cache           // of a namespace's name to the label it had last
 	changed map[string]time.Time // namespaces that changed hands, and when they are due
@@ -123,6 +124,33 @@ func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 			s.swept[resource][id] = true
 		}
 	}
+}
+
+// Forget has every resource swept anew: something was stored that admission did not see.
+func (s *Sweep) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.swept)
+	clear(s.resumed)
+	s.epoch++
+	s.Wake()
+}
+
+func (s *Sweep) now() (epoch int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.epoch
+}
+
+// note notes what is left of a resource, unless all was forgotten since its sweep began.
+func (s *Sweep) note(r schema.GroupResource, lacking tenants, epoch int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.epoch != epoch {
+		return
+	}
+	s.swept[r] = lacking
+	delete(s.resumed, r)
 }
 
 // forgetResumed takes back what somebody said before of a resource that cannot be looked at now.
@@ -228,15 +256,13 @@ func (s *Sweep) Round(ctx context.Context) error {
 		if !s.isDue(r.GroupResource()) {
 			continue
 		}
+		epoch := s.now()
 		lacking, err := s.sweep(ctx, r, metav1.NamespaceAll)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("sweep %s: %w", r.GroupResource(), err))
 		}
 		if lacking != nil {
-			s.mu.Lock()
-			s.swept[r.GroupResource()] = lacking
-			delete(s.resumed, r.GroupResource())
-			s.mu.Unlock()
+			s.note(r.GroupResource(), lacking, epoch)
 		} else {
 			s.forgetResumed(r.GroupResource())
 		}

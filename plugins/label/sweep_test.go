@@ -267,3 +267,31 @@ func TestResume(t *testing.T) {
 		t.Errorf("what cannot be looked at counts on: %v", err)
 	}
 }
+
+// TestForget: what was swept before is swept anew, and a sweep that had begun before that says nothing.
+func TestForget(t *testing.T) {
+	c := client(t, stored("Secret", "a--web", "plain"))
+	s := label.NewSweep(c, resources(secrets), owner)
+	a := tenanttest.ID(t, "a")
+	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
+		t.Fatal(err)
+	}
+	s.Forget()
+	if s.Done(secrets.GroupResource(), a) || len(s.Swept()) > 0 {
+		t.Error("what was forgotten counts on")
+	}
+	forgot := false
+	c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if !forgot {
+			forgot = true
+			s.Forget()
+		}
+		return false, nil, nil
+	})
+	if err := s.Round(t.Context()); err != nil || s.Done(secrets.GroupResource(), a) {
+		t.Errorf("a sweep that began before counts: %v", err)
+	}
+	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
+		t.Errorf("it is not swept anew: %v", err)
+	}
+}

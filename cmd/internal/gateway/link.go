@@ -72,7 +72,7 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, SourceTenant: l.source}
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(l.authorize)
 	labelled := lent.Cluster.Labelled
-	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return l.isAdmitted() && labelled(r, id) }
+	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return l.labelsHold() && labelled(r, id) }
 	if l.stack, err = kubetenant.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
@@ -83,10 +83,10 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 	return l, nil
 }
 
-// isAdmitted reports whether labels of the cluster are to be believed.
-func (l *link) isAdmitted() bool {
+// labelsHold reports whether labels of the cluster are to be believed.
+func (l *link) labelsHold() bool {
 	c := l.route.Load()
-	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || l.state.AdmissionInPlace() == nil)
+	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || l.state.LabelsHold())
 }
 
 func (l *link) source(id tenant.ID) tenant.ID {

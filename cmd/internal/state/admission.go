@@ -1,12 +1,17 @@
 package state
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -21,14 +26,15 @@ var (
 	errNarrowed   = errors.New("a webhook is not asked about all that it is generated for")
 )
 
-// webhooks follows the webhook configurations of the service, which runs in a namespace.
-type webhooks struct {
+// Webhooks follows the webhook configurations of the service, which runs in a namespace. Safe for concurrent use.
+type Webhooks struct {
 	namespace            string
 	mutating, validating cache.SharedIndexInformer
 }
 
-func followWebhooks(client kubernetes.Interface, namespace string) *webhooks {
-	return &webhooks{
+// FollowWebhooks returns them, which are followed while [Webhooks.Run] runs.
+func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
+	return &Webhooks{
 		namespace,
 		admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(client, 0, cache.Indexers{}, onlyNamed(certificates.ConfigurationName)),
 		admissioninformers.NewFilteredValidatingWebhookConfigurationInformer(client, 0, cache.Indexers{}, onlyNamed(certificates.ConfigurationName)),
@@ -46,13 +52,82 @@ type hook struct {
 	unless    []admissionv1.MatchCondition
 }
 
-// check returns why labels are not to be believed; nil where they are.
-func (w *webhooks) check() error {
+// Run follows the configurations until ctx ends.
+func (w *Webhooks) Run(ctx context.Context) {
+	go w.mutating.RunWithContext(ctx)
+	w.validating.RunWithContext(ctx)
+}
+
+// Check returns why labels are not to be believed; nil where they are, as far as the configurations say.
+func (w *Webhooks) Check() error {
+	mutating, validating, err := w.both()
+	if err != nil {
+		return err
+	}
+	return CheckWebhooks(w.namespace, mutating, validating)
+}
+
+// both returns the configurations. The error says that they are not known, or not there.
+func (w *Webhooks) both() (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration, error) {
+	if !w.mutating.HasSynced() || !w.validating.HasSynced() {
+		return nil, nil, errNotSynced
+	}
 	mutating, validating := w.mutating.GetStore().List(), w.validating.GetStore().List()
 	if len(mutating) != 1 || len(validating) != 1 {
-		return errNoWebhooks
+		return nil, nil, errNoWebhooks
 	}
-	return CheckWebhooks(w.namespace, mutating[0].(*admissionv1.MutatingWebhookConfiguration), validating[0].(*admissionv1.ValidatingWebhookConfiguration))
+	return mutating[0].(*admissionv1.MutatingWebhookConfiguration), validating[0].(*admissionv1.ValidatingWebhookConfiguration), nil
+}
+
+// Version returns that of the configurations; false where they are not there, or not known.
+func (w *Webhooks) Version() (WebhooksVersion, bool) {
+	mutating, validating, err := w.both()
+	if err != nil {
+		return WebhooksVersion{}, false
+	}
+	return VersionOf(mutating, validating), true
+}
+
+// WebhooksVersion tells webhook configurations apart from others, before and later: what they say, but for authorities, and how often
+// they were changed. The zero value is that of none.
+type WebhooksVersion struct {
+	sum                  string
+	mutating, validating int64
+}
+
+// VersionOf returns the version of two configurations.
+func VersionOf(mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration) WebhooksVersion {
+	m, v := mutating.DeepCopy(), validating.DeepCopy()
+	for i := range m.Webhooks {
+		m.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	for i := range v.Webhooks {
+		v.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	text, err := json.Marshal([]any{m.UID, m.Webhooks, v.UID, v.Webhooks})
+	utilruntime.Must(err)
+	sum := sha256.Sum256(text)
+	return WebhooksVersion{hex.EncodeToString(sum[:]), m.Generation, v.Generation}
+}
+
+// ParseVersion reads what [WebhooksVersion.String] writes; the zero value where that is not understood.
+func ParseVersion(text string) (v WebhooksVersion) {
+	if n, err := fmt.Sscanf(text, "%64s %d %d", &v.sum, &v.mutating, &v.validating); n != 3 || err != nil {
+		return WebhooksVersion{}
+	}
+	return v
+}
+
+// String implements [fmt.Stringer].
+func (v WebhooksVersion) String() string {
+	return fmt.Sprintf("%s %d %d", v.sum, v.mutating, v.validating)
+}
+
+// Follows reports whether nothing but an authority can have changed since a version before: configurations that were narrowed in between
+// and are as before were changed twice.
+func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
+	changes := func(now, before int64) bool { return now == before || now == before+1 }
+	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) && changes(v.validating, before.validating)
 }
 
 // CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an object in a cluster that has these

@@ -46,7 +46,7 @@ type State struct {
 	swept      *sweptFile
 	publishes  bool // the configuration in force
 	follow     func(context.Context)
-	webhooks   *webhooks // nil where they are not looked at
+	webhooks   *Webhooks // nil where they are not looked at
 	synced     map[string]func() bool
 	watches    *watches
 	namespace  string
@@ -114,17 +114,28 @@ func NewForGateway(config *rest.Config, settings *v1alpha1.Settings, namespace s
 	if err != nil {
 		return nil, err
 	}
-	s.webhooks = followWebhooks(s.known.Typed, namespace)
+	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
 	return s, nil
 }
 
-// AdmissionInPlace returns why labels of the cluster are not to be believed, nil where they are: every write is shown to the webhook service,
-// and none passes that it does not answer.
+// AdmissionInPlace returns why objects that are written now may bear labels that are not theirs, nil where they may not: every write is shown
+// to the webhook service, and none passes that it does not answer.
 func (s *State) AdmissionInPlace() error {
-	if s.webhooks == nil || !s.webhooks.mutating.HasSynced() || !s.webhooks.validating.HasSynced() {
+	if s.webhooks == nil {
 		return errNotSynced
 	}
-	return s.webhooks.check()
+	return s.webhooks.Check()
+}
+
+// LabelsHold reports whether labels of the cluster are to be believed: admission is in place, and was when what the controller says was
+// swept.
+func (s *State) LabelsHold() bool {
+	if s.AdmissionInPlace() != nil {
+		return false
+	}
+	now, _ := s.webhooks.Version()
+	swept := s.swept.version()
+	return now.Follows(swept) || swept.Follows(now) // of two caches one may be ahead
 }
 
 // NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and registers the metrics of what it follows.
@@ -265,8 +276,7 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	go s.known.Tenants.Run(ctx)
 	go s.swept.informer.RunWithContext(ctx)
 	if s.webhooks != nil {
-		go s.webhooks.mutating.RunWithContext(ctx)
-		go s.webhooks.validating.RunWithContext(ctx)
+		go s.webhooks.Run(ctx)
 	}
 	if s.Server.Cluster.Grants != nil {
 		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)

@@ -21,18 +21,22 @@ const SweptName = "kubetenant-swept"
 // still lack labels.
 const SweptKey = "swept.json"
 
+// WebhooksAnnotation of the ConfigMap says with which webhooks the resources were swept, as [WebhooksVersion.String] writes it.
+const WebhooksAnnotation = "kubetenant.dev/webhooks"
+
 // sweptFile is what that ConfigMap says. Nothing is swept where it says nothing.
 type sweptFile struct {
 	informer cache.SharedIndexInformer
 
 	mu      sync.RWMutex
 	lacking map[string]map[tenant.ID]bool
+	with    WebhooksVersion
 }
 
 func followSwept(client kubernetes.Interface, namespace string) *sweptFile {
 	f := &sweptFile{informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(SweptName))}
 	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails for a stopped informer only
-		AddFunc: f.read, UpdateFunc: func(_, is any) { f.read(is) }, DeleteFunc: func(any) { f.set(nil) }})
+		AddFunc: f.read, UpdateFunc: func(_, is any) { f.read(is) }, DeleteFunc: func(any) { f.set(nil, WebhooksVersion{}) }})
 	return f
 }
 
@@ -48,7 +52,7 @@ func (f *sweptFile) read(obj any) {
 			lacking[resource.String()][id] = true
 		}
 	}
-	f.set(lacking)
+	f.set(lacking, ParseVersion(config.Annotations[WebhooksAnnotation]))
 }
 
 // ParseSwept reads what stands at [SweptKey]: nothing, where it is not understood.
@@ -72,10 +76,17 @@ func ParseSwept(text string) map[schema.GroupResource][]tenant.ID {
 	return out
 }
 
-func (f *sweptFile) set(lacking map[string]map[tenant.ID]bool) {
+func (f *sweptFile) set(lacking map[string]map[tenant.ID]bool, with WebhooksVersion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lacking = lacking
+	f.lacking, f.with = lacking, with
+}
+
+// version returns that of the webhooks with which was swept.
+func (f *sweptFile) version() WebhooksVersion {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.with
 }
 
 // done reports whether of a resource all objects of a tenant, and no others, carry its label.

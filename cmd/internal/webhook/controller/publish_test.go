@@ -83,17 +83,19 @@ func TestPublishAgain(t *testing.T) {
 	client := fake.NewClientset()
 	var said []string
 	published(t, client, func(m *corev1.ConfigMap) error {
-		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[webhooksAnnotation]+" "+m.Data[state.SweptKey])
+		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[state.WebhooksAnnotation]+" "+m.Data[state.SweptKey])
 		if len(said) == 1 {
 			return errors.New("not now")
 		}
 		cancel()
 		return nil
 	})
-	if err := publish(ctx, client, "system", "hooks", label.NewSweep(nil, nil, nil)); err != nil {
+	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
+	p := &publisher{client: client, namespace: "system", sweep: label.NewSweep(nil, nil, nil), with: now, webhooks: func() (state.WebhooksVersion, bool) { return now, true }}
+	if err := p.run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	const text = "system/kubetenant-swept hooks {}"
+	text := "system/kubetenant-swept " + now.String() + " {}"
 	if !slices.Equal(said, []string{text, text}) {
 		t.Errorf("said %q; want %q twice", said, text)
 	}
@@ -102,23 +104,23 @@ func TestPublishAgain(t *testing.T) {
 // TestSweepResumes: what the leader before said holds for the same webhooks, and for no others; what nobody said holds nothing.
 func TestSweepResumes(t *testing.T) {
 	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
-	same, err := identityOf(t.Context(), fake.NewClientset(mutating, validating))
-	if err != nil {
-		t.Fatal(err)
-	}
+	same := state.VersionOf(mutating, validating).String()
+	twice := mutating.DeepCopy()
+	twice.Generation = -2
 	const before = `{"pods":["acme"]}`
 	for name, c := range map[string]struct{ webhooks, namespace, want string }{
 		"the same webhooks": {same, "system", before},
 		"other webhooks":    {"other", "system", "{}"},
+		"changed twice":     {state.VersionOf(twice, validating).String(), "system", "{}"},
 		"no webhooks":       {"", "system", "{}"},
 		"somebody else's":   {same, "elsewhere", "{}"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: c.namespace,
-			Annotations: map[string]string{webhooksAnnotation: c.webhooks}}, Data: map[string]string{state.SweptKey: before}})
+			Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks}}, Data: map[string]string{state.SweptKey: before}})
 		said := ""
 		published(t, client, func(m *corev1.ConfigMap) error {
-			said = m.Data[state.SweptKey] + " of " + m.Annotations[webhooksAnnotation]
+			said = m.Data[state.SweptKey] + " of " + m.Annotations[state.WebhooksAnnotation]
 			cancel()
 			return nil
 		})
@@ -135,7 +137,7 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	client := fake.NewClientset()
-	client.PrependReactor("get", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("list", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel()
 		return false, nil, nil
 	})
@@ -162,5 +164,38 @@ func TestTasksAskNothing(t *testing.T) {
 	}
 	if _, err := NewTasks(&rest.Config{Host: "://"}, "system"); err == nil {
 		t.Error("tasks of a server that cannot be")
+	}
+}
+
+// TestSweptAnew: where something may have been stored that the webhooks did not see, nothing that was swept counts any more.
+func TestSweptAnew(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	version := func(generation int64, ca string, kind admissionregistrationv1.FailurePolicyType) state.WebhooksVersion {
+		mutating, validating := webhooks("1", ca, kind)
+		mutating.Generation, validating.Generation = generation, 1
+		return state.VersionOf(mutating, validating)
+	}
+	before := version(1, "ca", admissionregistrationv1.Fail)
+	for what, c := range map[string]struct {
+		now   state.WebhooksVersion
+		there bool
+		want  string
+	}{
+		"the same":                {before, true, `{"pods":[]}`},
+		"a renewed authority":     {version(2, "new", admissionregistrationv1.Fail), true, `{"pods":[]}`},
+		"narrowed":                {version(2, "ca", admissionregistrationv1.Ignore), true, "{}"},
+		"narrowed, and as before": {version(3, "ca", admissionregistrationv1.Fail), true, "{}"},
+		"gone":                    {state.WebhooksVersion{}, false, "{}"},
+	} {
+		s := label.NewSweep(nil, nil, nil)
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
+		p := &publisher{sweep: s, with: before, webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there }}
+		text, err := p.text()
+		if err != nil || text != c.want || p.with != c.now {
+			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)
+		}
+		if again, err := p.text(); err != nil || again != c.want {
+			t.Errorf("%s, again: %s, %v", what, again, err)
+		}
 	}
 }

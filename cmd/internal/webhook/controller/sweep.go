@@ -3,8 +3,6 @@ package controller
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -22,7 +20,6 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/leader"
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
@@ -82,65 +79,52 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 }
 
 func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {
+	webhooks := state.FollowWebhooks(known.Typed, namespace)
+	go webhooks.Run(ctx)
 	// What is stored before the webhooks stand would never be seen.
-	var webhooks string
-	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(ctx context.Context) (bool, error) {
-		var err error
-		webhooks, err = identityOf(ctx, known.Typed)
-		return err == nil, nil
+	var now state.WebhooksVersion
+	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(context.Context) (there bool, err error) {
+		now, there = webhooks.Version()
+		return there, nil
 	}); err != nil {
 		return nil // ended before they came
 	}
 	// What the leader before said holds as long as the same webhooks have been there since.
 	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
-	if err == nil && before.Annotations[webhooksAnnotation] == webhooks {
+	if err == nil && now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])) {
 		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
 	}
 	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
 	both.Go(func() error { return known.RunSweep(ctx) })
-	both.Go(func() error { return publish(ctx, known.Typed, namespace, webhooks, known.Sweep) })
+	both.Go(func() error {
+		return (&publisher{client: known.Typed, namespace: namespace, sweep: known.Sweep, webhooks: webhooks.Version, with: now}).run(ctx)
+	})
 	return both.Wait()
 }
 
-// webhooksAnnotation of the ConfigMap says with which webhooks the resources were swept.
-const webhooksAnnotation = "kubetenant.dev/webhooks"
-
-// identityOf returns what tells the webhook configurations apart from others, before and later. Authorities do not count.
-func identityOf(ctx context.Context, client kubernetes.Interface) (string, error) {
-	hooks := client.AdmissionregistrationV1()
-	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	validating, err := hooks.ValidatingWebhookConfigurations().Get(ctx, certificates.ConfigurationName, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	for i := range mutating.Webhooks {
-		mutating.Webhooks[i].ClientConfig.CABundle = nil
-	}
-	for i := range validating.Webhooks {
-		validating.Webhooks[i].ClientConfig.CABundle = nil
-	}
-	text, err := json.Marshal([]any{mutating.UID, mutating.Webhooks, validating.UID, validating.Webhooks})
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
+// publisher tells what is swept, and has all swept anew once something may have been stored that the webhooks did not see.
+type publisher struct {
+	client    kubernetes.Interface
+	namespace string
+	sweep     *label.Sweep
+	webhooks  func() (state.WebhooksVersion, bool)
+	with      state.WebhooksVersion // with which was swept; the zero value while they are not there
 }
 
-// publish tells what is swept until ctx ends, at first what the leader before said, if that holds.
-func publish(ctx context.Context, client kubernetes.Interface, namespace, webhooks string, sweep *label.Sweep) error {
-	said := "-"
+// run tells until ctx ends, at first what the leader before said, if that holds.
+func (p *publisher) run(ctx context.Context) error {
+	said := ""
 	for {
-		text, err := sweptText(sweep)
+		text, err := p.text()
 		if err != nil {
 			return err
 		}
-		if text != said {
-			config := applycorev1.ConfigMap(state.SweptName, namespace).WithData(map[string]string{state.SweptKey: text}).
-				WithAnnotations(map[string]string{webhooksAnnotation: webhooks})
-			_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		if is := p.with.String() + " " + text; is != said {
+			config := applycorev1.ConfigMap(state.SweptName, p.namespace).WithData(map[string]string{state.SweptKey: text}).
+				WithAnnotations(map[string]string{state.WebhooksAnnotation: p.with.String()})
+			_, err := p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 			if err == nil {
-				said = text
+				said = is
 			} else if ctx.Err() == nil {
 				klog.FromContext(ctx).Info("Could not tell the service what is swept", "err", err)
 			}
@@ -151,6 +135,18 @@ func publish(ctx context.Context, client kubernetes.Interface, namespace, webhoo
 		case <-time.After(publishEvery):
 		}
 	}
+}
+
+// text returns what the service is to be told now. What is swept while the webhooks are not there counts for nothing.
+func (p *publisher) text() (string, error) {
+	now, there := p.webhooks()
+	if !there || !now.Follows(p.with) {
+		p.sweep.Forget()
+	}
+	if p.with = now; !there {
+		return "{}", nil
+	}
+	return sweptText(p.sweep)
 }
 
 // sweptText is what the service reads.

@@ -6,8 +6,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 )
 
@@ -18,37 +18,31 @@ func webhooks(uid types.UID, ca string, kind admissionregistrationv1.FailurePoli
 		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: about, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "v.kubetenant.dev", ClientConfig: client, FailurePolicy: &kind}}}
 }
 
-// TestIdentityOfWebhooks: what a leader before swept holds for the same webhooks, whose authority may be renewed; not for
-// others of the same name, nor for ones that let through what they do not see.
-func TestIdentityOfWebhooks(t *testing.T) {
+// TestVersionOfWebhooks: what a leader before swept holds for the same webhooks, whose authority may be renewed; not for
+// others of the same name, nor for ones that let through what they do not see, or may have in between.
+func TestVersionOfWebhooks(t *testing.T) {
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
-	identity := func(uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType) string {
+	version := func(uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType, generation int64) state.WebhooksVersion {
 		t.Helper()
 		mutating, validating := webhooks(uid, ca, kind)
-		text, err := identityOf(t.Context(), fake.NewClientset(mutating, validating))
-		if err != nil || text == "" {
-			t.Fatal(text, err)
+		mutating.Generation, validating.Generation = generation, 1
+		v := state.VersionOf(mutating, validating)
+		if again := state.ParseVersion(v.String()); again != v {
+			t.Errorf("%v is read as %v", v, again)
 		}
-		return text
+		return v
 	}
-	before := identity("1", "old", fail)
-	if identity("1", "new", fail) != before {
+	before := version("1", "old", fail, 1)
+	if !before.Follows(before) || !version("1", "new", fail, 2).Follows(before) {
 		t.Error("a renewed authority makes others of them")
 	}
-	if identity("2", "old", fail) == before {
-		t.Error("webhooks that were made anew are taken for the same")
-	}
-	if identity("1", "old", ignore) == before {
-		t.Error("webhooks that let through are taken for the same")
-	}
-}
-
-// TestWebhooksThatAreNotThere have no identity: nothing is swept before both stand.
-func TestWebhooksThatAreNotThere(t *testing.T) {
-	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
-	for name, client := range map[string]*fake.Clientset{"none": fake.NewClientset(), "one": fake.NewClientset(mutating), "the other": fake.NewClientset(validating)} {
-		if text, err := identityOf(t.Context(), client); err == nil {
-			t.Errorf("%s: %q", name, text)
+	for what, now := range map[string]state.WebhooksVersion{"made anew": version("2", "old", fail, 1), "let through": version("1", "old", ignore, 2),
+		"changed twice": version("1", "old", fail, 3), "older": version("1", "old", fail, 0), "none": {}} {
+		if now.Follows(before) {
+			t.Errorf("%s: webhooks are taken for the same", what)
 		}
+	}
+	if none := (state.WebhooksVersion{}); none.Follows(none) || state.ParseVersion("").Follows(none) || state.ParseVersion(before.String()[:66]).Follows(before) {
+		t.Error("none are the same")
 	}
 }
