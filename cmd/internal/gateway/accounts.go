@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -30,6 +33,8 @@ var (
 	errNotAccount = errors.New("the cluster takes the token for no service account's")
 	errRefused    = errors.New("the cluster refuses the token")
 	errOthers     = errors.New("another issuer's token")
+
+	errTooManyReviews = errors.New("too many tokens of one namespace at the same time")
 )
 
 // reviewedFor is how long the cluster's word about a token counts.
@@ -45,13 +50,42 @@ type signatures interface {
 type accounts struct {
 	issuers []string
 	keys    signatures
+	limits  *reviewLimits
 	reviews authenticationclient.TokenReviewInterface
+}
+
+// The tokens of one namespace that are shown to the cluster: each costs it a review, whoever asks, and again after reviewedFor.
+const (
+	reviewsPerSecond = 20
+	reviewsAtOnce    = 200
+	// limitedNamespaces is of how many namespaces it is known how many were.
+	limitedNamespaces = 4096
+)
+
+// reviewLimits bound how many tokens of one namespace are reviewed. Safe for concurrent use.
+type reviewLimits struct {
+	mu sync.Mutex
+	of *lru.Cache // by namespace
+}
+
+func newReviewLimits() *reviewLimits { return &reviewLimits{of: lru.New(limitedNamespaces)} }
+
+// allow reports whether one more token of a namespace may be reviewed now.
+func (l *reviewLimits) allow(namespace string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit, known := l.of.Get(namespace)
+	if !known {
+		limit = rate.NewLimiter(reviewsPerSecond, reviewsAtOnce)
+		l.of.Add(namespace, limit)
+	}
+	return limit.(*rate.Limiter).Allow()
 }
 
 // newAccounts returns the authenticator of requests that bear such tokens, and notes the token to be passed on. It abstains from tokens of
 // other issuers.
 func newAccounts(a *accounts) authenticator.Request {
-	cached := cache.New(authenticator.TokenFunc(a.authenticate), false, reviewedFor, 0)
+	cached := cache.New(authenticator.TokenFunc(a.authenticate), false, reviewedFor, reviewedFor)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if !slices.Contains(a.issuers, issuerOf(token)) {
 			return nil, false, errOthers
@@ -103,10 +137,16 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 		return nil, false, err
 	}
 	var claims struct {
+		Subject string  `json:"sub"`
 		Expires float64 `json:"exp"`
 	}
 	if json.Unmarshal(payload, &claims) != nil || claims.Expires <= float64(time.Now().Unix()) {
 		return nil, false, errRefused
+	}
+	if namespace, _, err := serviceaccount.SplitUsername(claims.Subject); err != nil {
+		return nil, false, errNotAccount
+	} else if !a.limits.allow(namespace) {
+		return nil, false, errTooManyReviews
 	}
 	// client-go logs bodies, if that is asked for: this one holds the token.
 	ctx = klog.NewContext(ctx, logr.Discard())

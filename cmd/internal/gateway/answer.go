@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -47,9 +49,9 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil
-	case resp.StatusCode == http.StatusUnauthorized && !proxied && (x.token == "" || x.asOther):
+	case resp.StatusCode == http.StatusUnauthorized && x.refuses(resp, !proxied, isUnauthorized):
 		return errRefusesUs
-	case resp.StatusCode == http.StatusForbidden && !proxied && x.refusesImpersonation(resp):
+	case resp.StatusCode == http.StatusForbidden && x.refuses(resp, false, impersonationRefused.Match):
 		return errImpersonate
 	}
 	if location := resp.Header.Get("Location"); location != "" {
@@ -65,17 +67,27 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-// refusesImpersonation reports whether an answer says that the gateway may not act for the caller. The body can be read once more.
-func (x *exchange) refusesImpersonation(resp *http.Response) bool {
+// refuses reports whether an answer is about the gateway and not about its caller: certainly, or by what it says, which may be said by what is
+// proxied as well, and then harms that alone. The body can be read once more.
+func (x *exchange) refuses(resp *http.Response, certainly bool, says func(text []byte) bool) bool {
 	if x.token != "" && !x.asOther {
 		return false
+	}
+	if certainly {
+		return true
 	}
 	head, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
 	resp.Body = &struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
-	return err == nil && impersonationRefused.Match(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
+	return err == nil && says(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
+}
+
+// isUnauthorized reports whether a text is what kube-apiserver answers to a credential that it does not know.
+func isUnauthorized(text []byte) bool {
+	var status metav1.Status
+	return json.Unmarshal(text, &status) == nil && status.Kind == "Status" && status.Reason == metav1.StatusReasonUnauthorized
 }
 
 // locate returns a Location of the cluster as the caller has to ask for it.

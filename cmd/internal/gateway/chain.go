@@ -4,12 +4,14 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -31,9 +34,11 @@ type route struct {
 	gateway *Gateway
 	link    *link
 
-	tenants tenant.Set
-	mapping *mapping
-	server  *url.URL
+	// credentials are the kubeconfigs that it was made of, by path.
+	credentials map[string]fingerprint
+	tenants     tenant.Set
+	mapping     *mapping
+	server      *url.URL
 	// impersonator acts for callers, anonymous passes their own tokens on.
 	impersonator, anonymous *transports
 	// reviews decides at the cluster.
@@ -56,11 +61,12 @@ func (c *route) build(a *auditing) error {
 	}
 	c.reviewOf = map[string]reviewer{"selfsubjectaccessreviews": c.reviewAccess, "selfsubjectrulesreviews": c.reviewRules}
 	stack := c.link.stack
-	h := stack.WithTenant(c.withReviews(c.newProxy()))
+	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
 	h = c.enter(h)
-	c.handler = stack.WithRequestState(c.identified(h, c.authenticator(), a))
+	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told before it is known who asks.
+	c.handler = c.gateway.front.WithRequestState(c.identified(h, c.authenticator(), a))
 	return nil
 }
 
@@ -72,7 +78,7 @@ func (c *route) identified(h http.Handler, who authenticator.Request, a *auditin
 	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.limits.Timeout.Duration)
 	h = described(h)
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
-	h = filters.WithAuditInit(h)
+	h = filters.WithAuditInit(c.audited(h))
 	return filters.WithRequestReceivedTimestamp(h)
 }
 
@@ -89,7 +95,38 @@ func (c *route) authenticator() authenticator.Request {
 	if c.config.ServiceAccounts.Tokens != v1alpha1.TokensPass {
 		return front
 	}
-	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.link.keys, reviews: c.link.client.AuthenticationV1().TokenReviews()}), front)
+	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.link.keys, limits: c.link.limits, reviews: c.link.client.AuthenticationV1().TokenReviews()}), front)
+}
+
+// clusterAnnotation of audit events names the cluster that a request was for.
+const clusterAnnotation = "gateway.kubetenant.dev/cluster"
+
+// audited says in the audit log which cluster a request is for: its path says so no more.
+func (c *route) audited(next http.Handler) http.Handler {
+	name := c.name
+	if name == "" {
+		name = noCluster
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		audit.AddAuditAnnotation(r.Context(), clusterAnnotation, name)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// whileCurrent lets a request on as long as what it came by is in force. Its session has begun: whoever replaces that later ends it.
+func (c *route) whileCurrent(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if now := c.gateway.current.Load().routes[c.name]; now != c && !now.carriesOn(c) {
+			respond(w, r, forbidden(errCluster))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// carriesOn reports whether what is open by a route before may go on by this one, nil for none.
+func (c *route) carriesOn(before *route) bool {
+	return c != nil && c.link == before.link && reflect.DeepEqual(c.config, before.config)
 }
 
 // described notes what a request is like.
@@ -112,7 +149,12 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 	if c.config.Impersonator.Mode == v1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
 		return authorizer.DecisionDeny, "service accounts are not impersonated at this cluster", nil
 	}
-	return c.reviews.Authorize(ctx, a)
+	decision, reason, err := c.reviews.Authorize(ctx, a)
+	if err != nil { // which names the cluster's address, and would be told
+		klog.FromContext(ctx).Error(err, "A cluster could not be asked who may impersonate", "cluster", c.name)
+		return authorizer.DecisionDeny, errUnreachable.Error(), nil
+	}
+	return decision, reason, nil
 }
 
 // isImpersonation reports whether a verb is of impersonation, in one mode or the other (KEP-5284).

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -21,7 +23,7 @@ var (
 	errPage     = errors.New("requests of web pages bear a token")
 	errNotOwned = errors.New("the namespace is not the tenant's")
 	// errAdmission is the answer while labels could be forged.
-	errAdmission = errors.New("the cluster does not ask the webhook service about every write: tenants write no namespaces until it does")
+	errAdmission = errors.New("the cluster does not ask the webhook service about every write: tenants write nothing until it does")
 	errSomebody  = errors.New("the caller has no tenant")
 )
 
@@ -45,7 +47,7 @@ func (c *route) enter(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errTenantName))
 			return
 		}
-		if c.forges(r, id) {
+		if c.writesUnseen(r, id) {
 			respond(w, r, forbidden(errAdmission))
 			return
 		}
@@ -102,10 +104,27 @@ func (c *route) arrive(r *http.Request, u user.Info) (tenant.ID, user.Info, erro
 	return id, there, nil
 }
 
-// forges reports whether a request might put another's label on a Namespace since nobody at the cluster looks at it.
-func (c *route) forges(r *http.Request, id tenant.ID) bool {
+// unlabelled are the subresources whose creation or update stores nothing that bears labels.
+var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
+
+// writesUnseen reports whether a tenant's caller writes what the webhook service has to look at, and nobody asks it: a label that is forged
+// meanwhile, or a member that is given to another tenant, would stay.
+func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 	info, known := request.RequestInfoFrom(r.Context())
-	return known && !id.IsSystem() && info.IsResourceRequest && info.APIGroup == "" && info.Resource == "namespaces" &&
-		slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb) &&
-		c.config.Admission == v1alpha1.GatewayAdmissionRequired && c.link.state.AdmissionInPlace() != nil
+	if !known || id.IsSystem() || !info.IsResourceRequest || c.config.Admission != v1alpha1.GatewayAdmissionRequired {
+		return false
+	}
+	switch info.Verb {
+	case "create", "update", "patch":
+		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName || info.APIGroup == authorizationv1.GroupName {
+			return false
+		}
+	case "delete", "deletecollection":
+		if info.APIGroup != "" || info.Resource != "namespaces" {
+			return false
+		}
+	default:
+		return false
+	}
+	return c.link.state.AdmissionInPlace() != nil
 }

@@ -324,3 +324,51 @@ func TestReaderFaults(t *testing.T) {
 		})
 	}
 }
+
+// TestLargeHeaders: what is proxied does not make the gateway hold what it likes for as long as its body comes.
+func TestLargeHeaders(t *testing.T) {
+	w, c := rooted(t)
+	c.become(func() {
+		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
+			return false
+		}
+	})
+	if code, text := w.get("alice-token", podsPath+"/x/proxy/"); code != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", code, text)
+	}
+}
+
+// TestNothingOfTheGatewayIsTold: neither where a cluster is nor who the gateway is there.
+func TestNothingOfTheGatewayIsTold(t *testing.T) {
+	w, c := rooted(t)
+	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
+	const unknown = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`
+	for what, a := range map[string]struct {
+		path, body string
+		code, want int
+	}{
+		"it may not impersonate":         {podsPath, refused, 403, 502},
+		"it may not, of what is proxied": {podsPath + "/x/proxy/", refused, 403, 502},
+		"it is not known":                {podsPath, unknown, 401, 503},
+		"not known, of what is proxied":  {podsPath + "/x/proxy/", unknown, 401, 503},
+		"what is proxied has a password": {podsPath + "/x/proxy/", "log in", 401, 401},
+		"what is proxied refuses":        {podsPath + "/x/proxy/", "no", 403, 403},
+	} {
+		c.become(func() {
+			c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+				w.WriteHeader(a.code)
+				_, _ = io.WriteString(w, a.body)
+				return true
+			}
+		})
+		if code, text := w.get("alice-token", a.path); code != a.want || strings.Contains(text, "gateway-impersonator") || code < 500 && text != a.body {
+			t.Errorf("%s: %d, want %d: %s", what, code, a.want, text)
+		}
+	}
+	c.CloseClientConnections()
+	_ = c.Listener.Close()
+	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusForbidden || strings.Contains(text, "127.0.0.1") || strings.Contains(text, "https://") {
+		t.Errorf("who may impersonate, of a cluster that is gone: %d: %s", code, text)
+	}
+}

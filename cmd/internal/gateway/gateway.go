@@ -7,8 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
-	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +32,8 @@ type Gateway struct {
 	front             *kubetenant.Stack // whose authenticator is that of all clusters
 	metrics           *gatewayMetrics
 	requests, streams places
+	register          func(metrics.Registerable) error
+	following         sync.Mutex // held while a generation is made
 	current           atomic.Pointer[generation]
 }
 
@@ -50,7 +52,7 @@ var errNoSection = errors.New("the configuration has no section gateway")
 // Open returns the gateway of the configuration at path, which is followed until ctx ends: a new version takes effect for all clusters, or,
 // where anything in it is wrong, for none. That a cluster cannot be reached is nothing wrong.
 func Open(ctx context.Context, path string, register func(metrics.Registerable) error) (*Gateway, error) {
-	g := &Gateway{}
+	g := &Gateway{register: register}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
 		if err := register(m); err != nil {
@@ -63,7 +65,7 @@ func Open(ctx context.Context, path string, register func(metrics.Registerable) 
 			return nil, err
 		}
 		config.ResolvePaths(filepath.Dir(path))
-		return g.follow(ctx, &config.Settings, register)
+		return g.follow(ctx, &config.Settings)
 	}, func(path string, err error) {
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Refused a new version of a file: the one before stays", "path", path)
@@ -75,6 +77,7 @@ func Open(ctx context.Context, path string, register func(metrics.Registerable) 
 		return nil, err
 	}
 	go file.Run(ctx)
+	go g.followCredentials(ctx)
 	return g, nil
 }
 
@@ -106,7 +109,9 @@ func withoutAccounts(s *v1alpha1.Settings) *v1alpha1.Settings {
 }
 
 // follow makes a version of the configuration count.
-func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings, register func(metrics.Registerable) error) (_ *generation, err error) {
+func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
+	g.following.Lock()
+	defer g.following.Unlock()
 	if settings.Gateway == nil {
 		return nil, errNoSection
 	}
@@ -120,7 +125,7 @@ func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings, regis
 		}
 	}()
 	if g.front == nil {
-		if g.front, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: register, Cluster: kubetenant.Cluster{Owners: nobody()},
+		if g.front, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: g.register, Cluster: kubetenant.Cluster{Owners: nobody()},
 			Authentication: kubetenant.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts}}); err != nil {
 			return nil, err
 		}
@@ -165,7 +170,7 @@ func (g *Gateway) swap(next *generation) {
 	}
 	for name, old := range before.routes {
 		now := next.routes[name]
-		if now == nil || now.link != old.link || !reflect.DeepEqual(now.config, old.config) {
+		if !now.carriesOn(old) {
 			old.link.stack.EndSessions()
 		}
 		if now == nil || now.link != old.link {
@@ -178,14 +183,18 @@ func (g *Gateway) swap(next *generation) {
 // newRoute returns the way to a cluster, over the link that there is, if it is the same.
 func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
 	c = &route{name: config.Name, config: config, limits: &settings.Gateway.Limits, gateway: g}
-	reader, err := load(config.Reader.KubeConfigFile)
+	reader, readerIs, err := load(config.Reader.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	sender, err := load(config.Impersonator.KubeConfigFile)
+	sender, senderIs, err := load(config.Impersonator.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if err := checkSameCluster(reader, sender); err != nil {
+		return nil, nil, nil, err
+	}
+	c.credentials = map[string]fingerprint{config.Reader.KubeConfigFile: readerIs, config.Impersonator.KubeConfigFile: senderIs}
 	if c.tenants, err = tenant.ParseSet(config.Tenants); err != nil {
 		return nil, nil, nil, err
 	}
@@ -196,7 +205,7 @@ func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster,
 		return nil, nil, nil, err
 	}
 	var keep, drop func()
-	key := keyOf(reader, config, settings)
+	key := keyOf(readerIs, config, settings)
 	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil && before.routes[config.Name].link.key == key {
 		c.link = before.routes[config.Name].link
 		if keep, drop, err = c.link.stack.Prepare(ctx, settings); err != nil {
@@ -228,8 +237,8 @@ func (c *route) reach(sender *rest.Config) (err error) {
 }
 
 // keyOf tells links apart: what is followed of the cluster hangs on it.
-func keyOf(reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) linkKey {
-	return linkKey{host: reader.Host, reader: reader.String(), namespace: c.Namespace,
+func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) linkKey {
+	return linkKey{reader: reader, namespace: c.Namespace,
 		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled)}
 }
 

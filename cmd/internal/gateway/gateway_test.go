@@ -57,15 +57,29 @@ func TestSentOnAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by that nor what it may.
+// TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by that nor what it may; and nobody ends what all
+// share.
 func TestConnectionHeaders(t *testing.T) {
 	w, c := rooted(t)
-	for _, more := range []string{"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n"} {
-		_, _, resp := w.raw("GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
-		sent := c.sent()
-		if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice {
-			t.Errorf("%q: %s, %v", more, resp.Status, sent)
+	from := map[string]bool{}
+	for _, path := range []string{podsPath, podsPath + "/x/proxy/"} {
+		for _, more := range []string{"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: close\r\n", "Connection: Foo\r\n",
+			"Keep-Alive: timeout=1\r\nTe: trailers\r\nProxy-Connection: close\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n"} {
+			_, _, resp := w.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
+			sent := c.sent()
+			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice || sent[0].Header.Get("Connection")+sent[0].Header.Get("Keep-Alive")+sent[0].Header.Get("Te") != "" {
+				t.Errorf("%s, %q: %s, %v", path, more, resp.Status, sent)
+				continue
+			}
+			from[sent[0].RemoteAddr] = true
 		}
+	}
+	if len(from) != 1 {
+		t.Errorf("they came over %d connections", len(from))
+	}
+	_, _, resp := w.raw("GET " + podsPath + "/x/proxy/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nUpgrade: websocket\r\nConnection: Upgrade, Impersonate-User\r\n\r\n")
+	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice || strings.Join(sent[0].Header["Connection"], ",") != "Upgrade" {
+		t.Errorf("an upgrade: %s, %v", resp.Status, sent)
 	}
 }
 
@@ -216,6 +230,37 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	if code, _ := w.get(expired, "/clusters/us1"+path); code != http.StatusUnauthorized {
 		t.Errorf("expired, at its own: %d", code)
+	}
+	// One that the cluster refuses is not shown to it over and over.
+	deleted := us.token(t, "system:serviceaccount:acme--web:gone")
+	us.become(func() { delete(us.tokens, deleted) })
+	for range 20 {
+		if code, text := w.get(deleted, "/clusters/us1"+path); code != http.StatusUnauthorized {
+			t.Errorf("of an account that is gone: %d: %s", code, text)
+		}
+	}
+	us.become(func() {
+		if us.reviewed > 1 {
+			t.Errorf("one token was shown %d times", us.reviewed)
+		}
+		us.reviewed = 0
+	})
+	// Nor are many of one namespace at the same time, which may be others than before each time; another's are.
+	for i := range 400 {
+		w.get(us.token(t, fmt.Sprintf("system:serviceaccount:acme--web:a%d", i)), "/clusters/us1/api")
+	}
+	us.become(func() {
+		if us.reviewed < 200 || us.reviewed > 350 {
+			t.Errorf("%d of 400 tokens were shown to the cluster", us.reviewed)
+		}
+	})
+	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"), "/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+		t.Errorf("one of another namespace: %d: %s", code, text)
+	}
+	us.become(func() { us.reviewed = 0 })
+	for range 3 {
+		w.get(others+"x", "/clusters/us1"+path)
+		w.get(expired, "/clusters/us1"+path)
 	}
 	us.mu.Lock()
 	if us.reviewed > 0 {

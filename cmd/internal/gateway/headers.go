@@ -22,6 +22,9 @@ var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real
 
 var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
 
+// hopByHop are the headers of one connection (RFC 9110, section 7.6.1): those of the next are its own.
+var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
 // tokenProtocol begins the websocket subprotocol that bears a token (k8s.io/apiserver pkg/authentication/request/websocket, v0.37.1).
 const tokenProtocol = "base64url.bearer.authorization.k8s.io." // #nosec G101 -- the beginning of a name
 
@@ -31,9 +34,12 @@ func sent(r *http.Request) http.Header {
 	proxied := info != nil && info.Subresource == "proxy"
 	out := http.Header{}
 	for name, values := range r.Header {
-		if goesOn(name, proxied) {
-			out[name] = values
+		if name = http.CanonicalHeaderKey(name); goesOn(name, proxied) {
+			out[name] = append(out[name], values...)
 		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
 	}
 	withoutTokens(out)
 	if id := audit.GetAuditIDTruncated(r.Context()); id != "" {
@@ -46,7 +52,6 @@ func sent(r *http.Request) http.Header {
 }
 
 func goesOn(name string, proxied bool) bool {
-	name = http.CanonicalHeaderKey(name)
 	begins := func(prefixes []string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(name), strings.ToLower(p)) })
 	}

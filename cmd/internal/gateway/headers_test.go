@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -44,4 +45,35 @@ func TestSentHeaders(t *testing.T) {
 			t.Errorf("the subprotocols are %q", is)
 		}
 	}
+}
+
+// FuzzSent: whatever a caller's headers are called, nothing goes on by which somebody else could be meant, or that is of one connection.
+func FuzzSent(f *testing.F) {
+	for _, name := range []string{"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host", "Sec-WebSocket-Protocol", "Cookie", "Kubectl-Session", "Audit-ID"} {
+		f.Add(name, "v", true)
+		f.Add(name, "base64url.bearer.authorization.k8s.io.dA, v4.channel.k8s.io", false)
+	}
+	f.Fuzz(func(t *testing.T, name, value string, proxied bool) {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.RemoteAddr = "192.0.2.7:1"
+		r.Header[name] = []string{value}
+		info := &request.RequestInfo{IsResourceRequest: true}
+		if proxied {
+			info.Subresource = "proxy"
+		}
+		for is, values := range sent(r.WithContext(request.WithRequestInfo(context.Background(), info))) {
+			lower := strings.ToLower(is)
+			for _, begins := range []string{"impersonate-", "x-remote-", "proxy-", "x-forwarded-"} {
+				if strings.HasPrefix(lower, begins) && (lower != "x-forwarded-for" || values[0] != "192.0.2.7") {
+					t.Errorf("%q goes on: %q", is, values)
+				}
+			}
+			if strings.Contains(is, "_") || slices.Contains([]string{"authorization", "cookie", "audit-id", "forwarded", "connection", "upgrade", "te", "trailer", "transfer-encoding", "keep-alive"}, lower) {
+				t.Errorf("%q goes on: %q", is, values)
+			}
+			if lower == "sec-websocket-protocol" && strings.Contains(strings.Join(values, ","), tokenProtocol) {
+				t.Errorf("a token goes on: %q", values)
+			}
+		}
+	})
 }

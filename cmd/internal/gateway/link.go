@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/oidc"
@@ -27,6 +25,7 @@ type link struct {
 	stack  *kubetenant.Stack
 	client kubernetes.Interface // of the reader
 	keys   signatures
+	limits *reviewLimits
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -35,7 +34,10 @@ type link struct {
 }
 
 // linkKey is what a link is made of: with another it is another.
-type linkKey struct{ host, reader, namespace, shape string }
+type linkKey struct {
+	reader           fingerprint
+	namespace, shape string
+}
 
 var errNoRoute = errors.New("the cluster is not configured")
 
@@ -47,7 +49,7 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 			stop()
 		}
 	}()
-	l := &link{key: key, stop: stop}
+	l := &link{key: key, stop: stop, limits: newReviewLimits()}
 	asking := bounded(reader, func() *budget { return newBudget(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin
@@ -102,19 +104,4 @@ func (l *link) authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 		return authorizer.DecisionDeny, "", errNoRoute
 	}
 	return c.authorize(ctx, a)
-}
-
-// load reads a kubeconfig.
-func load(path string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if config.Insecure {
-		return nil, fmt.Errorf("%s: insecure-skip-tls-verify would let anybody be the cluster", path)
-	}
-	if config.Impersonate.UserName != "" {
-		return nil, fmt.Errorf("%s: names somebody to impersonate", path)
-	}
-	return config, nil
 }

@@ -18,10 +18,13 @@ const (
 	pingTimeout = 5 * time.Second
 	// blockedFor is how long a write may stand still.
 	blockedFor = 30 * time.Second
-	// receiveBuffer is what one stream may keep waiting: by default Go buffers 4 MiB of each.
-	receiveBuffer = 512 << 10
-	idleTimeout   = 90 * time.Second
-	idleEach      = 64
+	// receiveBuffer is what one stream may keep waiting: by default Go buffers 4 MiB of each. A tenant may have some 260 open, and who reads
+	// nothing is cut off after blockedFor.
+	receiveBuffer = 128 << 10
+	// headerBytes bounds the headers of an answer, which are held as long as its body comes: what is proxied may be anybody's.
+	headerBytes = 128 << 10
+	idleTimeout = 90 * time.Second
+	idleEach    = 64
 )
 
 // transports lead to one cluster as somebody.
@@ -62,9 +65,10 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secured, TLSHandshakeTimeout: dialTimeout,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext,
 		MaxIdleConnsPerHost: idleEach, IdleConnTimeout: idleTimeout,
-		DisableCompression: true, // bodies go on as they come
-		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: blockedFor, MaxReceiveBufferPerStream: receiveBuffer},
-		Protocols:          &http.Protocols{},
+		MaxResponseHeaderBytes: headerBytes,
+		DisableCompression:     true, // bodies go on as they come
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: blockedFor, MaxReceiveBufferPerStream: receiveBuffer},
+		Protocols:              &http.Protocols{},
 	}
 	speak(t.Protocols)
 	if to.Proxy != nil {

@@ -57,12 +57,14 @@ type standIn struct {
 	*httptest.Server
 	key *authntest.Key
 
-	mu         sync.Mutex
-	tokens     map[string]string // of whom
-	namespaces map[string]string // and whose they are
-	changed    chan struct{}     // closed when they are others
-	came       []request
-	reviewed   int // tokens
+	mu          sync.Mutex
+	readerToken string
+	tokens      map[string]string // of whom
+	namespaces  map[string]string // and whose they are
+	definitions []string          // of custom resources, by name
+	changed     chan struct{}     // closed when they are others
+	came        []request
+	reviewed    int // tokens
 	// allow says who may impersonate; answer, where it is set and says so, is what is answered to what was sent on.
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	answer func(http.ResponseWriter, *http.Request) bool
@@ -78,7 +80,7 @@ type request struct {
 
 // as returns who a request is of.
 func (r *request) as() string {
-	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken {
+	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken && r.Header.Get("Impersonate-User") == "" {
 		return "token " + token
 	}
 	out := r.Header.Get("Impersonate-User") + " [" + strings.Join(r.Header["Impersonate-Group"], " ") + "]"
@@ -92,7 +94,7 @@ func (r *request) as() string {
 
 func newStandIn(t *testing.T, namespaces map[string]string) *standIn {
 	t.Helper()
-	s := &standIn{key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
+	s := &standIn{readerToken: readerToken, key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.EnableHTTP2 = true
 	s.StartTLS()
@@ -132,6 +134,14 @@ func namespaceOf(name, owner, version string) *corev1.Namespace {
 	return ns
 }
 
+// definitionOf is that of a namespaced kind.
+func definitionOf(name string) json.RawMessage {
+	plural, group, _ := strings.Cut(name, ".")
+	return fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":%q,"uid":"u","resourceVersion":"1"},
+		"spec":{"group":%q,"scope":"Namespaced","names":{"plural":%q,"kind":"Custom"},"versions":[{"name":"v1","served":true,"storage":true}]},
+		"status":{"acceptedNames":{"plural":%[3]q,"kind":"Custom"},"conditions":[{"type":"Established","status":"True"}]}}`, name, group, plural)
+}
+
 // lists are the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
 	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
@@ -139,7 +149,10 @@ func lists() map[string]string {
 }
 
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") == "Bearer "+readerToken {
+	s.mu.Lock()
+	reader := s.readerToken
+	s.mu.Unlock()
+	if r.Header.Get("Authorization") == "Bearer "+reader {
 		s.serveReader(w, r)
 		return
 	}
@@ -196,6 +209,11 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		}
 	}
 	s.mu.Unlock()
+	if strings.Contains(kind, "Definition") {
+		for _, name := range s.definitions {
+			items = append(items, definitionOf(name))
+		}
+	}
 	version := "v1"
 	switch {
 	case strings.Contains(kind, "Webhook"):

@@ -96,11 +96,14 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 // notesOf returns what the configuration of a cluster makes of its impersonator.
 func notesOf(c *v1alpha1.GatewayCluster) (notes []string) {
 	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
-	if namedUsers(&c.Identity) == nil {
+	if _, anybody := usersOf(c); anybody {
 		say("the impersonator may be any user: whoever holds its credential is worth an admin of the cluster")
 	}
-	if slices.Contains(c.Tenants, tenant.AnyName) {
-		say("tenants are not named, so that the impersonator may be of any tenant")
+	switch {
+	case slices.Contains(c.Tenants, tenant.AnyName):
+		say("tenants are not named, so that the impersonator may be of any tenant, and in any group, system:masters too: whoever holds its credential is worth an admin of the cluster")
+	case *c.Identity.GroupPattern != "":
+		say("groups are not named, so that the impersonator may be in any, system:masters too: whoever holds its credential is worth an admin of the cluster")
 	}
 	if c.Admission == v1alpha1.GatewayAdmissionUnchecked {
 		say("admission is Unchecked: a label that somebody forges is believed")

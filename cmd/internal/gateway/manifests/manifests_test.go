@@ -61,6 +61,9 @@ func TestRights(t *testing.T) {
 			[]string{"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ", "uids: "}, false},
 		"mapped alone": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
 			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false, []string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"mapped, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			[]string{"users: ", "groups: tenant:acme tenant:system", "userextras/kubetenant.dev/tenant: acme system"}, false},
 		"constrained": {`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`, true, []string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "}, true},
 	} {
 		_, _, files := generate(t, cluster+c.more, c.accounts)
@@ -144,5 +147,28 @@ func TestCheck(t *testing.T) {
 	}
 	if _, _, err := manifests.Check(dir, o); err == nil {
 		t.Error("a configuration without a gateway is taken")
+	}
+}
+
+// TestWorthAnAdmin: it is told wherever the impersonator may be somebody, or in some group, that the configuration does not name.
+func TestWorthAnAdmin(t *testing.T) {
+	for what, c := range map[string]struct {
+		more string
+		told bool
+	}{
+		"anybody":                   {` }, tenants: [acme] }`, true},
+		"any group":                 {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw } }`, true},
+		"groups by a pattern":       {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "dev-.*" } }`, true},
+		"users that are named":      {` }, tenants: [acme], identity: { unmapped: Deny, users: [ { tenant: acme, user: a, as: b } ] } }`, true},
+		"any tenant's":              {` }, tenants: ["*"], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, true},
+		"users, and the system's":   {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "" } }`, true},
+		"one, with tenants' groups": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, false},
+		"nobody is mapped":          {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
+	} {
+		dir, o, _ := generate(t, cluster+c.more, false)
+		_, notes, err := manifests.Check(dir, o)
+		if told := strings.Contains(strings.Join(notes, "\n"), "worth an admin"); err != nil || told != c.told {
+			t.Errorf("%s: %v, %v", what, notes, err)
+		}
 	}
 }

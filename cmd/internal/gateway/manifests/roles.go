@@ -86,8 +86,10 @@ func impersonatorRules(c *v1alpha1.GatewayCluster, accountsToo bool) []rbacv1.Po
 			groups.ResourceNames = nil
 		}
 	}
-	users := rbacv1.PolicyRule{Resources: []string{"users"}, ResourceNames: namedUsers(&c.Identity)}
-	rules := []rbacv1.PolicyRule{users, groups, extras}
+	rules := []rbacv1.PolicyRule{groups, extras}
+	if users, anybody := usersOf(c); anybody || len(users) > 0 {
+		rules = append([]rbacv1.PolicyRule{{Resources: []string{"users"}, ResourceNames: users}}, rules...)
+	}
 	for _, key := range c.Identity.Extras {
 		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"userextras/" + key}})
 	}
@@ -115,19 +117,18 @@ func impersonatorRules(c *v1alpha1.GatewayCluster, accountsToo bool) []rbacv1.Po
 	return rules
 }
 
-// namedUsers returns whom alone the impersonator has to be, nil where that is anybody.
-func namedUsers(i *v1alpha1.GatewayIdentity) []string {
+// usersOf returns whom alone the impersonator has to be, or that it has to be anybody.
+func usersOf(c *v1alpha1.GatewayCluster) (names []string, anybody bool) {
 	switch {
-	case !*i.WithUser:
-		return []string{i.DefaultUser}
-	case i.Unmapped == v1alpha1.UnmappedDeny:
-		var names []string
-		for _, u := range i.Users {
+	case !*c.Identity.WithUser:
+		return []string{c.Identity.DefaultUser}, false
+	case c.Identity.Unmapped == v1alpha1.UnmappedDeny && !slices.Contains(c.Tenants, tenant.System().String()):
+		for _, u := range c.Identity.Users {
 			names = append(names, u.As)
 		}
-		return names
+		return names, false
 	}
-	return nil
+	return nil, true // of the system tenant all keep their names
 }
 
 func typeMeta(version, kind string) metav1.TypeMeta {

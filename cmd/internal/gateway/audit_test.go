@@ -1,0 +1,53 @@
+package gateway_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/internal/waittest"
+)
+
+// TestAuditNamesTheCluster: each event says which cluster a request was for, those that are refused too, and none by a name that a caller made up.
+func TestAuditNamesTheCluster(t *testing.T) {
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
+	waittest.Until(t, func() error {
+		w.get("alice-token", "/clusters/eu1"+podsPath)
+		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/globex--shop/secrets")
+		w.get("nobody", "/clusters/eu1"+podsPath)
+		w.get("alice-token", "/clusters/made-up"+podsPath)
+		text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{`"code":200`, `"code":403`, `"code":401`} {
+			if !strings.Contains(string(text), want) {
+				return errors.New(string(text))
+			}
+		}
+		return nil
+	})
+	text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.Contains(line, `"gateway.kubetenant.dev/cluster":"eu1"`):
+			of["eu1"]++
+		case strings.Contains(line, `"gateway.kubetenant.dev/cluster":"(none)"`):
+			of["none"]++
+		default:
+			t.Errorf("it says of no cluster: %s", line)
+		}
+	}
+	if of["eu1"] < 3 || of["none"] < 1 || strings.Contains(string(text), "made-up") {
+		t.Errorf("%v in %s", of, text)
+	}
+}

@@ -1,0 +1,106 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+
+	"encoding/pem"
+
+	"github.com/kubetenant/kubetenant/internal/waittest"
+)
+
+// hooked runs something once, after a request has chosen what it goes by and before it is looked at.
+type hooked struct {
+	*httptest.ResponseRecorder
+	once sync.Once
+	do   func()
+	gone chan bool
+}
+
+func (h *hooked) CloseNotify() <-chan bool         { return h.gone }
+func (h *hooked) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
+func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
+
+// TestReloadDuringARequest: a watch that begins by a configuration which is replaced meanwhile does not outlive that.
+func TestReloadDuringARequest(t *testing.T) {
+	w, c := rooted(t)
+	req := httptest.NewRequest(http.MethodGet, podsPath+"?watch=1", http.NoBody)
+	req.Header.Set("Authorization", "Bearer alice-token")
+	h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
+		w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), `["*", system]`, "[globex, system]", 1))
+		waittest.Until(t, func() error {
+			if code, _ := w.get("alice-token", podsPath); code != http.StatusForbidden {
+				return fmt.Errorf("%d", code)
+			}
+			return nil
+		})
+		c.sent()
+	}}
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.gateway.ServeHTTP(h, req) }()
+	select {
+	case <-ended:
+		if came := c.sent(); h.Code != http.StatusForbidden || len(came) > 0 {
+			t.Errorf("%d: %s, and %d requests came", h.Code, h.Body, len(came))
+		}
+	case <-time.After(soon):
+		c.CloseClientConnections()
+		t.Error("it goes on")
+	}
+}
+
+// TestKubeconfigsAreFollowed: another credential counts, though nothing else changes, and one that is of no use does not.
+func TestKubeconfigsAreFollowed(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	sendsAs := func(want string) error {
+		c.sent()
+		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		if sent := c.sent(); len(sent) != 1 || sent[0].Header.Get("Authorization") != "Bearer "+want {
+			return fmt.Errorf("it is not sent as %s: %v", want, sent)
+		}
+		return nil
+	}
+	c.kubeconfig(t, filepath.Join(w.dir, "eu1-imp"), "rotated-token")
+	waittest.Until(t, func() error { return sendsAs("rotated-token") })
+	// The reader's: the stand-in knows none but the one from now on.
+	c.become(func() { c.readerToken = "rotated-reader" })
+	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
+	c.CloseClientConnections()
+	waittest.Until(t, func() error { return sendsAs("rotated-token") })
+	time.Sleep(100 * time.Millisecond)
+	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, _ := pem.Decode(other)
+	for what, write := range map[string]func(path string){
+		"no kubeconfig": func(path string) { w.write(path, "{") },
+		"nothing":       func(path string) { w.write(path, "") },
+		"another cluster's": func(path string) {
+			writeKubeconfig(t, filepath.Join(w.dir, path), "https://127.0.0.1:1", authority.Bytes, "x")
+		},
+		"without TLS": func(path string) {
+			writeKubeconfig(t, filepath.Join(w.dir, path), "http://127.0.0.1:1", authority.Bytes, "x")
+		},
+	} {
+		write("eu1-imp")
+		for range 30 {
+			time.Sleep(200 * time.Millisecond)
+			if err := sendsAs("rotated-token"); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+	}
+}
