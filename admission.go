@@ -18,12 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
+	"github.com/kubetenant/kubetenant/plugins/gate"
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/plugins/lifecycle"
@@ -171,8 +173,16 @@ type admissionParts struct {
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
+	// denies is the boundary's, see [authz.Boundary.Denies]; gates counts by mode what comes of it.
+	denies func(context.Context, authorizer.Attributes) string
+	gates  *metrics.CounterVec
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
+}
+
+// gated returns what counts a write that TenantGate refuses, or would.
+func (p *admissionParts) gated(mode v1alpha1.GateMode) func() {
+	return func() { p.gates.WithLabelValues(string(mode)).Inc() }
 }
 
 // newPlugins returns the plugins of a configuration, in their order: this is the table of them.
@@ -221,6 +231,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: namedByPrefix(c, owners), DefaultPriority: p.cluster.DefaultPriority})},
 		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
 		{Name: label.Name, Interface: label.New(owner)},
+		{Name: gate.Name, Setting: "admission.gate", Interface: gate.New(gate.Options{Subject: subject, Owner: owner, Off: c.Gate.Mode == v1alpha1.GateOff,
+			Shadow: c.Gate.Mode == v1alpha1.GateShadow, Denies: p.denies, Observe: p.gated(c.Gate.Mode)})},
 		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
 			Managed: managed.MayBeManaged, Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil

@@ -106,6 +106,7 @@ func ExampleNew() {
 	// TenantPlacement
 	// TenantPolicy
 	// TenantLabel
+	// TenantGate
 	// TenantQuota
 }
 

@@ -158,7 +158,8 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		return nil, err
 	}
 	g.authenticator, g.clientCAs = authn.New(chain), sources.clientCAs
-	admission := &admissionParts{cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now, grantors: of.grantors}
+	admission := &admissionParts{cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now, grantors: of.grantors, gates: of.decisions.gates,
+		denies: func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) }}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
 	}

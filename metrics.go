@@ -55,7 +55,7 @@ func (m *reloadMetrics) count(path string, err error) {
 
 // decisionMetrics count what the boundary decides. Safe for concurrent use.
 type decisionMetrics struct {
-	decisions, requests, denials *metrics.CounterVec
+	decisions, requests, denials, gates *metrics.CounterVec
 
 	byOutcome sync.Map // of outcome to metrics.CounterMetric
 	byTenant  sync.Map // of tenant.ID to *tenantCounters
@@ -87,6 +87,7 @@ func newDecisionMetrics() *decisionMetrics {
 			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, (others) beyond the limit of tenants.", "tenant"),
 		denials: counters("tenant", "denials_total",
 			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
+		gates: counters("gate", "refused_total", "Writes that TenantGate refused, or would have refused, by its mode.", "mode"),
 	}
 }
 
@@ -96,7 +97,7 @@ func counters(subsystem, name, help string, labels ...string) *metrics.CounterVe
 }
 
 func (m *decisionMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.decisions, m.requests, m.denials}
+	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gates}
 }
 
 // limit sets how many tenants are counted by name. Those that are already go on being.

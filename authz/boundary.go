@@ -150,6 +150,17 @@ func (b *Boundary) EvaluateConditions(ctx context.Context, d authorizer.Conditio
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
+// Denies returns why the boundary denies a request of which nothing was noted, "" where it does not: whatever its mode, and without telling anybody.
+func (b *Boundary) Denies(ctx context.Context, a authorizer.Attributes) Reason {
+	strict := &Boundary{Options: b.Options}
+	strict.Shadow, strict.Observe = false, nil
+	through, decision, reason := strict.check(ctx, a)
+	if through != nil || decision == authorizer.DecisionAllow {
+		return ""
+	}
+	return reason
+}
+
 func nameOf(u user.Info) string {
 	if u == nil {
 		return ""

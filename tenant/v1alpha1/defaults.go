@@ -54,6 +54,11 @@ func Default(s *Settings) {
 	defaultAdmission(&s.Admission)
 	defaultService(&s.Service)
 	defaultGateway(s.Gateway)
+	mode := GateOff
+	if s.Gateway != nil {
+		mode = GateShadow
+	}
+	defaultText(&s.Admission.Gate.Mode, mode)
 }
 
 func defaultAdmission(a *Admission) {

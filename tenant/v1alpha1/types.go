@@ -359,6 +359,9 @@ type Admission struct {
 	// quota configures TenantQuota.
 	// +optional
 	Quota Quota `json:"quota,omitempty"`
+	// gate configures TenantGate.
+	// +optional
+	Gate Gate `json:"gate,omitempty"`
 }
 
 // Restriction configures TenantRestriction, which keeps resources out of tenant space.

@@ -17,6 +17,24 @@ type WorkloadKind struct {
 	Paths []string `json:"paths"`
 }
 
+// Gate configures TenantGate, which asks the boundary about writes of callers who went around a gateway. Where kube-apiserver asks the boundary
+// itself it finds nothing more.
+type Gate struct {
+	// mode is Off, Shadow or Enforce. Default: Shadow where a gateway is configured, else Off.
+	// +optional
+	Mode GateMode `json:"mode,omitempty"`
+}
+
+// GateMode says what becomes of writes that the boundary denies.
+type GateMode string
+
+// The modes of TenantGate.
+const (
+	GateOff     GateMode = "Off"
+	GateShadow  GateMode = "Shadow"
+	GateEnforce GateMode = "Enforce"
+)
+
 // FieldPolicy says what becomes of a field of tenants' objects.
 type FieldPolicy string
 

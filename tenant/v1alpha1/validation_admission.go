@@ -20,6 +20,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
 			[]NamespacePrefix{NamespacePrefixRequired, NamespacePrefixNone}))
 	}
+	errs = append(errs, oneOfThese(path.Child("gate", "mode"), a.Gate.Mode, GateOff, GateShadow, GateEnforce)...)
 	levels := []string{"privileged", "baseline", "restricted"}
 	if !slices.Contains(levels, a.Namespace.PodSecurity) {
 		errs = append(errs, field.NotSupported(ns.Child("podSecurity"), a.Namespace.PodSecurity, levels))

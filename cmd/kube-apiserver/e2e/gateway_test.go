@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/isolation"
@@ -29,6 +32,7 @@ authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+admission: { gate: { mode: Enforce } }
 gateway:
   audit: { policyFile: audit-policy.yaml, logPath: audit.log }
   clusters:
@@ -73,6 +77,7 @@ func TestGateway(t *testing.T) {
 	t.Run("a caller's own --as", func(t *testing.T) { asIsDecidedByBoth(t, s) })
 	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
+	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
 	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
@@ -153,6 +158,71 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
+}
+
+// gateHolds: who goes around the gateway writes, deletes and connects to nothing across, whatever its roles say.
+func gateHolds(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}}}
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), binding.Name, metav1.DeleteOptions{})
+	}()
+	made := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	for _, namespace := range []string{"globex--shop", "acme--web"} {
+		if _, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(), made("there"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	robot := client(t, withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
+	someone := config(t, s, "admin")
+	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
+	waittest.Until(t, func() error { // until its role counts
+		_, err := robot.CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "there", metav1.GetOptions{})
+		return err
+	})
+	exec := func(k *kubernetes.Clientset, namespace string) error {
+		return k.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("none").SubResource("exec").Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
+	}
+	for who, k := range map[string]*kubernetes.Clientset{"a tenant's account": robot, "somebody without a tenant": client(t, someone)} {
+		for what, err := range map[string]error{
+			"create": func() error {
+				_, err := k.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), made("new"), metav1.CreateOptions{})
+				return err
+			}(),
+			"patch": func() error {
+				_, err := k.CoreV1().ConfigMaps("globex--shop").Patch(t.Context(), "there", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+				return err
+			}(),
+			"delete":           k.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}),
+			"deletecollection": k.CoreV1().ConfigMaps("globex--shop").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+			"exec":             exec(k, "globex--shop"),
+		} {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "TenantGate") {
+				t.Errorf("%s: %s: %v", who, what, err)
+			}
+		}
+	}
+	if err := robot.CoreV1().ConfigMaps("acme--web").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("at home: %v", err)
+	}
+	if err := exec(robot, "acme--web"); !apierrors.IsNotFound(err) {
+		t.Errorf("a command at home: %v", err)
+	}
+	if _, err := robot.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "robots"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("of the cluster: %v", err)
+	}
+	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(), made("new"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("somebody without a tenant in no tenant's space: %v", err)
+	}
+	if err := admin.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("the cluster's admin: %v", err)
+	}
 }
 
 // labelsAreNotBelieved: while nobody at the cluster looks at what is written, tenants neither write namespaces nor list by a label.

@@ -188,6 +188,7 @@ func TestCheckHoldsToTheConfiguration(t *testing.T) {
 		"the system is exempt": "admission: {restriction: {exemptSystem: true}}",
 		"other system names":   "authorization: {systemSubjects: {groups: ['system:masters']}}",
 		"groups tell":          "authorization: {subject: {fromGroups: true}}",
+		"the gate is there":    "admission: {gate: {mode: Enforce}}",
 		"closed probes":        "authorization: {unboundAllow: {paths: []}}",
 	} {
 		o := options(t)

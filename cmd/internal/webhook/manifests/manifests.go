@@ -269,6 +269,7 @@ func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
 	}
 	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
+	v["gate"] = string(config.Admission.Gate.Mode)
 	v["exempt"] = exemptOf(&config.Authorization)
 }
 

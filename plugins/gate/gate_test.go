@@ -1,0 +1,97 @@
+package gate_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins/gate"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+var errAway = errors.New("away")
+
+// write is one of an operation to a resource.
+func write(op admission.Operation, resource, subresource, namespace, name string) admission.Attributes {
+	return admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, namespace, name,
+		schema.GroupVersionResource{Version: "v1", Resource: resource}, subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
+}
+
+// TestWhoIsJudged: whoever is not known to be the system's is judged in what may be a tenant's space, tenants' callers everywhere.
+func TestWhoIsJudged(t *testing.T) {
+	a := tenanttest.ID(t, "a")
+	for what, c := range map[string]struct {
+		caller, owner       tenant.ID
+		callerErr, ownerErr error
+		namespace           string
+		judged              bool
+	}{
+		"the system's":                              {caller: tenant.System(), owner: a, namespace: "n"},
+		"a tenant's at home":                        {caller: a, owner: a, namespace: "n", judged: true},
+		"a tenant's elsewhere":                      {caller: a, owner: tenant.System(), namespace: "n", judged: true},
+		"a tenant's, of the cluster":                {caller: a, judged: true},
+		"nobody's in tenant space":                  {callerErr: tenant.ErrUnbound, owner: a, namespace: "n", judged: true},
+		"nobody's in a namespace of nobody":         {callerErr: tenant.ErrUnbound, namespace: "n", judged: true},
+		"nobody's where the owner is not known":     {callerErr: tenant.ErrUnbound, owner: tenant.System(), ownerErr: errAway, namespace: "n", judged: true},
+		"nobody's in system space":                  {callerErr: tenant.ErrUnbound, owner: tenant.System(), namespace: "n"},
+		"nobody's, of the cluster":                  {callerErr: tenant.ErrUnbound},
+		"who is not known, said to be the system's": {caller: tenant.System(), callerErr: errAway, owner: a, namespace: "n", judged: true},
+	} {
+		asked, observed := 0, 0
+		o := gate.Options{
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.caller, c.callerErr },
+			Owner:   func(context.Context, string) (tenant.ID, error) { return c.owner, c.ownerErr },
+			Denies:  func(context.Context, authorizer.Attributes) string { asked++; return "it crosses" },
+			Observe: func() { observed++ },
+		}
+		err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)
+		if (err != nil) != c.judged || (asked == 1) != c.judged || observed != asked {
+			t.Errorf("%s: %v, asked %d times, observed %d", what, err, asked, observed)
+		}
+		o.Shadow = true
+		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil || (asked == 2) != c.judged || observed != asked {
+			t.Errorf("%s, in the shadow: %v, asked %d times, observed %d", what, err, asked, observed)
+		}
+		o.Off, asked = true, 0
+		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil || asked > 0 {
+			t.Errorf("%s, off: %v", what, err)
+		}
+	}
+}
+
+// TestWhatIsAsked: the boundary is asked about the request as its path said it.
+func TestWhatIsAsked(t *testing.T) {
+	for what, c := range map[string]struct {
+		a                                              admission.Attributes
+		verb, resource, subresource, namespace, object string
+	}{
+		"a creation":             {write(admission.Create, "pods", "", "n", "p"), "create", "pods", "", "n", ""},
+		"an update":              {write(admission.Update, "pods", "", "n", "p"), "update", "pods", "", "n", "p"},
+		"a status":               {write(admission.Update, "pods", "status", "n", "p"), "update", "pods", "status", "n", "p"},
+		"a deletion":             {write(admission.Delete, "pods", "", "n", "p"), "delete", "pods", "", "n", "p"},
+		"a command":              {write(admission.Connect, "pods", "exec", "n", "p"), "create", "pods", "exec", "n", "p"},
+		"a binding":              {write(admission.Create, "pods", "binding", "n", "p"), "create", "pods", "binding", "n", "p"},
+		"a namespace":            {write(admission.Create, "namespaces", "", "n", "n"), "create", "namespaces", "", "", ""},
+		"a namespace, changed":   {write(admission.Update, "namespaces", "", "n", "n"), "update", "namespaces", "", "n", "n"},
+		"a namespace, finalized": {write(admission.Update, "namespaces", "finalize", "n", "n"), "update", "namespaces", "finalize", "n", "n"},
+	} {
+		var got authorizer.Attributes
+		a := tenanttest.ID(t, "a")
+		p := gate.New(gate.Options{Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+			Denies: func(_ context.Context, of authorizer.Attributes) string { got = of; return "" }})
+		if err := p.Validate(t.Context(), c.a, nil); err != nil || got == nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got.GetVerb() != c.verb || got.GetResource() != c.resource || got.GetSubresource() != c.subresource || got.GetNamespace() != c.namespace || got.GetName() != c.object ||
+			!got.IsResourceRequest() || got.GetUser().GetName() != "u" || got.GetAPIVersion() != "v1" {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
