@@ -79,6 +79,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 
 		AccountsInGroup: p.accountsInGroup,
 		RulesElsewhere:  p.RulesElsewhere,
+		Reviews:         config.DelegatedReviews && !p.RulesElsewhere,
 		ObjectTenant:    p.cluster.tenantOf,
 		ObjectOf:        p.cluster.objectOf,
 		OwnWritable:     []schema.GroupResource{membersResource()},

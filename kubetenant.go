@@ -94,6 +94,8 @@ type Authentication struct {
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
 	// SourceTenant returns the tenant as revocations name it that this server knows by another name. Nil: by the same.
 	SourceTenant func(tenant.ID) tenant.ID
+	// Reviewed knows whose the tokens are that tenants' callers review. Nil: the Stack's own Authenticator does.
+	Reviewed authenticator.Request
 	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 }
@@ -109,8 +111,10 @@ type Authorization struct {
 	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
 	// where all of the server's authorizers are lent.
 	Grantors authorizer.Authorizer
-	// RulesElsewhere says that the server answers reviews of rules itself: they are closed to tenants.
+	// RulesElsewhere says that the server answers reviews of rules, of tokens and of subjects itself: they are closed to tenants.
 	RulesElsewhere bool
+	// Reviewed decides about subjects that tenants' callers review. Nil: the Stack's own Authorizer does.
+	Reviewed authorizer.Authorizer
 }
 
 // Cluster is what is known of the cluster; package cluster knows a live one.
@@ -304,7 +308,7 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 
 // WithTenant is the innermost filter, see [authz.WithTenant].
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
-	return authz.WithTenant(s.withPlugins(next), s.shared.sessions)
+	return authz.WithTenant(s.withPlugins(s.withReviews(next)), s.shared.sessions)
 }
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have

@@ -72,6 +72,9 @@ type Options struct {
 	// RulesElsewhere says that reviews of rules are answered by somebody who does not ask
 	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
 	RulesElsewhere bool
+	// Reviews lets tenants' callers create reviews of others. Who serves them MUST answer those of tenants by what their own tenant may know: an
+	// API server's own handler does not.
+	Reviews bool
 	// Observe is told of each decision. It MUST be quick and safe for concurrent use. Nil for nobody.
 	Observe func(context.Context, Outcome)
 }

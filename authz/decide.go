@@ -109,7 +109,7 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 		return ReasonWildcard
 	case attrs.hasDotSegment():
 		return ReasonPath
-	case attrs.isReview():
+	case attrs.isReview() && (!b.Reviews || verb != "create" || attrs.subresource != ""):
 		return ReasonReview
 	case attrs.namespace != "" && attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 		return ReasonCluster
@@ -241,6 +241,8 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}
+	case attrs.isReview() && scope == ScopeCluster: // which unfit leaves where they are open
+		return verdict{delegate: true, rule: RuleReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true, rule: RuleShared}
 	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.isAbout(resource, attrs.name, id):

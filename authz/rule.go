@@ -14,6 +14,7 @@ const (
 	RuleCreateNamespace Rule = "tenant: a new Namespace, which admission gives it"
 	RuleLimited         Rule = "tenant: over all namespaces, limited to its own"
 	RuleSelfReview      Rule = "tenant: a review of itself"
+	RuleReview          Rule = "tenant: a review of its own tokens and subjects"
 	RuleShared          Rule = "tenant: a shared cluster-scoped resource, to read"
 	RuleOwnObject       Rule = "tenant: an object that is about it"
 	RuleImpersonation   Rule = "tenant: whom it may impersonate"

@@ -206,6 +206,10 @@ type Authorization struct {
 	// Default: false.
 	// +optional
 	OlderTenantPaths bool `json:"olderTenantPaths,omitempty"`
+	// delegatedReviews lets tenants' callers create TokenReviews and SubjectAccessReviews, where RBAC lets them, about tokens and subjects of their
+	// own tenant: another's are answered as ones that nobody knows. Not in the webhook shape, where kube-apiserver answers them. Default: false.
+	// +optional
+	DelegatedReviews bool `json:"delegatedReviews,omitempty"`
 	// abac names a file of policies with tenants.
 	// +optional
 	ABAC *ABAC `json:"abac,omitempty"`

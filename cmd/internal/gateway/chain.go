@@ -42,9 +42,8 @@ type route struct {
 	// impersonator acts for callers, anonymous passes their own tokens on.
 	impersonator, anonymous *transports
 	// reviews decides at the cluster.
-	reviews  authorizer.Authorizer
-	reviewOf map[string]reviewer
-	handler  http.Handler
+	reviews authorizer.Authorizer
+	handler http.Handler
 }
 
 // allowedFor is how long the cluster's word that somebody may impersonate counts; that one may not never does.
@@ -59,7 +58,6 @@ func (c *route) build(a *auditing) error {
 	}).New(); err != nil {
 		return err
 	}
-	c.reviewOf = map[string]reviewer{"selfsubjectaccessreviews": c.reviewAccess, "selfsubjectrulesreviews": c.reviewRules}
 	stack := c.link.stack
 	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
@@ -143,15 +141,23 @@ func described(next http.Handler) http.Handler {
 // authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster says, everything else it decides when
 // it is asked.
 func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if isReview(a) { // which is answered here
+		return c.ask(ctx, a)
+	}
 	if !isImpersonation(a.GetVerb()) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	if c.config.Impersonator.Mode == v1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
 		return authorizer.DecisionDeny, "service accounts are not impersonated at this cluster", nil
 	}
+	return c.ask(ctx, a)
+}
+
+// ask asks the cluster.
+func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := c.reviews.Authorize(ctx, a)
 	if err != nil { // which names the cluster's address, and would be told
-		klog.FromContext(ctx).Error(err, "A cluster could not be asked who may impersonate", "cluster", c.name)
+		klog.FromContext(ctx).Error(err, "A cluster could not be asked what somebody may do", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil
 	}
 	return decision, reason, nil

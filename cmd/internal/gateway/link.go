@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -71,8 +72,8 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 		return nil, err
 	}
 	lent := l.state.Server
-	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, SourceTenant: l.source}
-	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(l.authorize)
+	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, SourceTenant: l.source, Reviewed: authenticator.RequestFunc(l.reviewToken)}
+	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(l.authorize), authorizer.AuthorizerFunc(l.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return l.labelsHold() && labelled(r, id) }
 	if l.stack, err = kubetenant.New(ctx, settings, lent); err != nil {

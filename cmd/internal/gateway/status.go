@@ -7,13 +7,11 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/klog/v2"
 )
@@ -23,11 +21,10 @@ var (
 	schemaVersion = schema.GroupVersion{Version: "v1"}
 )
 
-// codecs write answers of the gateway's own in the form that a client asks for, and read reviews.
+// codecs write answers of the gateway's own in the form that a client asks for.
 var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schemaVersion)
-	utilruntime.Must(authorizationv1.AddToScheme(scheme))
 	return serializer.NewCodecFactory(scheme)
 })
 

@@ -1,0 +1,179 @@
+package reviews
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Delegated lets tenants' callers review what is their own tenant's, as servers of theirs do that leave authentication and authorization to the
+// cluster: a token of another tenant is answered as one that nobody knows, and a subject of another is allowed nothing. All are required.
+type Delegated struct {
+	// Subject returns the tenant of an authenticated user.
+	Subject func(context.Context, user.Info) (tenant.ID, error)
+	// Authenticate is who a request bears the token of; it is none that is on its way.
+	Authenticate func(*http.Request) (*authenticator.Response, bool, error)
+	// Denies returns why the boundary denies something, "" where it does not.
+	Denies func(context.Context, authorizer.Attributes) string
+	// Authorize decides for a subject that is bound to the caller's tenant.
+	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
+}
+
+// Of returns who judges the reviews of a resource by a caller, nil for the API server: it judges those of the system tenant's callers.
+func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer {
+	u, known := request.UserFrom(r.Context())
+	if !known {
+		return nil
+	}
+	id, err := d.Subject(r.Context(), u)
+	if err == nil && id.IsSystem() {
+		return nil
+	}
+	var of func(*http.Request, tenant.ID, user.Info, runtime.Object) (runtime.Object, *apierrors.StatusError)
+	switch resource {
+	case authenticationv1.Resource("tokenreviews"):
+		of = d.token
+	case authorizationv1.Resource("subjectaccessreviews"), authorizationv1.Resource("localsubjectaccessreviews"):
+		of = d.access
+	default:
+		return nil
+	}
+	return func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
+		if err != nil || id.IsZero() {
+			return nil, apierrors.NewForbidden(resource, "", tenant.ErrUnbound)
+		}
+		return of(r, id, u, object)
+	}
+}
+
+// token answers a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
+func (d *Delegated) token(r *http.Request, id tenant.ID, _ user.Info, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
+	review, is := object.(*authenticationv1.TokenReview)
+	if !is {
+		return nil, errKind
+	}
+	if review.Spec.Token == "" {
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	token, asked := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
+	review.Spec.Token = "" // nobody needs it again
+	review.Status = authenticationv1.TokenReviewStatus{}
+	synthetic, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", http.NoBody)
+	if err != nil {
+		return nil, errRead
+	}
+	synthetic.Header.Set("Authorization", "Bearer "+token)
+	if len(asked) > 0 {
+		synthetic = synthetic.WithContext(authenticator.WithAudiences(synthetic.Context(), asked))
+	}
+	resp, ok, err := d.Authenticate(synthetic)
+	if err != nil || !ok || resp == nil || resp.User == nil || len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0 {
+		return review, nil
+	}
+	if of, err := d.Subject(r.Context(), resp.User); err != nil || of != id {
+		return review, nil
+	}
+	u := resp.User
+	review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: asked.Intersect(resp.Audiences),
+		User: authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authenticationv1.ExtraValue{}}}
+	for key, values := range u.GetExtra() {
+		review.Status.User.Extra[key] = values
+	}
+	return review, nil
+}
+
+// access answers a SubjectAccessReview or a LocalSubjectAccessReview.
+func (d *Delegated) access(r *http.Request, id tenant.ID, caller user.Info, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
+	var spec *authorizationv1.SubjectAccessReviewSpec
+	var status *authorizationv1.SubjectAccessReviewStatus
+	info, _ := request.RequestInfoFrom(r.Context())
+	switch review := object.(type) {
+	case *authorizationv1.SubjectAccessReview:
+		spec, status = &review.Spec, &review.Status
+	case *authorizationv1.LocalSubjectAccessReview:
+		spec, status = &review.Spec, &review.Status
+		if spec.ResourceAttributes == nil || info == nil || spec.ResourceAttributes.Namespace != info.Namespace || info.Namespace == "" {
+			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must be that of the review")
+		}
+	default:
+		return nil, errKind
+	}
+	attributes, err := attributesOf(spec.ResourceAttributes, spec.NonResourceAttributes)
+	switch {
+	case err != nil:
+		return nil, errSpec
+	case spec.User == "" && len(spec.Groups) == 0:
+		return nil, apierrors.NewBadRequest("at least one of user or group must be specified")
+	}
+	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: false, Denied: true, Reason: "the subject is not of the caller's tenant"}
+	subject, is := d.bind(r.Context(), id, caller, spec)
+	if !is {
+		return object, nil
+	}
+	attributes.User = subject
+	decision, reason, err := d.Authorize(r.Context(), attributes)
+	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: err == nil && decision == authorizer.DecisionAllow, Denied: decision == authorizer.DecisionDeny, Reason: reason}
+	return object, nil
+}
+
+// bind returns the subject of a review as if the caller impersonated it; false where it may not. Groups that every server adds, and what
+// servers alone say of a credential, as a TokenReview told them, are nobody's to give.
+func (d *Delegated) bind(ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec) (user.Info, bool) {
+	out := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Extra: map[string][]string{}}
+	own := []string{user.AllAuthenticated}
+	if namespace, _, err := serviceaccount.SplitUsername(spec.User); err == nil {
+		own = append(own, serviceaccount.MakeGroupNames(namespace)...)
+	}
+	asked := []authorizer.AttributesRecord{impersonated("", "users", "", spec.User)}
+	if namespace, name, err := serviceaccount.SplitUsername(spec.User); err == nil {
+		asked[0] = impersonated("", "serviceaccounts", "", name)
+		asked[0].Namespace = namespace
+	}
+	for _, group := range spec.Groups {
+		if !slices.Contains(own, group) {
+			asked = append(asked, impersonated("", "groups", "", group))
+			out.Groups = append(out.Groups, group)
+		}
+	}
+	if spec.UID != "" {
+		asked = append(asked, impersonated("authentication.k8s.io", "uids", "", spec.UID))
+	}
+	for key, values := range spec.Extra {
+		if key = strings.ToLower(key); !saysOfCredential(key) {
+			for _, value := range values {
+				asked = append(asked, impersonated("authentication.k8s.io", "userextras", key, value))
+			}
+		}
+		out.Extra[key] = values
+	}
+	for _, attributes := range asked {
+		if attributes.User = caller; d.Denies(ctx, attributes) != "" {
+			return nil, false
+		}
+	}
+	out.Groups = append(out.Groups, own...)
+	return tenant.Bind(out, id), true
+}
+
+// saysOfCredential reports whether servers alone set an extra key, of a credential: it gives nothing.
+func saysOfCredential(key string) bool {
+	return strings.HasPrefix(key, "authentication.kubernetes.io/") || key == tenant.SourceKey
+}
+
+func impersonated(group, resource, subresource, name string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{Verb: "impersonate", APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: subresource, Name: name, ResourceRequest: true}
+}

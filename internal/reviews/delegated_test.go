@@ -1,0 +1,254 @@
+package reviews_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/internal/reviews"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// world knows three tokens, of two tenants and of the system's, and a boundary that lets a tenant's callers impersonate whoever is in none of
+// the words that it is given.
+type world struct {
+	reviews.Delegated
+	decided []authorizer.Attributes
+}
+
+func of(t *testing.T, name, id string, more ...string) *user.DefaultInfo {
+	t.Helper()
+	return tenant.Bind(&user.DefaultInfo{Name: name, Groups: append(more, user.AllAuthenticated), Extra: map[string][]string{tenant.SourceKey: {"tokens"}}}, tenanttest.ID(t, id))
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{}
+	tokens := map[string]user.Info{"alice": of(t, "alice", "a", "dev"), "bob": of(t, "bob", "b"), "root": tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System()), "stray": &user.DefaultInfo{Name: "stray"}}
+	w.Subject = func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
+	w.Authenticate = func(r *http.Request) (*authenticator.Response, bool, error) {
+		if len(r.Header) != 1 || r.URL.Path != "/" {
+			t.Errorf("the token is asked about with %v", r.Header)
+		}
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if token == "broken" {
+			return nil, false, errors.New("CANARY")
+		}
+		u, known := tokens[token]
+		return &authenticator.Response{User: u, Audiences: authenticator.Audiences{"api"}}, known, nil
+	}
+	w.Denies = func(_ context.Context, a authorizer.Attributes) string {
+		if a.GetUser().GetName() != "caller" || a.GetVerb() != "impersonate" || !a.IsResourceRequest() {
+			t.Errorf("the boundary is asked %+v", a)
+		}
+		name := a.GetName()
+		if strings.HasPrefix(name, "system:") || name == "" || name == "tenant:b" || name == "b" || a.GetNamespace() == "b--web" || strings.HasSuffix(a.GetSubresource(), "kubernetes.io/x") {
+			return "it crosses"
+		}
+		return ""
+	}
+	w.Authorize = func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		w.decided = append(w.decided, a)
+		switch a.GetVerb() {
+		case "get":
+			return authorizer.DecisionAllow, "by a role", nil
+		case "fail":
+			return authorizer.DecisionAllow, "", errors.New("CANARY")
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return w
+}
+
+// post reviews something as a caller, nil for one that nobody knows. What an API server would be asked answers 418.
+func (w *world) post(caller user.Info, group, resource, namespace string, review any) (int, string) {
+	body, ok := review.(string)
+	if !ok {
+		text, err := json.Marshal(review)
+		if err != nil {
+			panic(err)
+		}
+		body = string(text)
+	}
+	handler := reviews.With(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.Copy(w, r.Body)
+	}), w.Of)
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: group, APIVersion: "v1", Resource: resource, Namespace: namespace})
+	if caller != nil {
+		ctx = request.WithUser(ctx, caller)
+	}
+	out := httptest.NewRecorder()
+	handler.ServeHTTP(out, r.WithContext(ctx))
+	return out.Code, out.Body.String()
+}
+
+func tokenReview(token string, audiences ...string) *authenticationv1.TokenReview {
+	out := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+	out.APIVersion, out.Kind = "authentication.k8s.io/v1", "TokenReview"
+	out.Status.Authenticated = true // says who asks
+	return out
+}
+
+// TestTokens: a tenant's caller is told whose its own tenant's tokens are, and of another's just what of one that nobody knows.
+func TestTokens(t *testing.T) {
+	w := newWorld(t)
+	caller := of(t, "caller", "a")
+	ask := func(token string, audiences ...string) (int, string) {
+		return w.post(caller, "authentication.k8s.io", "tokenreviews", "", tokenReview(token, audiences...))
+	}
+	code, own := ask("alice")
+	var review authenticationv1.TokenReview
+	if err := json.Unmarshal([]byte(own), &review); err != nil || code != http.StatusCreated || !review.Status.Authenticated || review.Status.User.Username != "alice" ||
+		!slices.Equal(review.Status.User.Groups, []string{"dev", "system:authenticated"}) || review.Status.User.Extra[tenant.ExtraKey][0] != "a" || review.Spec.Token != "" {
+		t.Errorf("its own: %d: %s", code, own)
+	}
+	_, none := ask("nobody's")
+	for _, token := range []string{"bob", "root", "stray", "broken"} {
+		if code, text := ask(token); code != http.StatusCreated || text != none {
+			t.Errorf("%s: %d: %s, of nobody's %s", token, code, text, none)
+		}
+	}
+	if strings.Contains(none, `"authenticated":true`) || strings.Contains(none, "CANARY") || strings.Contains(none, "nobody") {
+		t.Errorf("nobody's: %s", none)
+	}
+	if _, text := ask("alice", "other"); !strings.Contains(text, `"status":{"user":{}}`) {
+		t.Errorf("for another audience: %s", text)
+	}
+	if _, text := ask("alice", "api", "other"); !strings.Contains(text, `"audiences":["api"]`) || !strings.Contains(text, `"authenticated":true`) {
+		t.Errorf("for its audience: %s", text)
+	}
+}
+
+// TestWhoIsAnswered: the system's callers are the API server's to answer, and nobody is told anything who has no tenant.
+func TestWhoIsAnswered(t *testing.T) {
+	w := newWorld(t)
+	for resource, kind := range map[string]schema.GroupVersionKind{"tokenreviews": authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
+		"subjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), "localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview")} {
+		for who, want := range map[string]int{"root": http.StatusTeapot, "stray": http.StatusForbidden, "caller": http.StatusBadRequest, "": http.StatusTeapot} {
+			var caller user.Info
+			switch who {
+			case "root":
+				caller = tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System())
+			case "stray":
+				caller = &user.DefaultInfo{Name: "stray"}
+			case "caller":
+				caller = of(t, "caller", "a")
+			}
+			if code, text := w.post(caller, kind.Group, resource, "a--web", fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
+				t.Errorf("%s by %q: %d, want %d: %s", resource, who, code, want, text)
+			}
+		}
+	}
+	for what, c := range map[string]struct {
+		body string
+		want int
+	}{
+		"nothing":         {"", 400},
+		"no JSON":         {"{", 400},
+		"another kind":    {`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{}}`, 400},
+		"another version": {`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"alice"}}`, 400},
+		"without a token": {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{}}`, 400},
+		"a large one":     {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + strings.Repeat("x", 64<<10) + `"}}`, 413},
+	} {
+		if code, text := w.post(of(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "", c.body); code != c.want {
+			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
+		}
+	}
+}
+
+// TestSubjects: a subject is decided about as the caller's tenant's, or is allowed nothing.
+func TestSubjects(t *testing.T) {
+	caller := of(t, "caller", "a")
+	type spec = authorizationv1.SubjectAccessReviewSpec
+	get := &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "a--web"}
+	extra := func(key string, values ...string) map[string]authorizationv1.ExtraValue {
+		return map[string]authorizationv1.ExtraValue{key: values}
+	}
+	for what, c := range map[string]struct {
+		spec    spec
+		allowed bool
+		groups  string // of who was decided about; empty where nobody was
+	}{
+		"a user":                                 {spec{User: "carol", ResourceAttributes: get}, true, "system:authenticated"},
+		"with groups":                            {spec{User: "carol", Groups: []string{"dev", "tenant:a", "system:authenticated"}, ResourceAttributes: get}, true, "dev tenant:a system:authenticated"},
+		"as a review of its token told":          {spec{User: "carol", Extra: map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {"a"}, tenant.SourceKey: {"tokens"}, user.CredentialIDKey: {"JTI=1"}}, ResourceAttributes: get}, true, "system:authenticated"},
+		"an own service account":                 {spec{User: "system:serviceaccount:a--web:r", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "system:authenticated"}, ResourceAttributes: get}, true, "system:authenticated system:serviceaccounts system:serviceaccounts:a--web"},
+		"who may not":                            {spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}}, false, "system:authenticated"},
+		"a path":                                 {spec{User: "carol", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"}}, true, "system:authenticated"},
+		"where deciding fails":                   {spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "fail", Resource: "pods"}}, false, "system:authenticated"},
+		"a reserved user":                        {spec{User: "system:admin", ResourceAttributes: get}, false, ""},
+		"the masters":                            {spec{User: "carol", Groups: []string{"system:masters"}, ResourceAttributes: get}, false, ""},
+		"groups without a user":                  {spec{Groups: []string{"dev"}, ResourceAttributes: get}, false, ""},
+		"another tenant's group":                 {spec{User: "carol", Groups: []string{"tenant:b"}, ResourceAttributes: get}, false, ""},
+		"another tenant's extra":                 {spec{User: "carol", Extra: extra(tenant.ExtraKey, "b"), ResourceAttributes: get}, false, ""},
+		"the same in upper case":                 {spec{User: "carol", Extra: extra("KubeTenant.dev/Tenant", "b"), ResourceAttributes: get}, false, ""},
+		"a reserved extra":                       {spec{User: "carol", Extra: extra("kubernetes.io/x", "y"), ResourceAttributes: get}, false, ""},
+		"another's service account":              {spec{User: "system:serviceaccount:b--web:r", ResourceAttributes: get}, false, ""},
+		"an account in another account's groups": {spec{User: "system:serviceaccount:a--web:r", Groups: []string{"system:serviceaccounts:b--web"}, ResourceAttributes: get}, false, ""},
+	} {
+		w := newWorld(t)
+		review := &authorizationv1.SubjectAccessReview{Spec: c.spec}
+		review.APIVersion, review.Kind, review.Status.Allowed = "authorization.k8s.io/v1", "SubjectAccessReview", true
+		code, text := w.post(caller, "authorization.k8s.io", "subjectaccessreviews", "", review)
+		if err := json.Unmarshal([]byte(text), review); err != nil || code != http.StatusCreated || review.Status.Allowed != c.allowed || strings.Contains(text, "CANARY") {
+			t.Errorf("%s: %d: %s", what, code, text)
+		}
+		got := ""
+		for _, a := range w.decided {
+			u := a.GetUser()
+			got = strings.Join(u.GetGroups(), " ")
+			if id, err := tenant.Of(u); err != nil || id.String() != "a" || u.GetName() != c.spec.User {
+				t.Errorf("%s: it is decided about %+v", what, u)
+			}
+		}
+		if got != c.groups || len(w.decided) > 1 {
+			t.Errorf("%s: it is decided about one in %q", what, got)
+		}
+	}
+}
+
+// TestLocalReviews: one in a namespace is about that.
+func TestLocalReviews(t *testing.T) {
+	w := newWorld(t)
+	for namespace, want := range map[string]int{"a--web": http.StatusCreated, "a--other": http.StatusBadRequest, "": http.StatusBadRequest} {
+		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","metadata":{"namespace":"a--web"},"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods","namespace":%q}}}`, namespace)
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews", "a--web", body); code != want {
+			t.Errorf("about %q: %d: %s", namespace, code, text)
+		}
+	}
+	for what, spec := range map[string]string{"about nothing": `{"user":"x"}`, "about both": `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`, "about nobody": `{"resourceAttributes":{"verb":"get"}}`} {
+		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews", "", body); code != http.StatusBadRequest {
+			t.Errorf("%s: %d: %s", what, code, text)
+		}
+	}
+}
+
+// TestOtherRequestsGoOn as they came.
+func TestOtherRequestsGoOn(t *testing.T) {
+	w := newWorld(t)
+	for _, resource := range []string{"selfsubjectreviews", "selfsubjectaccessreviews", "things"} {
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource, "", "as it came"); code != http.StatusTeapot || text != "as it came" {
+			t.Errorf("%s: %d: %s", resource, code, text)
+		}
+	}
+}

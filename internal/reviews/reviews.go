@@ -1,0 +1,147 @@
+// Package reviews answers reviews of authentication.k8s.io and authorization.k8s.io on their way to an API server, which would answer by what
+// it knows alone.
+package reviews
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// maxBytes bounds a review.
+const maxBytes = 64 << 10
+
+// Reviewer judges a review. It returns what the caller is answered, or an error, or neither where the API server is to answer.
+type Reviewer func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError)
+
+// The answers to reviews that are none.
+var (
+	errKind = apierrors.NewBadRequest("the review is of another kind or version")
+	errRead = apierrors.NewBadRequest("the review could not be read")
+	errSpec = apierrors.NewBadRequest("exactly one of nonResourceAttributes or resourceAttributes must be specified")
+)
+
+// With is the step that judges reviews; of is asked for who judges those of a request, nil where nobody does. What goes on is what was judged, and
+// nothing that another reader might find in the body besides. Of a review nothing is logged.
+func With(next http.Handler, of func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		if info == nil || !info.IsResourceRequest || info.Verb != "create" || info.Subresource != "" || info.APIGroup != authorizationv1.GroupName && info.APIGroup != authenticationv1.GroupName {
+			next.ServeHTTP(w, r)
+			return
+		}
+		review := of(r, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+		if review == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+		if err != nil {
+			respond(w, r, unread(err))
+			return
+		}
+		object, _, err := codecs().UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			respond(w, r, errRead)
+			return
+		}
+		answer, refused := review(r, object)
+		switch {
+		case refused != nil:
+			respond(w, r, refused)
+			return
+		case answer != nil:
+			responsewriters.WriteObjectNegotiated(codecs(), negotiation.DefaultEndpointRestrictions, answer.GetObjectKind().GroupVersionKind().GroupVersion(), w, r, http.StatusCreated, answer, false)
+			return
+		}
+		again, err := json.Marshal(object)
+		if err != nil {
+			respond(w, r, errRead)
+			return
+		}
+		r = r.Clone(r.Context())
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(again)), int64(len(again)), nil
+		r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func unread(err error) *apierrors.StatusError {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return apierrors.NewRequestEntityTooLargeError("reviews of tenants are smaller")
+	}
+	return errRead
+}
+
+func respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+	responsewriters.ErrorNegotiated(err, codecs(), schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// codecs read reviews, and write answers in the form that a client asks for.
+var codecs = sync.OnceValue(func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	utilruntime.Must(authorizationv1.AddToScheme(scheme))
+	utilruntime.Must(authenticationv1.AddToScheme(scheme))
+	return serializer.NewCodecFactory(scheme)
+})
+
+// errSelector stands for a selector of a review: it might limit the request to what is allowed, which is decided when that is asked.
+var errSelector = errors.New("selectors of reviews are not looked at")
+
+// Access answers a SelfSubjectAccessReview of who asks, if decide does not allow what it is about: else the API server is to.
+func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.Decision, string, error)) Reviewer {
+	return func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
+		review, is := object.(*authorizationv1.SelfSubjectAccessReview)
+		if !is {
+			return nil, errKind
+		}
+		attributes, err := attributesOf(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+		u, known := request.UserFrom(r.Context())
+		if err != nil || !known {
+			return nil, errSpec
+		}
+		attributes.User = u
+		decision, reason, failed := decide(r, attributes)
+		if failed == nil && decision == authorizer.DecisionAllow {
+			return nil, nil
+		}
+		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: false, Denied: decision == authorizer.DecisionDeny, Reason: reason}
+		return review, nil
+	}
+}
+
+// attributesOf returns what a review is about, of nobody yet (as k8s.io/kubernetes pkg/registry/authorization/util, v1.37.1).
+func attributesOf(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (authorizer.AttributesRecord, error) {
+	var out authorizer.AttributesRecord
+	switch {
+	case (resource == nil) == (path == nil):
+		return out, errSpec
+	case path != nil:
+		out.Verb, out.Path = path.Verb, path.Path
+		return out, nil
+	}
+	if resource.LabelSelector != nil || resource.FieldSelector != nil {
+		out.LabelSelectorParsingErr, out.FieldSelectorParsingErr = errSelector, errSelector
+	}
+	out.ResourceRequest, out.Verb, out.Namespace, out.Name = true, resource.Verb, resource.Namespace, resource.Name
+	out.APIGroup, out.APIVersion, out.Resource, out.Subresource = resource.Group, resource.Version, resource.Resource, resource.Subresource
+	return out, nil
+}
