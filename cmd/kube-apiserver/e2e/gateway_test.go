@@ -77,6 +77,10 @@ func TestGateway(t *testing.T) {
 	t.Run("a caller's own --as", func(t *testing.T) { asIsDecidedByBoth(t, s) })
 	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
+	t.Run("reviews are delegated", func(t *testing.T) {
+		delegateReviews(t, s)
+		reviewsAreDelegated(t, s)
+	})
 	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
 	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })

@@ -119,6 +119,10 @@ func TestOneServer(t *testing.T) {
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
 	t.Run("audit", func(t *testing.T) { auditTells(t, s, audit) })
 	t.Run("reload", func(t *testing.T) { filesAreFollowed(t, s) })
+	t.Run("reviews are delegated", func(t *testing.T) {
+		delegateReviews(t, s)
+		reviewsAreDelegated(t, s)
+	})
 	t.Run("no secret is told", func(t *testing.T) { noSecretIsTold(t, s, audit) })
 }
 

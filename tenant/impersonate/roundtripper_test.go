@@ -1,0 +1,96 @@
+package impersonate_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/impersonate"
+)
+
+// body notes that it was closed.
+type body struct {
+	io.Reader
+	closed bool
+}
+
+func (b *body) Close() error { b.closed = true; return nil }
+
+var errAway = errors.New("away")
+
+// TestRoundTripper: each request is sent for whom its context names, and none for nobody.
+func TestRoundTripper(t *testing.T) {
+	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner", WithUser: true, GroupPattern: "dev"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unrecorded := &metav1.ObjectMeta{Name: "web", Namespace: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}
+	elsewhere := &metav1.ObjectMeta{Name: "web", Namespace: "globex--shop", Labels: map[string]string{tenant.Label: "acme"}, Annotations: recorded().GetAnnotations()}
+	nowhere := &metav1.ObjectMeta{Name: "web", Namespace: "gone", Labels: map[string]string{tenant.Label: "acme"}, Annotations: recorded().GetAnnotations()}
+	system := &metav1.ObjectMeta{Name: "web", Namespace: "default", Labels: map[string]string{tenant.Label: "acme"}, Annotations: recorded().GetAnnotations()}
+	own, object := impersonate.WithOwnIdentity(t.Context()), impersonate.WithObject(t.Context(), recorded())
+	for what, c := range map[string]struct {
+		ctx  context.Context //nolint:containedctx // a case
+		err  error
+		as   string
+		path string
+	}{
+		"nobody":                          {ctx: t.Context(), err: impersonate.ErrNobody},
+		"nobody at a cluster":             {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNobody},
+		"its own":                         {ctx: own, path: "/api/v1/pods"},
+		"an object's":                     {ctx: object, as: "alice", path: "/api/v1/pods"},
+		"an object's at a cluster":        {ctx: impersonate.WithCluster(object, "eu1"), as: "alice", path: "/clusters/eu1/api/v1/pods"},
+		"its own at a cluster":            {ctx: impersonate.WithCluster(own, "us-1"), path: "/clusters/us-1/api/v1/pods"},
+		"the later counts":                {ctx: impersonate.WithObject(own, recorded()), as: "alice", path: "/api/v1/pods"},
+		"the later counts, the other way": {ctx: impersonate.WithOwnIdentity(object), path: "/api/v1/pods"},
+		"an object without a record":      {ctx: impersonate.WithObject(own, unrecorded), err: impersonate.ErrUnrecorded},
+		"another owner by now":            {ctx: impersonate.WithObject(own, elsewhere), err: impersonate.ErrMismatch},
+		"the system's by now":             {ctx: impersonate.WithObject(own, system), err: impersonate.ErrMismatch},
+		"an owner that is not known":      {ctx: impersonate.WithObject(own, nowhere), err: errAway},
+		"no name of a cluster":            {ctx: impersonate.WithCluster(own, "../eu1"), err: impersonate.ErrCluster},
+		"an empty one":                    {ctx: impersonate.WithCluster(own, ""), err: impersonate.ErrCluster},
+	} {
+		sent := 0
+		rt := i.RoundTripper(roundTripper(func(r *http.Request) (*http.Response, error) {
+			sent++
+			if r.Header.Get("Impersonate-User") != c.as || r.URL.Path != c.path || len(r.Header.Values("Impersonate-Group")) > 0 == (c.as == "") || r.Header.Get("X-Mine") != "y" {
+				t.Errorf("%s: %s as %v", what, r.URL, r.Header)
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		}), impersonate.OwnerByLabel(func(_ context.Context, name string) (*corev1.Namespace, error) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			switch tenant, _, found := strings.Cut(name, "--"); {
+			case found:
+				ns.Labels = map[string]string{"kubetenant.dev/tenant": tenant}
+			case name == "gone":
+				return nil, errAway
+			}
+			return ns, nil
+		}))
+		b := &body{Reader: strings.NewReader("x")}
+		r, err := http.NewRequestWithContext(c.ctx, http.MethodPost, "https://gateway/api/v1/pods", b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Impersonate-User", "root")
+		r.Header.Set("Impersonate-Group", "system:masters")
+		r.Header.Set("X-Mine", "y")
+		resp, err := rt.RoundTrip(r)
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || sent != map[bool]int{true: 1}[c.err == nil] || b.closed != (c.err != nil) {
+			t.Errorf("%s: %v, sent %d times, closed %v", what, err, sent, b.closed)
+		}
+		if r.Header.Get("Impersonate-User") != "root" || r.URL.Path != "/api/v1/pods" {
+			t.Errorf("%s: the request was changed: %s %v", what, r.URL, r.Header)
+		}
+	}
+}
