@@ -85,7 +85,7 @@ func run(ctx context.Context, kubeconfig string) error {
 		return err
 	}
 	factory.StartWithContext(ctx)
-	objects.StartWithContext(ctx)
+	objects.Start(ctx.Done())
 	if !cache.WaitForCacheSync(ctx.Done(), listed.HasSynced, watched.Informer().HasSynced) {
 		return errors.New("the caches were not filled")
 	}
