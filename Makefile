@@ -13,6 +13,7 @@
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
 #   make bench-webhook  the webhook service under load, beside an empty TLS server
+#   make bench-gateway  the gateway under load, beside httputil.ReverseProxy and before a bare kube-apiserver
 #   make bench-cli      kubectl tenant on a large cluster, beside kubectl
 #   make bench-tenants  10,000 tenants with 30,000 namespaces on a server
 #   make fuzz    every fuzz target for FUZZTIME, and what of its package it covers; make fuzz-corpora keeps some of what was found
@@ -228,6 +229,10 @@ bench: build
 bench-webhook: build
 	$(call install,nghttp2-client,command -v h2load)
 	cd $(SERVER) && go build -o $(BIN)/benchwebhook ./benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
+
+.PHONY: bench-gateway
+bench-gateway: build
+	cd $(SERVER) && go build -o $(BIN)/benchgateway ./benchgateway && $(BIN)/benchgateway --bin $(BIN)
 
 .PHONY: bench-cli
 bench-cli: build

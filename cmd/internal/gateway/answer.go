@@ -168,14 +168,26 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 	return out
 }
 
-// buffers lends what bodies are copied through: one that fits the many streams, which are small.
-type buffers struct{}
+// buffers lends what bodies are copied through.
+type buffers struct{ pool sync.Pool }
 
-// bufferBytes is a buffer's size.
-const bufferBytes = 8 << 10
+// The sizes of buffers: there are many streams, which say little at a time and hold theirs for long.
+const (
+	requestBuffer = 32 << 10
+	streamBuffer  = 4 << 10
+)
 
-var bufferPool = sync.Pool{New: func() any { b := make([]byte, bufferBytes); return &b }}
+var (
+	requestBuffers = newBuffers(requestBuffer)
+	streamBuffers  = newBuffers(streamBuffer)
+)
 
-func (buffers) Get() []byte { return *bufferPool.Get().(*[]byte) }
+func newBuffers(size int) *buffers {
+	return &buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}}
+}
 
-func (buffers) Put(b []byte) { bufferPool.Put(&b) }
+// Get implements [httputil.BufferPool].
+func (b *buffers) Get() []byte { return *b.pool.Get().(*[]byte) }
+
+// Put implements [httputil.BufferPool].
+func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }

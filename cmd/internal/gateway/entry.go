@@ -66,7 +66,7 @@ func (c *route) enter(next http.Handler) http.Handler {
 		if r.Body != nil {
 			r.Body = http.MaxBytesReader(w, r.Body, *c.limits.BodyBytes)
 		}
-		if x.stream {
+		if x.stream && r.ContentLength != 0 {
 			_ = x.control.SetReadDeadline(time.Time{}) // it is told apart from others when its caller goes
 		}
 		x.asOther = r.Header.Get("Impersonate-User") != ""

@@ -32,6 +32,7 @@ type Gateway struct {
 	front             *kubetenant.Stack // whose authenticator is that of all clusters
 	metrics           *gatewayMetrics
 	requests, streams places
+	writers           writers
 	register          func(metrics.Registerable) error
 	following         sync.Mutex // held while a generation is made
 	current           atomic.Pointer[generation]
@@ -78,6 +79,7 @@ func Open(ctx context.Context, path string, register func(metrics.Registerable) 
 	}
 	go file.Run(ctx)
 	go g.followCredentials(ctx)
+	go g.writers.run(ctx)
 	return g, nil
 }
 
@@ -264,14 +266,17 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{route: c, path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
-	// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
-	_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
+	if r.ContentLength != 0 {
+		// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
+		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
+	}
 	rest = rest.WithContext(context.WithValue(rest.Context(), exchangeKey{}, x))
 	rest.Header.Del("Audit-Id") // ours
 	if isOfPage(r) {
 		rest = ofPage(rest)
 	}
-	answer, timed := writes(w)
+	answer, timed, done := g.writers.writes(w)
+	defer done()
 	handler.ServeHTTP(answer, rest)
 	g.metrics.count(c, x.stream, timed.code, time.Since(began))
 }

@@ -32,10 +32,20 @@ func exchangeOf(ctx context.Context) *exchange {
 
 // newProxy returns the last step: what sends a request on.
 func (c *route) newProxy() http.Handler {
-	return &httputil.ReverseProxy{
-		Rewrite: c.rewrite, Transport: roundTripper(c.roundTrip), ModifyResponse: c.modifyResponse, ErrorHandler: c.answerError,
-		BufferPool: buffers{}, ErrorLog: quiet(),
+	through := func(b *buffers) http.Handler {
+		return &httputil.ReverseProxy{
+			Rewrite: c.rewrite, Transport: roundTripper(c.roundTrip), ModifyResponse: c.modifyResponse, ErrorHandler: c.answerError,
+			BufferPool: b, ErrorLog: quiet(),
+		}
 	}
+	requests, streams := through(requestBuffers), through(streamBuffers)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if exchangeOf(r.Context()).stream {
+			streams.ServeHTTP(w, r)
+			return
+		}
+		requests.ServeHTTP(w, r)
+	})
 }
 
 // rewrite makes the request that goes on: nothing of the caller's that is not listed, and nothing yet of who it is.

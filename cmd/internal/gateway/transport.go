@@ -34,6 +34,15 @@ type transports struct {
 	close              func()
 }
 
+// Transports returns those that the gateway reaches a cluster by, of requests and of upgrades: for who compares the gateway with a proxy that does nothing else.
+func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err error) {
+	t, err := newTransports(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t.requests, t.upgrades, nil
+}
+
 // newTransports returns those of who config says, whose files of certificates and tokens are followed.
 func newTransports(config *rest.Config) (*transports, error) {
 	to, err := config.TransportConfig()

@@ -2,37 +2,78 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writes returns a writer of answers in which nothing stands still for long: a caller that does not read is cut off. It has what the
-// writers of its protocol have.
-func writes(w http.ResponseWriter) (http.ResponseWriter, *timedWriter) {
-	out := &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), code: http.StatusOK}
+// writers are those of the answers that are on their way. A write of which nothing moves for blockedFor is cut off: by who looks at all of
+// them now and then, since a deadline for each write would cost more than the write (over HTTP/2 it is a message to the connection's own
+// goroutine). Safe for concurrent use.
+type writers struct {
+	mu   sync.Mutex
+	open map[*timedWriter]struct{}
+}
+
+// lookEvery is how often the writers are looked at.
+const lookEvery = 5 * time.Second
+
+// run cuts off writers that stand still until ctx ends.
+func (all *writers) run(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(context.Context) { all.look(time.Now()) }, lookEvery)
+}
+
+func (all *writers) look(now time.Time) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for w := range all.open {
+		if since := w.since.Load(); since != 0 && now.UnixNano()-since > int64(blockedFor) {
+			_ = w.control.SetWriteDeadline(now) // which has ended, if that is not possible any more
+		}
+	}
+}
+
+// writes returns a writer of answers that is looked at until done is called. It has what the writers of its protocol have.
+func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *timedWriter, done func()) {
+	out = &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), code: http.StatusOK}
+	all.mu.Lock()
+	if all.open == nil {
+		all.open = map[*timedWriter]struct{}{}
+	}
+	all.open[out] = struct{}{}
+	all.mu.Unlock()
+	done = func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		delete(all.open, out)
+	}
 	if hijacker, can := w.(http.Hijacker); can {
 		if notifier, can := w.(http.CloseNotifier); can { //nolint:staticcheck // upstream's filters ask for it
-			return &timedConnWriter{out, notifier, hijacker}, out
+			return &timedConnWriter{out, notifier, hijacker}, out, done
 		}
 	}
 	if notifier, can := w.(http.CloseNotifier); can { //nolint:staticcheck // as above
-		return &timedStreamWriter{out, notifier}, out
+		return &timedStreamWriter{out, notifier}, out, done
 	}
-	return out, out
+	return out, out, done
 }
 
 type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	code    int // of the answer
+	code    int          // of the answer
+	since   atomic.Int64 // when what may block began, in ns; 0 for nothing
 }
 
-// within does what may block. A deadline that passes while nothing is written would end a stream of HTTP/2 as well.
+// within does what may block.
 func (w *timedWriter) within(do func()) {
-	if err := w.control.SetWriteDeadline(time.Now().Add(blockedFor)); err == nil {
-		defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
-	}
+	w.since.Store(time.Now().UnixNano())
+	defer w.since.Store(0)
 	do()
 }
 

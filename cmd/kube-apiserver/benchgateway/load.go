@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// rounds are run of each pair, one target after the other; the medians count.
+	rounds   = 9
+	duration = 3 * time.Second
+	// callers load a target until it has no more to give.
+	callers = 32
+	// short requests are counted in handshakes.
+	short = 10_000
+)
+
+// client returns a client that verifies servers, over at most so many connections of HTTP/2 as its streams need.
+func (b *bench) client(timeout time.Duration) *http.Client {
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: callers,
+		TLSClientConfig: &tls.Config{RootCAs: b.authorities, MinVersion: tls.VersionTLS12}}}
+}
+
+// ask sends a request.
+func ask(ctx context.Context, c *http.Client, url string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasSuffix(url, "/version") { // which its client asks for as somebody else
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := c.Do(r)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return resp, err
+}
+
+// get reads an answer to its end.
+func get(ctx context.Context, c *http.Client, url string) error {
+	resp, err := ask(ctx, c, url)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return errors.Join(err, resp.Body.Close())
+}
+
+// saturate returns how many requests a second a target answers to callers that do nothing else.
+func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
+	c := b.client(0)
+	defer c.CloseIdleConnections()
+	var answered atomic.Int64
+	var failed atomic.Pointer[error]
+	end := time.Now().Add(duration)
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for time.Now().Before(end) {
+				if err := get(ctx, c, t.base+small); err != nil {
+					failed.Store(&err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return float64(answered.Load()) / duration.Seconds(), nil
+}
+
+// sample is what a round measured.
+type sample struct {
+	cpu       time.Duration // of the target's process, for each request
+	p50, p99  time.Duration
+	requested int
+}
+
+// load asks at a rate, whether or not answers come, and measures from when each request was due.
+func (b *bench) load(ctx context.Context, t *target, path string, rate float64) (sample, error) {
+	c := b.client(0)
+	defer c.CloseIdleConnections()
+	if err := get(ctx, c, t.base+path); err != nil {
+		return sample{}, err
+	}
+	n := int(rate * duration.Seconds())
+	took := make([]time.Duration, n)
+	var failed atomic.Pointer[error]
+	before, err := cpuOf(t)
+	if err != nil {
+		return sample{}, err
+	}
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		due := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		time.Sleep(time.Until(due))
+		all.Go(func() {
+			if err := get(ctx, c, t.base+path); err != nil {
+				failed.Store(&err)
+			}
+			took[i] = time.Since(due)
+		})
+	}
+	all.Wait()
+	after, err := cpuOf(t)
+	if err != nil {
+		return sample{}, err
+	}
+	if err := failed.Load(); err != nil {
+		return sample{}, *err
+	}
+	slices.Sort(took)
+	return sample{(after - before) / time.Duration(n), took[n/2], took[n*99/100], n}, nil
+}
+
+// tick is what the kernel counts a process's time in (proc(5), sysconf(_SC_CLK_TCK)).
+const tick = 10 * time.Millisecond
+
+// cpuOf returns the processor time of a target so far.
+func cpuOf(t *target) (time.Duration, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(t.process.Process.Pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * tick, errors.Join(err, err2)
+}
+
+// memoryOf returns the resident memory of a target.
+func memoryOf(t *target) (int64, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(t.process.Process.Pid) + "/statm")
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+func median[T int64 | float64 | time.Duration](all []T) T {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// compare loads both at half of what the gateway can do, in pairs, and prints the medians.
+func (b *bench) compare(ctx context.Context, what, path string, plain, gateway *target) error {
+	most, err := b.saturate(ctx, gateway)
+	if err != nil {
+		return err
+	}
+	atPlain, err := b.saturate(ctx, plain)
+	if err != nil {
+		return err
+	}
+	all := map[*target][]sample{}
+	for round := range rounds {
+		for _, t := range [][]*target{{plain, gateway}, {gateway, plain}}[round%2] {
+			s, err := b.load(ctx, t, path, most/2)
+			if err != nil {
+				return err
+			}
+			all[t] = append(all[t], s)
+		}
+	}
+	of := func(t *target, f func(sample) time.Duration) time.Duration {
+		var values []time.Duration
+		for _, s := range all[t] {
+			values = append(values, f(s))
+		}
+		return median(values)
+	}
+	cpu := func(s sample) time.Duration { return s.cpu }
+	p50 := func(s sample) time.Duration { return s.p50 }
+	p99 := func(s sample) time.Duration { return s.p99 }
+	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f); at %.0f/s, medians of %d:\n", what, most, atPlain, most/2, rounds)
+	fmt.Printf("    CPU of the proxy's process a request: plain %v, gateway %v: %.2f\n", of(plain, cpu).Round(time.Microsecond), of(gateway, cpu).Round(time.Microsecond), float64(of(gateway, cpu))/float64(of(plain, cpu)))
+	fmt.Printf("    p50: plain %v, gateway %v; p99: plain %v, gateway %v: %v later\n", of(plain, p50).Round(10*time.Microsecond), of(gateway, p50).Round(10*time.Microsecond),
+		of(plain, p99).Round(10*time.Microsecond), of(gateway, p99).Round(10*time.Microsecond), (of(gateway, p99) - of(plain, p99)).Round(10*time.Microsecond))
+	runtime.GC()
+	return nil
+}
