@@ -85,7 +85,7 @@ func speaks(t *testing.T, path, token string, with func(net.Conn)) {
 	writeKubeconfig(t, path, "https://"+listener.Addr().String(), base.Certificate().Raw, token)
 }
 
-func writeKubeconfig(t *testing.T, path, server string, authority []byte, token string) {
+func writeKubeconfig(t testing.TB, path, server string, authority []byte, token string) {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority})}

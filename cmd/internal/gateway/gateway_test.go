@@ -25,7 +25,7 @@ func spaces() map[string]string {
 }
 
 // rooted is a gateway before one cluster that is at its root.
-func rooted(t *testing.T) (*world, *standIn) {
+func rooted(t testing.TB) (*world, *standIn) {
 	t.Helper()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), map[string]*standIn{"eu1": c})

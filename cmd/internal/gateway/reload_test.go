@@ -32,7 +32,7 @@ func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
 // TestReloadDuringARequest: a watch that begins by a configuration which is replaced meanwhile does not outlive that.
 func TestReloadDuringARequest(t *testing.T) {
 	w, c := rooted(t)
-	req := httptest.NewRequest(http.MethodGet, podsPath+"?watch=1", http.NoBody)
+	req := httptest.NewRequest(http.MethodGet, podsPath+"?watch=1", strings.NewReader("x")) // whose deadline is set
 	req.Header.Set("Authorization", "Bearer alice-token")
 	h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
 		w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), `["*", system]`, "[globex, system]", 1))

@@ -92,7 +92,7 @@ func (r *request) as() string {
 	return out
 }
 
-func newStandIn(t *testing.T, namespaces map[string]string) *standIn {
+func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
 	t.Helper()
 	s := &standIn{readerToken: readerToken, key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
@@ -291,14 +291,14 @@ func (s *standIn) token(t *testing.T, subject string) string {
 }
 
 // kubeconfig writes one for a token.
-func (s *standIn) kubeconfig(t *testing.T, path, token string) {
+func (s *standIn) kubeconfig(t testing.TB, path, token string) {
 	t.Helper()
 	writeKubeconfig(t, path, s.URL, s.Certificate().Raw, token)
 }
 
 // world is a gateway before stand-ins.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	dir      string
 	server   *httptest.Server
 	gateway  *gateway.Gateway
@@ -325,7 +325,7 @@ func entry(name, more string) string {
 }
 
 // newWorld starts a gateway of a configuration that goes on after the header.
-func newWorld(t *testing.T, config string, clusters map[string]*standIn) *world {
+func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), clusters: clusters}
 	for name, c := range clusters {
