@@ -71,6 +71,7 @@ const (
 	exceptFrontProxies    = "Front proxies"
 	exceptImpersonation   = "Impersonation"
 	exceptRules           = "Reviews of rules"
+	exceptReviews         = "Delegated reviews"
 	exceptPrivileged      = "The group system:masters"
 )
 
@@ -87,6 +88,9 @@ func (s *behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	}
 	if r := c.Request; r != nil && r.Resource == "selfsubjectrulesreviews" && r.Verb == "create" {
 		return exceptRules
+	}
+	if r := c.Request; r != nil && sc.Config.Authorization.DelegatedReviews && slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
+		return exceptReviews
 	}
 	if c.Request != nil || c.Admit != nil { // whoever it is, is asked for verbatim
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
