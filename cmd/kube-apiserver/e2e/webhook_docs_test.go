@@ -16,7 +16,20 @@ import (
 // are left out, and each heading leaves some out.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/webhook.md")
+	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts, exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews, exceptPrivileged)
+}
+
+// TestGatewayExceptions is the same of the gateway.
+func TestGatewayExceptions(t *testing.T) {
+	t.Parallel()
+	exceptionsAreTold(t, "gateway.md", &behindGateway{}, exceptGatewayAdmission, exceptGatewayConfigured, exceptGatewayAccounts, exceptGatewayProxies, exceptGatewayNobody, exceptGatewayLists,
+		exceptGatewayCluster, exceptGatewayQuotas, exceptGatewayRules)
+}
+
+// exceptionsAreTold holds what a shape leaves out, but for what any server would, to the headings of a page.
+func exceptionsAreTold(t *testing.T, name string, shape scenario.Shape, headings ...string) {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,19 +44,22 @@ func TestWebhookExceptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range scenarios {
-			for _, c := range s.Cases {
+			if s.Invalid != "" {
+				skipped[shape.Skip(s, nil)]++
+			}
+			for i := range s.Cases {
 				all++
-				if (&compiledIn{}).Skip(s, nil) == "" && (&compiledIn{}).Skip(s, &c) == "" {
-					skipped[(&behindWebhook{}).Skip(s, &c)]++
+				if c := &s.Cases[i]; (&compiledIn{}).Skip(s, nil) == "" && (&compiledIn{}).Skip(s, c) == "" {
+					skipped[shape.Skip(s, c)]++
 				}
 			}
 		}
 	}
 	t.Logf("of %d cases: %v", all, skipped)
 	delete(skipped, "")
-	for _, heading := range []string{exceptCertificates, exceptPasswords, exceptServiceAccounts, exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews, exceptPrivileged} {
+	for _, heading := range headings {
 		if skipped[heading] == 0 || !strings.Contains(string(page), "\n### "+heading+"\n") {
-			t.Errorf("%q leaves out %d cases, or is not in docs/webhook.md", heading, skipped[heading])
+			t.Errorf("%q leaves out %d cases, or is not in docs/%s", heading, skipped[heading], name)
 		}
 		delete(skipped, heading)
 	}
