@@ -103,7 +103,9 @@ func limitsBindings(sc *v1alpha1.Scenario) bool {
 
 // hasRetired reports whether a scenario has a tenant that was deleted.
 func hasRetired(sc *v1alpha1.Scenario) bool {
-	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool { return strings.Contains(string(o.Raw), `"`+v1alpha1.KindRetiredTenant+`"`) })
+	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
+		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindRetiredTenant+`"`)
+	})
 }
 
 // recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user, uid, groups, tenant; nil where none can.
@@ -231,9 +233,9 @@ func (s *behindGateway) session(ctx context.Context, w *scenario.World, dir stri
 
 // gatewaySession asks through the gateway.
 type gatewaySession struct {
-	*session         // of the server
-	through *session // the gateway
-	library scenario.Session
+	*session          // of the server
+	through  *session // the gateway
+	library  scenario.Session
 }
 
 // Close implements [scenario.Session].
