@@ -32,10 +32,10 @@ func (c *route) view(g *generation) http.Handler {
 }
 
 // clustersOf returns the clusters that the callers of a tenant may use, by name.
-func (g *generation) clustersOf(id tenant.ID) []views.Cluster {
+func (now *generation) clustersOf(id tenant.ID) []views.Cluster {
 	var all []views.Cluster
-	for _, name := range slices.Sorted(maps.Keys(g.routes)) {
-		c := g.routes[name]
+	for _, name := range slices.Sorted(maps.Keys(now.routes)) {
+		c := now.routes[name]
 		if !c.serves(id) {
 			continue
 		}

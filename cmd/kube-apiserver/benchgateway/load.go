@@ -28,8 +28,8 @@ const (
 )
 
 // client returns a client that verifies servers, over at most so many connections of HTTP/2 as its streams need.
-func (b *bench) client(timeout time.Duration) *http.Client {
-	return &http.Client{Timeout: timeout, Transport: &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: callers,
+func (b *bench) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: callers,
 		TLSClientConfig: &tls.Config{RootCAs: b.authorities, MinVersion: tls.VersionTLS12}}}
 }
 
@@ -63,7 +63,7 @@ func get(ctx context.Context, c *http.Client, url string) error {
 
 // saturate returns how many requests a second a target answers to callers that do nothing else.
 func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
-	c := b.client(0)
+	c := b.client()
 	defer c.CloseIdleConnections()
 	var answered atomic.Int64
 	var failed atomic.Pointer[error]
@@ -96,7 +96,7 @@ type sample struct {
 
 // load asks at a rate, whether or not answers come, and measures from when each request was due.
 func (b *bench) load(ctx context.Context, t *target, path string, rate float64) (sample, error) {
-	c := b.client(0)
+	c := b.client()
 	defer c.CloseIdleConnections()
 	if err := get(ctx, c, t.base+path); err != nil {
 		return sample{}, err

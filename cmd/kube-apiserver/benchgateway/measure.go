@@ -69,11 +69,11 @@ func (b *bench) measureServer(ctx context.Context, plain, gateway *target) error
 
 // handshakes counts the connections to the cluster that many short requests take.
 func (b *bench) handshakes(ctx context.Context, t *target) error {
-	before, err := b.opened(ctx, t)
+	before, err := b.opened(ctx)
 	if err != nil {
 		return err
 	}
-	c := b.client(0)
+	c := b.client()
 	defer c.CloseIdleConnections()
 	var all sync.WaitGroup
 	errs := make(chan error, callers)
@@ -93,16 +93,16 @@ func (b *bench) handshakes(ctx context.Context, t *target) error {
 		return err
 	default:
 	}
-	after, err := b.opened(ctx, t)
+	after, err := b.opened(ctx)
 	if err == nil {
 		fmt.Printf("  handshakes with the cluster in %d requests: %d\n", short, after-before)
 	}
 	return err
 }
 
-// opened asks the stub, whose address is in its kubeconfig, how many connections it has had; this one and those before are others each time.
-func (b *bench) opened(ctx context.Context, _ *target) (int64, error) {
-	c := b.client(0)
+// opened returns how many connections the stub has had, but those by which it was asked.
+func (b *bench) opened(ctx context.Context) (int64, error) {
+	c := b.client()
 	defer c.CloseIdleConnections()
 	resp, err := ask(ctx, c, b.stub+connections)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *bench) opened(ctx context.Context, _ *target) (int64, error) {
 
 // lists returns how many MB of large answers a second come through.
 func (b *bench) lists(ctx context.Context, t *target) (float64, error) {
-	c := b.client(0)
+	c := b.client()
 	defer c.CloseIdleConnections()
 	if err := get(ctx, c, t.base+large); err != nil {
 		return 0, err
@@ -138,7 +138,7 @@ func (b *bench) lists(ctx context.Context, t *target) (float64, error) {
 func (b *bench) events(ctx context.Context, t *target) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := b.client(0)
+	c := b.client()
 	defer c.CloseIdleConnections()
 	resp, err := ask(ctx, c, t.base+ticking)
 	if err != nil {
@@ -201,7 +201,7 @@ func (b *bench) idle(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	c := b.client(0)
+	c := b.client()
 	defer c.CloseIdleConnections()
 	tickets, errs := make(chan struct{}, idleWatches), make(chan error, idleWatches)
 	for range idleWatches {

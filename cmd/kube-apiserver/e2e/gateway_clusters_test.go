@@ -22,10 +22,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
-// contextOf returns a client configuration of a context in a kubeconfig that the server wrote.
-func contextOf(t *testing.T, s *localserver.Server, file, context string) *rest.Config {
+// contextOf returns a client configuration of a context in the kubeconfig of tenant acme.
+func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config {
 	t.Helper()
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: s.Kubeconfig(file)},
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: s.Kubeconfig("acme")},
 		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestGatewayClusters(t *testing.T) {
 	if out, err := kubectl(t, s, "admin", "--context", "admin@local-2", "apply", "-f", "../../../docs/examples/tenants.yaml"); err != nil {
 		t.Fatal(out)
 	}
-	second := client(t, contextOf(t, s, "acme", "acme@local-2"))
+	second := client(t, contextOf(t, s, "acme@local-2"))
 	waittest.Until(t, func() error {
 		_, err := second.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--db"}}, metav1.CreateOptions{})
 		return err
@@ -110,7 +110,7 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 func severalAtOnce(t *testing.T, s *localserver.Server) {
 	out := tenantCommand(t, s, "acme", "grant-privileges", "--context", "acme,acme@local-2", "--user", "bob", "--for-namespace", "acme--shared", "--create-namespace")
 	for _, context := range []string{"acme", "acme@local-2"} {
-		bindings, err := client(t, contextOf(t, s, "acme", context)).RbacV1().RoleBindings("acme--shared").List(t.Context(), metav1.ListOptions{})
+		bindings, err := client(t, contextOf(t, s, context)).RbacV1().RoleBindings("acme--shared").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(bindings.Items) != 1 || bindings.Items[0].Subjects[0].Name != "bob" || !strings.Contains(out, context+":") {
 			t.Errorf("%s: %v, %v, of %s", context, bindings, err, out)
 		}
@@ -126,7 +126,7 @@ func tokensAreOfOneCluster(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
-	there := contextOf(t, s, "acme", "acme@local-2")
+	there := contextOf(t, s, "acme@local-2")
 	if _, err := client(t, withToken(config(t, s, "acme"), token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("at its own: %v", err)
 	}
@@ -149,7 +149,7 @@ func oneStandsStill(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
-	first, second := client(t, config(t, s, "acme")), client(t, contextOf(t, s, "acme", "acme@local-2"))
+	first, second := client(t, config(t, s, "acme")), client(t, contextOf(t, s, "acme@local-2"))
 	reachable := func(want string) error {
 		if out := tenantCommand(t, s, "acme", "clusters", "--no-headers"); strings.Join(strings.Fields(out), " ") != "local true v1.37.1 local-2 "+want+" v1.37.1" {
 			return errors.New(out)

@@ -60,7 +60,7 @@ func TestGatewayMirror(t *testing.T) {
 	}
 	log := runMirror(t, s)
 	as := func(token string, cluster string) *rest.Config {
-		c := withToken(contextOf(t, s, "acme", strings.TrimSuffix("acme@"+cluster, "@")), token)
+		c := withToken(contextOf(t, s, strings.TrimSuffix("acme@"+cluster, "@")), token)
 		return c
 	}
 	alice, there := client(t, as("alice-token", "")), client(t, as("alice-token", "local-2"))

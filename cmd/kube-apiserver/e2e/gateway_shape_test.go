@@ -242,7 +242,7 @@ type gatewaySession struct {
 func (s *gatewaySession) Close() {
 	s.library.Close()
 	if s.through != nil {
-		s.through.caller.close()
+		s.through.close()
 	}
 	if s.session != nil {
 		s.session.Close()

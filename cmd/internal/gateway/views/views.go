@@ -45,13 +45,13 @@ type ClusterList struct {
 // DeepCopyObject implements [runtime.Object].
 func (c *Cluster) DeepCopyObject() runtime.Object {
 	out := *c
-	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
+	out.ObjectMeta = *c.DeepCopy()
 	return &out
 }
 
 // DeepCopyObject implements [runtime.Object].
 func (l *ClusterList) DeepCopyObject() runtime.Object {
-	out := &ClusterList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: make([]Cluster, len(l.Items))}
+	out := &ClusterList{TypeMeta: l.TypeMeta, ListMeta: *l.DeepCopy(), Items: make([]Cluster, len(l.Items))}
 	for i := range l.Items {
 		out.Items[i] = *l.Items[i].DeepCopyObject().(*Cluster)
 	}
