@@ -98,6 +98,9 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	}
 	if err == nil && !o.keystone {
 		differences += d.walkCommandLine(ctx)
+		var more int
+		more, err = d.walkGateway(ctx, bin)
+		differences += more
 	}
 	if o.exit {
 		err = errors.Join(err, server.Stop())
