@@ -77,13 +77,13 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		QualifiedNames: p.qualified,
 		OwnPrefixes:    p.ownPrefixes,
 
-		AccountsInGroup: p.accountsInGroup,
-		RulesElsewhere:  p.RulesElsewhere,
-		Reviews:         config.DelegatedReviews && !p.RulesElsewhere,
-		ObjectTenant:    p.cluster.tenantOf,
-		ObjectOf:        p.cluster.objectOf,
-		OwnWritable:     []schema.GroupResource{membersResource()},
-		Access:          p.cluster.access(ctx, config.RequireTenant),
+		AccountsInGroup:  p.accountsInGroup,
+		ReviewsElsewhere: p.ReviewsElsewhere,
+		Reviews:          config.DelegatedReviews && !p.ReviewsElsewhere,
+		ObjectTenant:     p.cluster.tenantOf,
+		ObjectOf:         p.cluster.objectOf,
+		OwnWritable:      []schema.GroupResource{membersResource()},
+		Access:           p.cluster.access(ctx, config.RequireTenant),
 	}
 	for _, r := range config.UnboundAllow.Resources {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,

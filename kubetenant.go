@@ -111,8 +111,8 @@ type Authorization struct {
 	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
 	// where all of the server's authorizers are lent.
 	Grantors authorizer.Authorizer
-	// RulesElsewhere says that the server answers reviews of rules, of tokens and of subjects itself: they are closed to tenants.
-	RulesElsewhere bool
+	// ReviewsElsewhere says that the server answers reviews of rules, of tokens and of subjects itself: they are closed to tenants.
+	ReviewsElsewhere bool
 	// Reviewed decides about subjects that tenants' callers review. Nil: the Stack's own Authorizer does.
 	Reviewed authorizer.Authorizer
 }

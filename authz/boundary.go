@@ -69,9 +69,9 @@ type Options struct {
 	// OwnPrefixes says that no namespace whose name begins with a tenant's prefix can come to be another's: a tenant's
 	// caller is told which under its own do not exist.
 	OwnPrefixes bool
-	// RulesElsewhere says that reviews of rules are answered by somebody who does not ask
+	// ReviewsElsewhere says that reviews of rules are answered by somebody who does not ask
 	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
-	RulesElsewhere bool
+	ReviewsElsewhere bool
 	// Reviews lets tenants' callers create reviews of others. Who serves them MUST answer those of tenants by what their own tenant may know: an
 	// API server's own handler does not.
 	Reviews bool

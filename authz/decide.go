@@ -60,6 +60,8 @@ func (b *Boundary) decideOnTenantPath(ctx context.Context, state *requestState, 
 		return verdict{reason: ReasonTenantPath}
 	case id.IsSystem() && b.isClusterRead(attrs):
 		return verdict{delegate: true, rule: RuleClusterRead}
+	case id.IsSystem() && attrs.isReview(): // the server would answer about everybody
+		return verdict{reason: ReasonReview}
 	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
 		return verdict{reason: ReasonCluster} // admission would not know whose to make it
 	}
@@ -237,7 +239,7 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 	resource := attrs.resource
 	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
-		if b.RulesElsewhere && resource.Resource == "selfsubjectrulesreviews" {
+		if b.ReviewsElsewhere && resource.Resource == "selfsubjectrulesreviews" {
 			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}

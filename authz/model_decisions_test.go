@@ -196,7 +196,7 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		},
 		ObjectOf:        w.objectOf,
 		OwnWritable:     resourcesOf(w.writable),
-		AccountsInGroup: w.accountsInGroup, QualifiedNames: w.qualified, OwnPrefixes: w.ownPrefixes, RulesElsewhere: w.rulesElsewhere, Shadow: w.shadow,
+		AccountsInGroup: w.accountsInGroup, QualifiedNames: w.qualified, OwnPrefixes: w.ownPrefixes, ReviewsElsewhere: w.rulesElsewhere, Shadow: w.shadow,
 		Labelled: func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabelled[r.Group+"/"+r.Resource] },
 		Stale:    func() bool { return w.stale },
 		Access: func(id tenant.ID) authz.Access {

@@ -151,12 +151,12 @@ func TestSelfReviewsOfAny(t *testing.T) {
 	}
 }
 
-// TestRulesElsewhere: a review of rules is refused by its own reason where the server answers it without the boundary.
-func TestRulesElsewhere(t *testing.T) {
+// TestReviewsElsewhere: a review of rules is refused by its own reason where the server answers it without the boundary.
+func TestReviewsElsewhere(t *testing.T) {
 	a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "create", APIGroup: "authorization.k8s.io", Resource: "selfsubjectrulesreviews", ResourceRequest: true}
 	for elsewhere, want := range map[bool]authorizer.Decision{true: authorizer.DecisionDeny, false: authorizer.DecisionNoOpinion} {
 		o := options(cluster)
-		o.RulesElsewhere = elsewhere
+		o.ReviewsElsewhere = elsewhere
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
 		if d != want || elsewhere && reason != string(authz.ReasonRules) || err != nil {
 			t.Errorf("elsewhere %t: %v, %q, %v", elsewhere, d, reason, err)

@@ -239,6 +239,9 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	if err != nil {
 		return nil, err
 	}
+	if c.Config.Insecure && o.gateway.ca == "" {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
+	}
 	if o.gateway.url != "" {
 		if client.Changed(cmd.Flags(), "namespace") {
 			e.Namespace = c.Namespace
@@ -254,9 +257,6 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	}
 	if o.serviceAccount == "" {
 		e.Namespace = firstNamespace(cmd, c, k, e.Tenant)
-	}
-	if c.Config.Insecure {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
 	}
 	return kubeconfig.New(e, c.Config)
 }

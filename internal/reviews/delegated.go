@@ -101,10 +101,17 @@ func (d *Delegated) access(r *http.Request, id tenant.ID, caller user.Info, obje
 	var spec *authorizationv1.SubjectAccessReviewSpec
 	var status *authorizationv1.SubjectAccessReviewStatus
 	info, _ := request.RequestInfoFrom(r.Context())
+	local := info != nil && info.Resource == "localsubjectaccessreviews"
 	switch review := object.(type) {
 	case *authorizationv1.SubjectAccessReview:
+		if local {
+			return nil, errKind
+		}
 		spec, status = &review.Spec, &review.Status
 	case *authorizationv1.LocalSubjectAccessReview:
+		if !local {
+			return nil, errKind
+		}
 		spec, status = &review.Spec, &review.Status
 		if spec.ResourceAttributes == nil || info == nil || spec.ResourceAttributes.Namespace != info.Namespace || info.Namespace == "" {
 			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must be that of the review")

@@ -235,6 +235,13 @@ func TestLocalReviews(t *testing.T) {
 			t.Errorf("about %q: %d: %s", namespace, code, text)
 		}
 	}
+	// Who may ask about one namespace asks about no other by the other kind, and the other way round.
+	for resource, kind := range map[string]string{"localsubjectaccessreviews": "SubjectAccessReview", "subjectaccessreviews": "LocalSubjectAccessReview"} {
+		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods","namespace":"a--web"}}}`, kind)
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource, "a--web", body); code != http.StatusBadRequest {
+			t.Errorf("a %s to %s: %d: %s", kind, resource, code, text)
+		}
+	}
 	for what, spec := range map[string]string{"about nothing": `{"user":"x"}`, "about both": `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`, "about nobody": `{"resourceAttributes":{"verb":"get"}}`} {
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`
 		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews", "", body); code != http.StatusBadRequest {

@@ -5,6 +5,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -42,7 +43,7 @@ type plugin struct {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if p.Off || p.Subject.IsSystem(ctx, a.GetUserInfo()) || p.Subject.IsManager(ctx, a) {
+	if p.Off || isSelfReview(a) || p.Subject.IsSystem(ctx, a.GetUserInfo()) || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())
@@ -61,6 +62,12 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	return admission.NewForbidden(a, errors.New(reason))
+}
+
+// isSelfReview reports whether somebody asks about himself, which stores nothing.
+func isSelfReview(a admission.Attributes) bool {
+	kind := a.GetKind()
+	return (kind.Group == "authorization.k8s.io" || kind.Group == "authentication.k8s.io") && strings.HasPrefix(kind.Kind, "Self")
 }
 
 // isTenants reports whether a namespace is a tenant's, or may be.

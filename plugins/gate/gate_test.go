@@ -66,6 +66,19 @@ func TestWhoIsJudged(t *testing.T) {
 	}
 }
 
+// TestSelfReviewsPass: who asks about himself stores nothing, and is answered by who serves him.
+func TestSelfReviewsPass(t *testing.T) {
+	p := gate.New(gate.Options{Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+		Denies: func(context.Context, authorizer.Attributes) string { return "it lists rules" }, Observe: func() {}})
+	for kind, passes := range map[string]bool{"SelfSubjectRulesReview": true, "SelfSubjectAccessReview": true, "SubjectAccessReview": false, "TokenReview": false} {
+		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
+			schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil, false, &user.DefaultInfo{Name: "u"})
+		if err := p.Validate(t.Context(), a, nil); (err == nil) != passes {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
 // TestWhatIsAsked: the boundary is asked about the request as its path said it.
 func TestWhatIsAsked(t *testing.T) {
 	for what, c := range map[string]struct {

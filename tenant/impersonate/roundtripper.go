@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,19 +45,22 @@ type (
 	clusterKey struct{}
 )
 
-// acting is who a request is sent for: an object's owner, or with none the client itself.
-type acting struct{ object metav1.Object }
+// acting is who a request is sent for: the client itself, or an object's owner.
+type acting struct {
+	own    bool
+	object metav1.Object
+}
 
 // WithObject returns a context whose requests are sent for whoever is recorded on an object, by a client of [Impersonator.RoundTripper]. It takes the place of
 // who was set before.
 func WithObject(ctx context.Context, object metav1.Object) context.Context {
-	return context.WithValue(ctx, actingKey{}, acting{object})
+	return context.WithValue(ctx, actingKey{}, acting{object: object})
 }
 
 // WithOwnIdentity returns a context whose requests are the client's own: of informers, and of what is written to the controller's own
 // objects. It takes the place of who was set before.
 func WithOwnIdentity(ctx context.Context) context.Context {
-	return context.WithValue(ctx, actingKey{}, acting{})
+	return context.WithValue(ctx, actingKey{}, acting{own: true})
 }
 
 // WithCluster returns a context whose requests go to a cluster behind a gateway, whose address is the client's server.
@@ -65,7 +69,7 @@ func WithCluster(ctx context.Context, name string) context.Context {
 }
 
 // RoundTripper returns a round tripper that sends each request for whom its context names ([WithObject]), or as the client's own ([WithOwnIdentity]): with
-// neither the error is [ErrNobody], so that nothing is sent with the controller's rights by oversight. For an object it asks anew who owns its namespace, which
+// neither, or an object that is nil, the error is [ErrNobody], so that nothing is sent with the controller's rights by oversight. For an object it asks anew who owns its namespace, which
 // may have changed since the object was read: the error is [ErrMismatch] where that is not who is recorded, or one of [Impersonator.Config].
 // Headers of impersonation that a request brings along are dropped. It is safe for concurrent use, and changes no request.
 func (i *Impersonator) RoundTripper(next http.RoundTripper, owner OwnerFunc) http.RoundTripper {
@@ -98,6 +102,12 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return dropping{next}.RoundTrip(r)
 }
 
+// isNil reports whether there is no object, of whatever type.
+func isNil(object metav1.Object) bool {
+	v := reflect.ValueOf(object)
+	return object == nil || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // refuse ends a request that is not sent: a round tripper closes its body.
 func refuse(r *http.Request, err error) (*http.Response, error) {
 	if r.Body != nil {
@@ -109,16 +119,17 @@ func refuse(r *http.Request, err error) (*http.Response, error) {
 func (t *roundTripper) nextFor(ctx context.Context) (http.RoundTripper, error) {
 	of, set := ctx.Value(actingKey{}).(acting)
 	switch {
-	case !set:
+	case !set, !of.own && isNil(of.object):
 		return nil, ErrNobody
-	case of.object == nil:
+	case of.own:
 		return t.next, nil
 	}
 	c, err := t.impersonator.Config(of.object)
 	if err != nil {
 		return nil, err
 	}
-	owner, err := t.owner(ctx, of.object.GetNamespace())
+	// Who asks for that is the controller, of its own cluster: by a client of this round tripper, too.
+	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), of.object.GetNamespace())
 	if err != nil {
 		return nil, fmt.Errorf("who owns the object's namespace: %w", err)
 	}

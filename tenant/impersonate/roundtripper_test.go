@@ -43,6 +43,8 @@ func TestRoundTripper(t *testing.T) {
 		path string
 	}{
 		"nobody":                          {ctx: t.Context(), err: impersonate.ErrNobody},
+		"an object that is nil":           {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNobody},
+		"a nil pointer to one":            {ctx: impersonate.WithObject(own, (*metav1.ObjectMeta)(nil)), err: impersonate.ErrNobody},
 		"nobody at a cluster":             {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNobody},
 		"its own":                         {ctx: own, path: "/api/v1/pods"},
 		"an object's":                     {ctx: object, as: "alice", path: "/api/v1/pods"},

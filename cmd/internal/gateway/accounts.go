@@ -150,7 +150,8 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	}
 	// client-go logs bodies, if that is asked for: this one holds the token.
 	ctx = klog.NewContext(ctx, logr.Discard())
-	review, err := a.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	audiences, _ := authenticator.AudiencesFrom(ctx) // of a review that is delegated
+	review, err := a.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, false, err
 	}
@@ -169,5 +170,5 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 		}
 		out.Extra[key] = values
 	}
-	return &authenticator.Response{User: out}, true, nil
+	return &authenticator.Response{User: out, Audiences: review.Status.Audiences}, true, nil
 }

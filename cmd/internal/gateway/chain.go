@@ -43,6 +43,7 @@ type route struct {
 	impersonator, anonymous *transports
 	// reviews decides at the cluster.
 	reviews authorizer.Authorizer
+	who     authenticator.Request
 	handler http.Handler
 }
 
@@ -58,13 +59,14 @@ func (c *route) build(a *auditing) error {
 	}).New(); err != nil {
 		return err
 	}
+	c.who = c.authenticator()
 	stack := c.link.stack
 	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
 	h = c.enter(h)
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told before it is known who asks.
-	c.handler = c.gateway.front.WithRequestState(c.identified(h, c.authenticator(), a))
+	c.handler = c.gateway.front.WithRequestState(c.identified(h, c.who, a))
 	return nil
 }
 
@@ -124,7 +126,12 @@ func (c *route) whileCurrent(next http.Handler) http.Handler {
 
 // carriesOn reports whether what is open by a route before may go on by this one, nil for none.
 func (c *route) carriesOn(before *route) bool {
-	return c != nil && c.link == before.link && reflect.DeepEqual(c.config, before.config)
+	if c == nil || c.link != before.link {
+		return false
+	}
+	was, is := *before.config, *c.config
+	was.Labels, is.Labels = nil, nil // are shown, and decide nothing
+	return reflect.DeepEqual(was, is)
 }
 
 // described notes what a request is like.
@@ -141,7 +148,7 @@ func described(next http.Handler) http.Handler {
 // authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster says, everything else it decides when
 // it is asked.
 func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if isReview(a) { // which is answered here
+	if isReviewOfOthers(a) { // which is answered here
 		return c.ask(ctx, a)
 	}
 	if !isImpersonation(a.GetVerb()) {

@@ -83,25 +83,45 @@ func checkSameCluster(reader, impersonator *rest.Config) error {
 	return nil
 }
 
-// credentialsEvery is how often the kubeconfigs are looked at.
-const credentialsEvery = 2 * time.Second
+const (
+	// credentialsEvery is how often the kubeconfigs are looked at.
+	credentialsEvery = 2 * time.Second
+	// refusedLooks is how many looks after ones that were refused they are tried again: another file may not have been ready.
+	refusedLooks = 10
+)
 
-// followCredentials makes a kubeconfig that has changed count, until ctx ends: one that can be read, and was the same at two looks.
+// followCredentials makes kubeconfigs that have changed count, until ctx ends: those that can be read, and were the same at two looks.
 func (g *Gateway) followCredentials(ctx context.Context) {
-	var looked map[string]fingerprint
+	var looked, refused map[string]fingerprint
+	since := 0
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		now := g.current.Load()
 		found, changed := now.look()
 		settled := changed && maps.Equal(found, looked)
-		if looked = found; !settled {
+		looked = found
+		if since++; !settled || maps.Equal(found, refused) && since < refusedLooks {
 			return
 		}
-		if _, err := g.follow(ctx, now.settings); err != nil {
+		since, refused = 0, nil
+		switch renewed, err := g.renew(ctx, now); {
+		case err != nil:
+			refused = found
 			klog.FromContext(ctx).Error(err, "Refused a new version of a kubeconfig: the one before stays")
-			return
+		case renewed:
+			klog.FromContext(ctx).Info("Took over a new version of a kubeconfig")
 		}
-		klog.FromContext(ctx).Info("Took over a new version of a kubeconfig")
 	}, credentialsEvery)
+}
+
+// renew makes a generation anew, unless another is in force by now: that has read the kubeconfigs itself.
+func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err error) {
+	g.following.Lock()
+	defer g.following.Unlock()
+	if g.current.Load() != of {
+		return false, nil
+	}
+	_, err = g.take(ctx, of.settings)
+	return err == nil, err
 }
 
 // look returns what stands in the kubeconfigs of a generation now, and whether that is another than counts.

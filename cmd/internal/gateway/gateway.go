@@ -96,11 +96,20 @@ func nobody() *authz.Owners {
 // accepts asks the cluster that a request is for whether a credential may be one of a deleted tenant.
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := exchangeOf(ctx)
-	if x == nil || x.route == nil {
-		return true // it gets nowhere
+	switch {
+	case x == nil:
+		return true
+	case x.route == nil: // it gets to no cluster, and is shown those that would accept it
+		x.issued = &issued
+		return true
 	}
 	there, _ := x.route.mapping.tenant(id)
-	return x.route.link.state.Server.Cluster.Tenants.Accepts(there, issued)
+	return x.route.accepts(there, issued)
+}
+
+// accepts reports whether a credential of a tenant, by its name in the cluster, may be one of a deleted tenant.
+func (c *route) accepts(there tenant.ID, issued time.Time) bool {
+	return c.link.state.Server.Cluster.Tenants.Accepts(there, issued)
 }
 
 // withoutAccounts returns settings without the sources of service accounts, which are the clusters' own to know.
@@ -111,9 +120,14 @@ func withoutAccounts(s *v1alpha1.Settings) *v1alpha1.Settings {
 }
 
 // follow makes a version of the configuration count.
-func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
+func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (*generation, error) {
 	g.following.Lock()
 	defer g.following.Unlock()
+	return g.take(ctx, settings)
+}
+
+// take is follow, for who has locked.
+func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/transport"
@@ -19,6 +20,8 @@ type exchange struct {
 	prefix  string // of it, which the cluster's has not
 	stream  bool   // it is answered for as long as the caller likes
 	token   string // a service account's own, to be passed on
+	// issued is when a credential was that is for no cluster; nil where nobody was asked.
+	issued *time.Time
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
 }

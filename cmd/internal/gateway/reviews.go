@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -34,8 +35,8 @@ func (c *route) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// isReview reports whether a request is of a review of others.
-func isReview(a authorizer.Attributes) bool {
+// isReviewOfOthers reports whether a request is of a review of others.
+func isReviewOfOthers(a authorizer.Attributes) bool {
 	switch (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
 	case authenticationv1.Resource("tokenreviews"), authorizationv1.Resource("subjectaccessreviews"), authorizationv1.Resource("localsubjectaccessreviews"):
 		return a.IsResourceRequest()
@@ -50,7 +51,7 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 		return nil, false, errNoRoute
 	}
 	x := &exchange{route: c} // the token is not the request's own
-	resp, ok, err := c.authenticator().AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 	if err != nil || !ok || x.token != "" {
 		return resp, ok, err
 	}
@@ -73,6 +74,19 @@ func (l *link) reviewSubject(ctx context.Context, a authorizer.Attributes) (auth
 	}
 	if reason := l.stack.Denies(ctx, a); reason != "" {
 		return authorizer.DecisionDeny, reason, nil
+	}
+	// As its own requests would be sent: the cluster gives tenants' roles to their groups.
+	if record, is := a.(authorizer.AttributesRecord); is && !tenant.IsServiceAccountName(record.User.GetName()) {
+		id, err := tenant.Of(record.User)
+		if err != nil {
+			return authorizer.DecisionDeny, "", err
+		}
+		u := tenant.Bind(record.User, id)
+		if u.Groups = slices.Clone(u.Groups); !slices.Contains(u.Groups, id.Group()) {
+			u.Groups = append(u.Groups, id.Group())
+		}
+		record.User = u
+		a = record
 	}
 	return c.ask(ctx, a)
 }

@@ -26,17 +26,23 @@ func (c *route) view(g *generation) http.Handler {
 		if err != nil {
 			return nil, forbidden(errSomebody)
 		}
-		return g.clustersOf(id), nil
+		leave, ok := c.gateway.requests.take(id, *c.limits.PerTenantRequests)
+		if !ok {
+			return nil, errTooMany()
+		}
+		defer leave()
+		return g.clustersOf(id, exchangeOf(r.Context()).issued), nil
 	}}
 	return c.gateway.front.WithRequestState(c.identified(shown, c.gateway.front.Authenticator, g.auditing))
 }
 
-// clustersOf returns the clusters that the callers of a tenant may use, by name.
-func (now *generation) clustersOf(id tenant.ID) []views.Cluster {
-	var all []views.Cluster
+// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time is one of a deleted tenant's.
+func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
+	all := []views.Cluster{}
 	for _, name := range slices.Sorted(maps.Keys(now.routes)) {
 		c := now.routes[name]
-		if !c.serves(id) {
+		there, has := c.mapping.tenant(id)
+		if !c.serves(id) || !has || issued != nil && !c.accepts(there, *issued) {
 			continue
 		}
 		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}

@@ -48,6 +48,9 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 	all.open[out] = struct{}{}
 	all.mu.Unlock()
 	done = func() {
+		if out.code != http.StatusSwitchingProtocols { // what is left of the answer is written when nobody looks any more
+			_ = out.control.SetWriteDeadline(time.Now().Add(blockedFor))
+		}
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		delete(all.open, out)

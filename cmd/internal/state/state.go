@@ -146,7 +146,7 @@ func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace 
 	}
 	s.publishes, s.follow, s.Server.Register = true, s.known.Run, register
 	s.Server.Authentication = kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences}
-	s.Server.Authorization.RulesElsewhere = true
+	s.Server.Authorization.ReviewsElsewhere = true
 	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
 		return nil, err

@@ -81,6 +81,7 @@ func TestGateway(t *testing.T) {
 		delegateReviews(t, s)
 		reviewsAreDelegated(t, s)
 	})
+	t.Run("rules", func(t *testing.T) { rulesAreListed(t, s) })
 	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
 	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
@@ -162,6 +163,16 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
+}
+
+// rulesAreListed: what somebody may in an own namespace is listed, and in another's not.
+func rulesAreListed(t *testing.T, s *localserver.Server) {
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil || !strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil || !strings.Contains(out, "not the tenant's") {
+		t.Errorf("another's: %s", out)
+	}
 }
 
 // gateHolds: who goes around the gateway writes, deletes and connects to nothing across, whatever its roles say.

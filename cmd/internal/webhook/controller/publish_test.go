@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -194,8 +195,21 @@ func TestSweptAnew(t *testing.T) {
 		if err != nil || text != c.want || p.with != c.now {
 			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)
 		}
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if it had been swept at once
 		if again, err := p.text(); err != nil || again != c.want {
 			t.Errorf("%s, again: %s, %v", what, again, err)
+		}
+		if c.want != "{}" || !c.there {
+			continue
+		}
+		// What was on its way is stored by then, and looked at.
+		p.settled = time.Now().Add(-time.Second)
+		if text, err := p.text(); err != nil || text != "{}" || !p.settled.IsZero() {
+			t.Errorf("%s, when all is stored: %s, %v", what, text, err)
+		}
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
+		if text, err := p.text(); err != nil || text != `{"pods":[]}` {
+			t.Errorf("%s, swept anew: %s, %v", what, text, err)
 		}
 	}
 }

@@ -91,14 +91,17 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 	}
 	// What the leader before said holds as long as the same webhooks have been there since.
 	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
-	if err == nil && now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])) {
+	p := &publisher{client: known.Typed, namespace: namespace, sweep: known.Sweep, webhooks: webhooks.Version, with: now}
+	switch {
+	case err != nil: // nobody has said anything
+	case now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])):
 		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
+	default:
+		p.settled = time.Now().Add(inFlight)
 	}
 	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
 	both.Go(func() error { return known.RunSweep(ctx) })
-	both.Go(func() error {
-		return (&publisher{client: known.Typed, namespace: namespace, sweep: known.Sweep, webhooks: webhooks.Version, with: now}).run(ctx)
-	})
+	both.Go(func() error { return p.run(ctx) })
 	return both.Wait()
 }
 
@@ -109,7 +112,12 @@ type publisher struct {
 	sweep     *label.Sweep
 	webhooks  func() (state.WebhooksVersion, bool)
 	with      state.WebhooksVersion // with which was swept; the zero value while they are not there
+	// settled is when all is stored that the webhooks may not have seen; zero for now.
+	settled time.Time
 }
+
+// inFlight is longer than a write takes from admission until it is stored: webhooks may hold it for half a minute each.
+const inFlight = 90 * time.Second
 
 // run tells until ctx ends, at first what the leader before said, if that holds.
 func (p *publisher) run(ctx context.Context) error {
@@ -140,10 +148,15 @@ func (p *publisher) run(ctx context.Context) error {
 // text returns what the service is to be told now. What is swept while the webhooks are not there counts for nothing.
 func (p *publisher) text() (string, error) {
 	now, there := p.webhooks()
-	if !there || !now.Follows(p.with) {
+	switch changed := there && !now.Follows(p.with) || !there && p.with != (state.WebhooksVersion{}); {
+	case changed:
 		p.sweep.Forget()
+		p.settled = time.Now().Add(inFlight)
+	case there && !p.settled.IsZero() && !time.Now().Before(p.settled):
+		p.sweep.Forget() // and once more, with what was on its way
+		p.settled = time.Time{}
 	}
-	if p.with = now; !there {
+	if p.with = now; !there || !p.settled.IsZero() {
 		return "{}", nil
 	}
 	return sweptText(p.sweep)

@@ -71,7 +71,7 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens},
 		Cluster:        kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), Stale: w.stale.Load},
 		Register:       w.registry.Register,
-		Authorization: kubetenant.Authorization{RulesElsewhere: true, Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		Authorization: kubetenant.Authorization{ReviewsElsewhere: true, Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if w.authorizer == nil {
 				return authorizer.DecisionNoOpinion, "", nil
 			}
