@@ -113,7 +113,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	patience := stopWithin
-	defer func() { err = errors.Join(err, s.stopFurther(), s.stop(patience)) }()
+	defer func() { err = errors.Join(err, s.stop(patience), s.stopFurther()) }()
 	if err := s.start(ctx); err != nil {
 		patience = 0 // a server whose start is cut off waits for itself
 		if ctx.Err() != nil {
