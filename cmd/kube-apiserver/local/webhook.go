@@ -190,10 +190,6 @@ func (s *shape) restartService(ctx context.Context) error {
 			return e.err
 		}
 	}
-	// What the controller before said is not to be taken for the next one's.
-	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
 	if err := s.startService(ctx, client); err != nil {
 		return err
 	}
@@ -308,6 +304,10 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 
 // startService starts the service and its controller, each as its own service account.
 func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
+	// What the controller before said is not to be taken for the next one's, nor the webhooks at another address for others.
+	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
 	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
 		if err := s.writeToken(ctx, client, account); err != nil {
 			return err
