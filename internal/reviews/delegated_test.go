@@ -143,7 +143,7 @@ func TestWhoIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	for resource, kind := range map[string]schema.GroupVersionKind{"tokenreviews": authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
 		"subjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), "localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview")} {
-		for who, want := range map[string]int{"root": http.StatusTeapot, "stray": http.StatusForbidden, "caller": http.StatusBadRequest, "": http.StatusTeapot} {
+		for who, want := range map[string]int{"root": http.StatusTeapot, "stray": http.StatusForbidden, "caller": http.StatusBadRequest, "": http.StatusForbidden} {
 			var caller user.Info
 			switch who {
 			case "root":

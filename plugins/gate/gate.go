@@ -43,7 +43,7 @@ type plugin struct {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if p.Off || isSelfReview(a) || p.Subject.IsSystem(ctx, a.GetUserInfo()) || p.Subject.IsManager(ctx, a) {
+	if p.Off || isSelfReview(a) || p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())

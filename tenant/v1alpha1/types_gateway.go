@@ -75,14 +75,14 @@ type GatewayCluster struct {
 
 // GatewayReader is who reads a cluster.
 type GatewayReader struct {
-	// kubeConfigFile of the cluster. Read at the start and with each new version of the configuration.
+	// kubeConfigFile of the cluster. Followed.
 	// +required
 	KubeConfigFile string `json:"kubeConfigFile"`
 }
 
 // GatewayImpersonator is who acts for callers.
 type GatewayImpersonator struct {
-	// kubeConfigFile of the cluster. Read at the start and with each new version of the configuration.
+	// kubeConfigFile of the cluster. Followed.
 	// +required
 	KubeConfigFile string `json:"kubeConfigFile"`
 	// mode is Legacy (default), or Constrained where the impersonator's role has the verbs of constrained impersonation alone

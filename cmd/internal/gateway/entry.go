@@ -115,16 +115,16 @@ func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 		return false
 	}
 	switch info.Verb {
-	case "create", "update", "patch":
-		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName || info.APIGroup == authorizationv1.GroupName {
-			return false
-		}
+	case "get", "list", "watch":
+		return false
 	case "delete", "deletecollection":
 		if info.APIGroup != "" || info.Resource != "namespaces" {
 			return false
 		}
-	default:
-		return false
+	default: // a verb that is not known too
+		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName || info.APIGroup == authorizationv1.GroupName {
+			return false
+		}
 	}
 	return c.link.state.AdmissionInPlace() != nil
 }

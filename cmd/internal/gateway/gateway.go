@@ -97,8 +97,8 @@ func nobody() *authz.Owners {
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := exchangeOf(ctx)
 	switch {
-	case x == nil:
-		return true
+	case x == nil: // nobody's request
+		return false
 	case x.route == nil: // it gets to no cluster, and is shown those that would accept it
 		x.issued = &issued
 		return true
