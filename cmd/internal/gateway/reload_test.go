@@ -85,7 +85,6 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
 	c.CloseClientConnections()
 	waittest.Until(t, func() error { return sendsAs("rotated-token") })
-	time.Sleep(100 * time.Millisecond)
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +101,7 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 		},
 	} {
 		write("eu1-imp")
-		for range 30 {
+		for range 30 { // three looks at it: that it never counts shows in nothing else
 			time.Sleep(200 * time.Millisecond)
 			if err := sendsAs("rotated-token"); err != nil {
 				t.Fatalf("%s: %v", what, err)

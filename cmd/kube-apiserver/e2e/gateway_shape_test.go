@@ -194,7 +194,7 @@ func (s *behindGateway) Open(ctx context.Context, w *scenario.World) (scenario.S
 	if err := prepareGateway(w, dir); err != nil {
 		return out, err
 	}
-	if out.session, err = s.session(ctx, w, dir); err != nil {
+	if out.session, err = s.session(ctx, w, s.flags); err != nil {
 		return out, err
 	}
 	port, err := os.ReadFile(filepath.Join(dir, "gateway-port"))
@@ -204,31 +204,6 @@ func (s *behindGateway) Open(ctx context.Context, w *scenario.World) (scenario.S
 	through, err := newCaller("https://127.0.0.1:"+strings.TrimSpace(string(port)), filepath.Join(dir, "admin.kubeconfig"))
 	out.through = &session{caller: through, world: w}
 	return out, err
-}
-
-func (s *behindGateway) session(ctx context.Context, w *scenario.World, dir string) (*session, error) {
-	if !shared(w.Scenario) {
-		args, err := s.flags(w.ConfigFile, dir, w.Scenario.Delegate)
-		if err != nil {
-			return nil, err
-		}
-		return s.start(ctx, w, args)
-	}
-	args, err := s.flags(currentConfig(dir), dir, w.Scenario.Delegate)
-	if err != nil {
-		return nil, err
-	}
-	return s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
-		if !first {
-			if err := enter(s.dir, w); err != nil {
-				return err
-			}
-		}
-		if err := s.plane.seed(ctx, held, session.caller); err != nil {
-			return err
-		}
-		return s.plane.restartService(ctx) // and the gateway
-	})
 }
 
 // gatewaySession asks through the gateway.
@@ -347,14 +322,8 @@ func (s *gatewaySession) Authorize(ctx context.Context, c *v1alpha1.Credential, 
 	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
 		return scenario.Decision{}, err
 	}
-	switch d := review.Status; {
-	case refused != "":
+	if refused != "" {
 		return scenario.Decision{Decision: "deny", Reason: refused}, nil
-	case d.Allowed:
-		return scenario.Decision{Decision: "allow", Reason: d.Reason}, nil
-	case d.Denied:
-		return scenario.Decision{Decision: "deny", Reason: d.Reason}, nil
-	default:
-		return scenario.Decision{Decision: "no-opinion", Reason: d.Reason}, nil
 	}
+	return decisionOf(&review.Status), nil
 }

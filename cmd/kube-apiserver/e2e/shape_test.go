@@ -476,12 +476,17 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
 		return scenario.Decision{}, err
 	}
-	switch d := review.Status; {
-	case d.Allowed:
-		return scenario.Decision{Decision: "allow", Reason: d.Reason}, nil
-	case d.Denied:
-		return scenario.Decision{Decision: "deny", Reason: d.Reason}, nil
-	default:
-		return scenario.Decision{Decision: "no-opinion", Reason: d.Reason}, nil
+	return decisionOf(&review.Status), nil
+}
+
+// decisionOf returns what a review was answered.
+func decisionOf(s *authorizationv1.SubjectAccessReviewStatus) scenario.Decision {
+	out := scenario.Decision{Decision: "no-opinion", Reason: s.Reason}
+	switch {
+	case s.Allowed:
+		out.Decision = "allow"
+	case s.Denied:
+		out.Decision = "deny"
 	}
+	return out
 }

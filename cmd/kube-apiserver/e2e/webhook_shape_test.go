@@ -136,7 +136,7 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 	if err := prepareService(w); err != nil {
 		return nil, err
 	}
-	base, err := s.session(ctx, w)
+	base, err := s.session(ctx, w, s.flags)
 	if err != nil {
 		return asSession(base, err)
 	}
@@ -149,15 +149,16 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 	return out, nil
 }
 
-func (s *behindWebhook) session(ctx context.Context, w *scenario.World) (*session, error) {
+// session starts what the scenario runs on, with those flags, or the service anew where it runs already.
+func (s *behindWebhook) session(ctx context.Context, w *scenario.World, flags func(config, dir string, d v1alpha1.Delegate) ([]string, error)) (*session, error) {
 	if !shared(w.Scenario) {
-		args, err := s.flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
+		args, err := flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
 		if err != nil {
 			return nil, err
 		}
 		return s.start(ctx, w, args)
 	}
-	args, err := s.flags(currentConfig(s.dir), s.dir, w.Scenario.Delegate)
+	args, err := flags(currentConfig(s.dir), s.dir, w.Scenario.Delegate)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (s *behindWebhook) session(ctx context.Context, w *scenario.World) (*sessio
 		if err := s.plane.seed(ctx, held, session.caller); err != nil {
 			return err
 		}
-		// The service reads some settings, and knows the cluster, from its start.
+		// The service, and a gateway before it, read some settings, and know the cluster, from their start.
 		return s.plane.restartService(ctx)
 	})
 }
