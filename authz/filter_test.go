@@ -215,6 +215,23 @@ func TestWritesOnTenantPaths(t *testing.T) {
 	}
 }
 
+// TestDelegatedReviewsOnTenantPaths: a tenant's caller asks there as at the plain path; the system tenant's, whom the server answers about everybody, does not.
+func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
+	o := options(cluster)
+	o.Reviews = true
+	boundary := authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil)
+	for _, path := range []string{"/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/apis/authorization.k8s.io/v1/namespaces/a--web/localsubjectaccessreviews"} {
+		for who, want := range map[string]int{"a": http.StatusOK, "system": http.StatusForbidden} {
+			if _, code := sendThrough(t, boundary, callerOf(who), nil, http.MethodPost, "/tenants/a"+path); code != want {
+				t.Errorf("%s by %s: %d, want %d", path, who, code, want)
+			}
+		}
+		if _, code := sendThrough(t, boundary, callerOf("system"), nil, http.MethodPost, path); code != http.StatusOK {
+			t.Errorf("%s by the system tenant's at the plain path: %d", path, code)
+		}
+	}
+}
+
 // TestQuestionsAboutImpersonationLeaveNoTrace: constrained impersonation asks with a changed copy of
 // the real caller before the request itself is decided; the handler must not see that copy.
 func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {

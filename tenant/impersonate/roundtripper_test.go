@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,45 @@ type body struct {
 func (b *body) Close() error { b.closed = true; return nil }
 
 var errAway = errors.New("away")
+
+// TestOwnersAreAskedAsTheController: who owns a namespace may be asked by a client of the round tripper itself: as the controller, of its own cluster.
+func TestOwnersAreAskedAsTheController(t *testing.T) {
+	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	next := roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked = append(asked, r.URL.Path+" as "+r.Header.Get("Impersonate-User"))
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})
+	send := func(ctx context.Context, rt http.RoundTripper, path string) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://gateway"+path, http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := rt.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	var rt http.RoundTripper
+	depth := 0
+	rt = i.RoundTripper(next, func(ctx context.Context, namespace string) (tenant.ID, error) {
+		if depth++; depth > 1 {
+			return tenant.ID{}, errors.New("it asks itself")
+		}
+		id, err := tenant.Parse("acme")
+		return id, errors.Join(err, send(ctx, rt, "/api/v1/namespaces/"+namespace))
+	})
+	if err := send(impersonate.WithCluster(impersonate.WithObject(t.Context(), recorded()), "eu1"), rt, "/api"); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/api/v1/namespaces/acme--web as ", "/clusters/eu1/api as runner"}; !slices.Equal(asked, want) {
+		t.Errorf("%q, want %q", asked, want)
+	}
+}
 
 // TestRoundTripper: each request is sent for whom its context names, and none for nobody.
 func TestRoundTripper(t *testing.T) {

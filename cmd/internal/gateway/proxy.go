@@ -20,7 +20,7 @@ type exchange struct {
 	prefix  string // of it, which the cluster's has not
 	stream  bool   // it is answered for as long as the caller likes
 	token   string // a service account's own, to be passed on
-	// issued is when a credential was that is for no cluster; nil where nobody was asked.
+	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool

@@ -36,13 +36,14 @@ func (c *route) view(g *generation) http.Handler {
 	return c.gateway.front.WithRequestState(c.identified(shown, c.gateway.front.Authenticator, g.auditing))
 }
 
-// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time is one of a deleted tenant's.
+// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time, nil for none that was asked about, may be a deleted
+// tenant's.
 func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
 	all := []views.Cluster{}
 	for _, name := range slices.Sorted(maps.Keys(now.routes)) {
 		c := now.routes[name]
 		there, has := c.mapping.tenant(id)
-		if !c.serves(id) || !has || issued != nil && !c.accepts(there, *issued) {
+		if !c.serves(id) || !has || issued == nil || !c.accepts(there, *issued) {
 			continue
 		}
 		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}

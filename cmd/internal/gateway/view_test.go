@@ -105,6 +105,29 @@ func TestViewOfClusters(t *testing.T) {
 	}
 }
 
+// TestViewAndPredecessors: a credential that may be a deleted tenant's, who had the name, is shown no cluster that would refuse it for that.
+func TestViewAndPredecessors(t *testing.T) {
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	us.become(func() {
+		us.definitions, us.retired = []string{"tenants.kubetenant.dev", "retiredtenants.kubetenant.dev"}, []string{"bobs"}
+	})
+	w := newWorld(t, entry("eu1", "")+entry("us1", "")+"  views: { clusters: { enabled: true } }\n", map[string]*standIn{"eu1": eu, "us1": us})
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,bobs\n")
+	waittest.Until(t, func() error {
+		list, err := w.view("bob-token").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if is := namesOf(list); is != "eu1" {
+			return fmt.Errorf("it shows %q", is)
+		}
+		return nil
+	})
+	if list, err := w.view("alice-token").List(t.Context(), metav1.ListOptions{}); err != nil || namesOf(list) != "eu1 us1" {
+		t.Errorf("another tenant's: %v, %v", list, err)
+	}
+}
+
 type errUnlike map[string]any
 
 func (e errUnlike) Error() string { return fmt.Sprintf("it is %v", map[string]any(e)) }

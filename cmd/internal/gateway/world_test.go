@@ -61,6 +61,7 @@ type standIn struct {
 	readerToken string
 	tokens      map[string]string // of whom
 	namespaces  map[string]string // and whose they are
+	retired     []string          // tenants that had a name before, by that
 	definitions []string          // of custom resources, by name
 	changed     chan struct{}     // closed when they are others
 	came        []request
@@ -145,7 +146,7 @@ func definitionOf(name string) json.RawMessage {
 // lists are the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
 	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
-		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList"}
+		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "retiredtenants": "RetiredTenantList"}
 }
 
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
@@ -209,6 +210,12 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		}
 	}
 	s.mu.Unlock()
+	if kind == "RetiredTenantList" {
+		for _, id := range s.retired {
+			items = append(items, map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "RetiredTenant", "metadata": map[string]any{"name": id + "-was", "resourceVersion": "1"},
+				"spec": map[string]any{"id": id, "uid": "was", "retiredAt": "2026-01-01T00:00:00Z"}})
+		}
+	}
 	if strings.Contains(kind, "Definition") {
 		for _, name := range s.definitions {
 			items = append(items, definitionOf(name))
@@ -220,7 +227,7 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		version = "admissionregistration.k8s.io/v1"
 	case strings.Contains(kind, "Definition"):
 		version = "apiextensions.k8s.io/v1"
-	case strings.Contains(kind, "Grant"):
+	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"):
 		version = "kubetenant.dev/v1alpha1"
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items})

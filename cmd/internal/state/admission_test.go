@@ -1,16 +1,21 @@
 package state_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // generated returns the webhook configurations as they are installed, with a change of their text.
@@ -74,5 +79,58 @@ func TestCheckWebhooks(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: it counts", what)
 		}
+	}
+}
+
+// TestLabelsHold: labels are believed where admission is in place now, and was when the controller swept.
+func TestLabelsHold(t *testing.T) {
+	mutating, validating := generated(t, "", "")
+	narrowed, _ := generated(t, "failurePolicy: Fail", "failurePolicy: Ignore")
+	version := func(generation int64) string {
+		m := mutating.DeepCopy()
+		m.Generation = generation
+		return state.VersionOf(m, validating).String()
+	}
+	for what, c := range map[string]struct {
+		is    *admissionv1.MutatingWebhookConfiguration
+		swept string
+		holds bool
+	}{
+		"swept with these":               {mutating, version(5), true},
+		"an authority was renewed since": {mutating, version(4), true},
+		"the controller is ahead":        {mutating, version(6), true},
+		"changed twice since":            {mutating, version(3), false},
+		"swept with others":              {mutating, strings.Repeat("0", 64) + " 5 0", false},
+		"swept by an older controller":   {mutating, strings.Repeat("0", 64), false},
+		"nobody has swept":               {mutating, "", false},
+		"narrowed now":                   {narrowed, version(5), false},
+		"not there now":                  {nil, version(5), false},
+	} {
+		objects := []runtime.Object{validating}
+		if c.is != nil {
+			is := c.is.DeepCopy()
+			is.Generation = 5
+			objects = append(objects, is)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		w := state.FollowWebhooks(fake.NewClientset(objects...), "kubetenant-system")
+		s := state.NewForLabels(w, c.swept)
+		if s.LabelsHold() {
+			t.Errorf("%s: they hold before anything is known", what)
+		}
+		go w.Run(ctx)
+		waittest.Until(t, func() error {
+			if s.LabelsHold() != c.holds {
+				return errors.New(what)
+			}
+			if _, there := w.Version(); there != (c.is != nil) {
+				return errors.New("it is not known yet")
+			}
+			return nil
+		})
+		if s.LabelsHold() != c.holds {
+			t.Errorf("%s: %v", what, !c.holds)
+		}
+		cancel()
 	}
 }
