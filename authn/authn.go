@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubetenant/kubetenant/authn/internal/issued"
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -107,14 +107,15 @@ func (c *Chain) request(s Source) authenticator.Request {
 	wrapped := authenticator.WrapAudienceAgnosticRequest(c.Audiences, s.Request)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := wrapped.AuthenticateRequest(req)
-		at := time.Time{}
+		var from, until time.Time
 		if err == nil && ok {
-			at = issued.At(resp.User)
+			from, until = validity.Of(resp.User)
 		}
 		if resp, ok, err = s.Hygiene.apply(resp, ok, err); err != nil || !ok {
 			return resp, ok, err
 		}
-		return acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, at)
+		noteExpiry(req.Context(), until)
+		return acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, from)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/authn"
-	"github.com/kubetenant/kubetenant/authn/internal/issued"
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
@@ -27,7 +27,7 @@ func TestPredecessors(t *testing.T) {
 	old, young := made.Add(-time.Hour), made.Add(time.Hour)
 	at := func(u user.Info, at time.Time) authenticator.RequestFunc {
 		return func(*http.Request) (*authenticator.Response, bool, error) {
-			return &authenticator.Response{User: issued.With(u, at)}, true, nil
+			return &authenticator.Response{User: validity.With(u, at, time.Time{})}, true, nil
 		}
 	}
 	source := func(s authn.Source) authn.Chain {
@@ -72,8 +72,8 @@ func TestPredecessors(t *testing.T) {
 		"an old token":                     {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": old.Unix()}), no},
 		"a young token":                    {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": young.Unix()}), always},
 		"a token without a time":           {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(), undated},
-		"an old opaque token":              {source(authn.Source{Token: &fake{user: issued.With(alice(), old)}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), no},
-		"a young opaque token":             {source(authn.Source{Token: &fake{user: issued.With(alice(), young)}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), always},
+		"an old opaque token":              {source(authn.Source{Token: &fake{user: validity.With(alice(), old, time.Time{})}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), no},
+		"a young opaque token":             {source(authn.Source{Token: &fake{user: validity.With(alice(), young, time.Time{})}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), always},
 		"an opaque token without a time":   {source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), undated},
 		"a line of a file":                 {source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}), bearing(t.Context(), "line"), undated},
 		"the server's own old certificate": {builtIn(certified), with(old), no},

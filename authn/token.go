@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 
-	"github.com/kubetenant/kubetenant/authn/internal/issued"
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
 )
 
 const (
@@ -74,11 +74,12 @@ type tokenSource struct {
 
 // verified is what is remembered of a token that its source accepted.
 type verified struct {
-	resp   *authenticator.Response
-	token  unverified.Token // whose claims are verified by now
-	issued time.Time        // zero where the token does not say when
-	live   func(context.Context) error
-	from   *tokenSource
+	resp  *authenticator.Response
+	token unverified.Token // whose claims are verified by now
+	// issued and expires are zero where the token does not say when.
+	issued, expires time.Time
+	live            func(context.Context) error
+	from            *tokenSource
 }
 
 // Living is implemented by the user.Info of a source whose identities depend on more than their
@@ -202,9 +203,9 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 	if err != nil {
 		return src.refuse(err)
 	}
-	v := verified{token: *seen, issued: issued.At(resp.User), from: src}
-	if seen.JWT {
-		v.issued = seen.IssuedAt
+	v := verified{token: *seen, from: src}
+	if v.issued, v.expires = validity.Of(resp.User); seen.JWT {
+		v.issued, v.expires = seen.IssuedAt, seen.Expires
 	}
 	if living, is := resp.User.(Living); is {
 		v.live = living.Live
@@ -214,8 +215,8 @@ func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, s
 	}
 	if !src.Uncached {
 		until := d.now().Add(tokenTTL)
-		if exp := seen.Expires; !exp.IsZero() && exp.Before(until) {
-			until = exp
+		if !v.expires.IsZero() && v.expires.Before(until) {
+			until = v.expires
 		}
 		d.cache.Set(key, v, tokencache.SizeOf(v.resp.User), until)
 	}
@@ -227,6 +228,7 @@ func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Respon
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
 		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
 	}
+	noteExpiry(ctx, v.expires)
 	return d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
 }
 

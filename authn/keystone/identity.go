@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubetenant/kubetenant/authn/internal/issued"
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -115,7 +115,7 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		extra[legacyRoles] = roles
 	}
 	u := &user.DefaultInfo{Name: wellFormed(t.User.Name), UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}
-	return issued.With(u, t.Issued), nil
+	return validity.With(u, t.Issued, t.Expires), nil
 }
 
 // tenant returns the tenant that a domain is. A domain that bears the name of a tenant to which

@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"github.com/kubetenant/kubetenant/authn/internal/issued"
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
 )
 
 // Options say what certificates may be.
@@ -111,5 +111,6 @@ func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err erro
 	for _, chain := range own {
 		issuers = append(issuers, chain[1:])
 	}
-	return outcome{user: issued.With(resp.User, own[0][0].NotBefore), issuers: issuers, until: earliest(slices.Concat(own...))}
+	leaf := own[0][0]
+	return outcome{user: validity.With(resp.User, leaf.NotBefore, leaf.NotAfter), issuers: issuers, until: earliest(slices.Concat(own...))}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"runtime/debug"
@@ -21,6 +22,7 @@ import (
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	config, listen, metrics string
+	proxies                 []string
 	memory                  resource.QuantityValue
 	serving                 serving.Serving
 }
@@ -36,6 +38,7 @@ func newServeCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required), whose section gateway names the clusters. It and the files it names are followed.")
 	f.StringVar(&o.listen, "listen", ":6443", "address for callers")
+	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil, "addresses or CIDRs of load balancers that say by the PROXY protocol whose each connection is; from them one that does not is closed, of others nothing is believed")
 	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
 	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
 	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
@@ -55,13 +58,22 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	proxies, err := serving.ParsePrefixes(o.proxies)
+	if err != nil {
+		return fmt.Errorf("--proxy-protocol-from: %w", err)
+	}
 	o.serving.Drain = config.Service.Drain.Duration
 	// What still has to be asked while the last requests are answered ends after them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()
 	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	g, err := gateway.Open(background, o.config, registry.Register)
+	tracer, last, err := serving.Tracer(background, config.Service.Tracing)
+	if err != nil {
+		return err
+	}
+	defer last()
+	g, err := gateway.Open(background, o.config, gateway.Options{Register: registry.Register, Tracer: tracer})
 	if err != nil {
 		return err
 	}
@@ -79,6 +91,9 @@ func (o *serveOptions) run(ctx context.Context) error {
 	defer func() { _ = side.Close() }()
 	if server.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen); err != nil {
 		return err
+	}
+	if len(proxies) > 0 {
+		server.Listener = serving.BehindProxies(server.Listener, proxies)
 	}
 	server.Leaving = g.EndStreams
 	klog.FromContext(ctx).Info("Serving", "address", server.Listener.Addr(), "clusters", g.Clusters())

@@ -11,12 +11,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant"
@@ -123,17 +121,15 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	server.Ready = known.Ready
 	o.registerOwn(registry, server, known)
-	tracer, err := tracerOf(background, &settings.Service)
+	tracer, last, err := serving.Tracer(background, settings.Service.Tracing)
 	if err != nil {
 		return err
 	}
-	if tracer != nil {
-		defer func() { _ = tracer.Shutdown(background) }() // at worst the last spans are lost
-	}
+	defer last()
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, known.Checks()...)
 	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
-		Live: live, Ready: ready, Register: registry.Register, Tracer: tracerOrNil(tracer), Reviews: reviews})
+		Live: live, Ready: ready, Register: registry.Register, Tracer: tracer, Reviews: reviews})
 	if err != nil {
 		return err
 	}
@@ -160,20 +156,6 @@ func loadChecked(ctx context.Context, path string) (*v1alpha1.TenancyConfigurati
 
 func limitsOf(l *v1alpha1.Limits, memory int64) service.Limits {
 	return service.Limits{Concurrent: *l.Concurrent, Queued: *l.Queued, Timeout: l.Timeout.Duration, BodyBytes: *l.BodyBytes, Memory: memory}
-}
-
-func tracerOf(ctx context.Context, s *v1alpha1.Service) (tracing.TracerProvider, error) {
-	if s.Tracing == nil {
-		return nil, nil
-	}
-	return tracing.NewProvider(ctx, s.Tracing, nil, nil)
-}
-
-func tracerOrNil(t tracing.TracerProvider) oteltrace.TracerProvider {
-	if t == nil {
-		return nil
-	}
-	return t
 }
 
 // The metrics of a replica itself.

@@ -13,6 +13,9 @@ type Gateway struct {
 	// limits bound what the callers of one tenant may have open, at each replica.
 	// +optional
 	Limits GatewayLimits `json:"limits,omitempty"`
+	// sessions say when watches and streams end, beside what always ends them.
+	// +optional
+	Sessions GatewaySessions `json:"sessions,omitempty"`
 	// audit records requests as kube-apiserver's audit does. Default: none are recorded.
 	// +optional
 	Audit *GatewayAudit `json:"audit,omitempty"`
@@ -197,6 +200,19 @@ type GatewayLimits struct {
 	// timeout of what is no stream. Default: 60s.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// goawayPerMillion is of how many in a million requests over HTTP/2 the connection is left, as kube-apiserver's --goaway-chance
+	// says: what is open on it goes on, and what comes next connects anew, to another replica maybe. At most 20000; 0 for none.
+	// Default: 1000.
+	// +optional
+	GoawayPerMillion *int `json:"goawayPerMillion,omitempty"`
+}
+
+// GatewaySessions are watches, logs that are followed, and whatever is upgraded.
+type GatewaySessions struct {
+	// endWithCredential ends them when the credential does that they began with: a certificate's notAfter, a token's exp. What names no
+	// end has none. Default: false, as kube-apiserver has it.
+	// +optional
+	EndWithCredential bool `json:"endWithCredential,omitempty"`
 }
 
 // GatewayAudit says what is recorded.

@@ -15,6 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// mostGoaways is as --goaway-chance has it, 0.02 (k8s.io/apiserver pkg/server/options/server_run_options.go, v0.37.1).
+const mostGoaways = 20_000
+
 func defaultGateway(g *Gateway) {
 	if g == nil {
 		return
@@ -23,6 +26,7 @@ func defaultGateway(g *Gateway) {
 	defaultValue(&g.Limits.PerTenantStreams, 200)
 	defaultValue(&g.Limits.BodyBytes, 16<<20)
 	defaultDuration(&g.Limits.Timeout, time.Minute)
+	defaultValue(&g.Limits.GoawayPerMillion, 1000)
 	for i := range g.Clusters {
 		c := &g.Clusters[i]
 		defaultText(&c.Impersonator.Mode, ImpersonationLegacy)
@@ -84,6 +88,9 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 	}
 	if g.Limits.Timeout.Duration <= 0 {
 		errs = append(errs, field.Invalid(limits.Child("timeout"), g.Limits.Timeout.Duration.String(), "must be positive"))
+	}
+	if n := *g.Limits.GoawayPerMillion; n < 0 || n > mostGoaways {
+		errs = append(errs, field.Invalid(limits.Child("goawayPerMillion"), n, "must be from 0 to 20000"))
 	}
 	if g.Audit != nil {
 		errs = append(errs, requireAll(path.Child("audit"), map[string]string{"policyFile": g.Audit.PolicyFile, "logPath": g.Audit.LogPath})...)

@@ -87,7 +87,8 @@ func (l *reviewLimits) allow(namespace string) bool {
 func newAccounts(a *accounts) authenticator.Request {
 	cached := cache.New(authenticator.TokenFunc(a.authenticate), false, reviewedFor, reviewedFor)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		if !slices.Contains(a.issuers, issuerOf(token)) {
+		claimed := claimsOf(token)
+		if !slices.Contains(a.issuers, claimed.Issuer) {
 			return nil, false, errOthers
 		}
 		resp, ok, err := cached.AuthenticateToken(ctx, token)
@@ -95,7 +96,7 @@ func newAccounts(a *accounts) authenticator.Request {
 			err = errRefused // ours to claim
 		}
 		if x := exchangeOf(ctx); err == nil && x != nil {
-			x.token = token
+			x.token, x.expiry.At = token, claimed.expires()
 		}
 		return resp, ok, err
 	})
@@ -114,21 +115,27 @@ func newAccounts(a *accounts) authenticator.Request {
 	})
 }
 
-// issuerOf returns the issuer that a JSON Web Token names, which nobody has verified.
-func issuerOf(token string) string {
+// claims are those of a cluster's token (RFC 7519, section 4.1).
+type claims struct {
+	Issuer  string  `json:"iss"`
+	Subject string  `json:"sub"`
+	Expires float64 `json:"exp"`
+}
+
+func (c *claims) expires() time.Time { return time.Unix(int64(c.Expires), 0) }
+
+// claimsOf returns what a JSON Web Token claims, which nobody has verified.
+func claimsOf(token string) (out claims) {
 	_, rest, found := strings.Cut(token, ".")
 	payload, _, more := strings.Cut(rest, ".")
 	if !found || !more {
-		return ""
+		return claims{}
 	}
 	text, err := base64.RawURLEncoding.DecodeString(payload)
-	var claims struct {
-		Issuer string `json:"iss"`
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		return claims{}
 	}
-	if err != nil || json.Unmarshal(text, &claims) != nil {
-		return ""
-	}
-	return claims.Issuer
+	return out
 }
 
 func (a *accounts) authenticate(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -136,14 +143,11 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	if err != nil {
 		return nil, false, err
 	}
-	var claims struct {
-		Subject string  `json:"sub"`
-		Expires float64 `json:"exp"`
-	}
-	if json.Unmarshal(payload, &claims) != nil || claims.Expires <= float64(time.Now().Unix()) {
+	var verified claims
+	if json.Unmarshal(payload, &verified) != nil || !verified.expires().After(time.Now()) {
 		return nil, false, errRefused
 	}
-	if namespace, _, err := serviceaccount.SplitUsername(claims.Subject); err != nil {
+	if namespace, _, err := serviceaccount.SplitUsername(verified.Subject); err != nil {
 		return nil, false, errNotAccount
 	} else if !a.limits.allow(namespace) {
 		return nil, false, errTooManyReviews

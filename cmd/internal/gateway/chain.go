@@ -30,7 +30,7 @@ import (
 type route struct {
 	name    string
 	config  *v1alpha1.GatewayCluster
-	limits  *v1alpha1.GatewayLimits
+	shared  *v1alpha1.Gateway // what holds for all clusters
 	gateway *Gateway
 	link    *link
 
@@ -75,7 +75,8 @@ func (c *route) identified(h http.Handler, who authenticator.Request, a *auditin
 	h = filters.WithAudit(h, a.sink, a.policy, isStream)
 	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(codecs()), a.sink, a.policy)
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
-	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.limits.Timeout.Duration)
+	h = c.gateway.traced(h)
+	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
 	h = described(h)
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	h = filters.WithAuditInit(c.audited(h))
@@ -127,6 +128,9 @@ func (c *route) whileCurrent(next http.Handler) http.Handler {
 // carriesOn reports whether what is open by a route before may go on by this one, nil for none.
 func (c *route) carriesOn(before *route) bool {
 	if c == nil || c.link != before.link {
+		return false
+	}
+	if c.shared.Sessions != before.shared.Sessions {
 		return false
 	}
 	was, is := *before.config, *c.config

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -51,9 +52,9 @@ func (c *route) enter(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errAdmission))
 			return
 		}
-		room, most := &c.gateway.requests, *c.limits.PerTenantRequests
+		room, most := &c.gateway.requests, *c.shared.Limits.PerTenantRequests
 		if x.stream {
-			room, most = &c.gateway.streams, *c.limits.PerTenantStreams
+			room, most = &c.gateway.streams, *c.shared.Limits.PerTenantStreams
 		}
 		if !id.IsSystem() {
 			leave, ok := room.take(id, most)
@@ -64,10 +65,15 @@ func (c *route) enter(next http.Handler) http.Handler {
 			defer leave()
 		}
 		if r.Body != nil {
-			r.Body = http.MaxBytesReader(w, r.Body, *c.limits.BodyBytes)
+			r.Body = http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)
 		}
 		if x.stream && r.ContentLength != 0 {
 			_ = x.control.SetReadDeadline(time.Time{}) // it is told apart from others when its caller goes
+		}
+		if end := x.expiry.At; x.stream && !end.IsZero() && c.shared.Sessions.EndWithCredential {
+			var stop func()
+			ctx, stop = context.WithDeadline(ctx, end)
+			defer stop()
 		}
 		x.asOther = r.Header.Get("Impersonate-User") != ""
 		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, there)))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/reload"
@@ -34,7 +37,8 @@ type Gateway struct {
 	requests, streams places
 	writers           writers
 	register          func(metrics.Registerable) error
-	following         sync.Mutex // held while a generation is made
+	tracer            trace.TracerProvider // nil for none
+	following         sync.Mutex           // held while a generation is made
 	current           atomic.Pointer[generation]
 }
 
@@ -50,13 +54,21 @@ type generation struct {
 
 var errNoSection = errors.New("the configuration has no section gateway")
 
+// Options are what the configuration does not say.
+type Options struct {
+	// Register registers metrics. Required.
+	Register func(metrics.Registerable) error
+	// Tracer makes spans of requests; nil for none.
+	Tracer trace.TracerProvider
+}
+
 // Open returns the gateway of the configuration at path, which is followed until ctx ends: a new version takes effect for all clusters, or,
 // where anything in it is wrong, for none. That a cluster cannot be reached is nothing wrong.
-func Open(ctx context.Context, path string, register func(metrics.Registerable) error) (*Gateway, error) {
-	g := &Gateway{register: register}
+func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
+	g := &Gateway{register: o.Register, tracer: o.Tracer}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
-		if err := register(m); err != nil {
+		if err := g.register(m); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +178,7 @@ func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *gen
 			next.root = c
 		}
 	}
-	own := &route{gateway: g, limits: &settings.Gateway.Limits} // to no cluster
+	own := &route{gateway: g, shared: settings.Gateway} // to no cluster
 	next.nowhere = own.nowhere(next.auditing)
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
@@ -198,7 +210,7 @@ func (g *Gateway) swap(next *generation) {
 
 // newRoute returns the way to a cluster, over the link that there is, if it is the same.
 func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
-	c = &route{name: config.Name, config: config, limits: &settings.Gateway.Limits, gateway: g}
+	c = &route{name: config.Name, config: config, shared: settings.Gateway, gateway: g}
 	reader, readerIs, err := load(config.Reader.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
@@ -284,10 +296,14 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
 		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
 	}
-	rest = rest.WithContext(context.WithValue(rest.Context(), exchangeKey{}, x))
+	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
+	rest = rest.WithContext(context.WithValue(ctx, exchangeKey{}, x))
 	rest.Header.Del("Audit-Id") // ours
 	if isOfPage(r) {
 		rest = ofPage(rest)
+	}
+	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion { // #nosec G404 -- spreads load
+		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	answer, timed, done := g.writers.writes(w)
 	defer done()

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/transport"
+
+	"github.com/kubetenant/kubetenant/authn"
 )
 
 // exchange is what the steps of one request tell each other. One goroutine uses it at a time.
@@ -20,6 +22,7 @@ type exchange struct {
 	prefix  string // of it, which the cluster's has not
 	stream  bool   // it is answered for as long as the caller likes
 	token   string // a service account's own, to be passed on
+	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
 	// asOther says that the caller asks in the name of somebody else.
@@ -37,7 +40,7 @@ func exchangeOf(ctx context.Context) *exchange {
 func (c *route) newProxy() http.Handler {
 	through := func(b *buffers) http.Handler {
 		return &httputil.ReverseProxy{
-			Rewrite: c.rewrite, Transport: roundTripper(c.roundTrip), ModifyResponse: c.modifyResponse, ErrorHandler: c.answerError,
+			Rewrite: c.rewrite, Transport: c.gateway.tracedSending(c.name, c.roundTrip), ModifyResponse: c.modifyResponse, ErrorHandler: c.answerError,
 			BufferPool: b, ErrorLog: quiet(),
 		}
 	}

@@ -26,7 +26,7 @@ func (c *route) view(g *generation) http.Handler {
 		if err != nil {
 			return nil, forbidden(errSomebody)
 		}
-		leave, ok := c.gateway.requests.take(id, *c.limits.PerTenantRequests)
+		leave, ok := c.gateway.requests.take(id, *c.shared.Limits.PerTenantRequests)
 		if !ok {
 			return nil, errTooMany()
 		}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -290,7 +291,13 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 // token returns one of the cluster that is of somebody, signed by its key.
 func (s *standIn) token(t *testing.T, subject string) string {
 	t.Helper()
-	text := s.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": subject, "exp": time.Now().Add(time.Hour).Unix()})
+	return s.tokenUntil(t, subject, time.Now().Add(time.Hour))
+}
+
+// tokenUntil is token for one that ends at a time.
+func (s *standIn) tokenUntil(t *testing.T, subject string, end time.Time) string {
+	t.Helper()
+	text := s.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": subject, "exp": end.Unix()})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tokens[text] = subject
@@ -334,6 +341,12 @@ func entry(name, more string) string {
 // newWorld starts a gateway of a configuration that goes on after the header.
 func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world {
 	t.Helper()
+	return newTracedWorld(t, config, clusters, nil)
+}
+
+// newTracedWorld is newWorld of a gateway that makes spans.
+func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
+	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), clusters: clusters}
 	for name, c := range clusters {
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
@@ -345,7 +358,7 @@ func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world 
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(stop)
 	var err error
-	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"), func(metrics.Registerable) error { return nil }); err != nil {
+	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }, Tracer: recorded}); err != nil {
 		t.Fatal(err)
 	}
 	w.server = httptest.NewUnstartedServer(w.gateway)

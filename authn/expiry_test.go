@@ -1,0 +1,51 @@
+package authn_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"net/http"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
+)
+
+// TestExpiry: who wants to know is told when the credential of a request ends, remembered or not, and nothing of one that does not say or
+// was refused.
+func TestExpiry(t *testing.T) {
+	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	ending := validity.With(alice(), time.Time{}, end)
+	certificate := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+		return &authenticator.Response{User: ending}, true, nil
+	})
+	one := authn.Match{Issuers: []string{"https://one"}}
+	for what, c := range map[string]struct {
+		source authn.Source
+		token  string
+		want   time.Time
+	}{
+		"a certificate":               {authn.Source{Request: certificate}, "", end},
+		"a password":                  {authn.Source{Request: identity(alice())}, "", time.Time{}},
+		"a JSON Web Token":            {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one", map[string]any{"exp": end.Unix()}), end},
+		"one without an end":          {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one"), time.Time{}},
+		"an opaque token":             {authn.Source{Token: &fake{user: ending}, Match: authn.Match{Rest: true}}, "opaque", end},
+		"a line of a file":            {authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}, "line", time.Time{}},
+		"a token that is no source's": {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://two", map[string]any{"exp": end.Unix()}), time.Time{}},
+	} {
+		c.source.Hygiene = hygiene(t, "src", "a")
+		chain := authn.New(authn.Chain{Sources: []authn.Source{c.source}})
+		for _, remembered := range []bool{false, true} {
+			var e authn.Expiry
+			req := bearing(authn.WithExpiry(t.Context(), &e), c.token)
+			if c.token == "" {
+				req.Header.Del("Authorization")
+			}
+			_, _, _ = chain.AuthenticateRequest(req)
+			if !e.At.Equal(c.want) {
+				t.Errorf("%s, remembered %t: %v, want %v", what, remembered, e.At, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/kubetenant/kubetenant/internal/waittest"
+)
+
+// TestTraces: a request is a trace of its own, to which what the cluster does belongs; it is linked to the caller's, holds no credential and
+// no query, and is recorded if the gateway says so, not the caller.
+func TestTraces(t *testing.T) {
+	const callers, sampled = "0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for what, c := range map[string]struct {
+		sampler sdktrace.Sampler
+		want    int
+	}{"all are recorded": {sdktrace.AlwaysSample(), 2}, "none is": {sdktrace.NeverSample(), 0}} {
+		recorder := tracetest.NewSpanRecorder()
+		c1 := newStandIn(t, spaces())
+		w := newTracedWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c1},
+			sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(c.sampler)), sdktrace.WithSpanProcessor(recorder)))
+		recorder.Reset()
+		if code, text := w.get("alice-token", podsPath+"/x/proxy/?password=CANARY-query", "Traceparent", sampled); code != http.StatusOK {
+			t.Fatalf("%s: %d: %s", what, code, text)
+		}
+		var spans []sdktrace.ReadOnlySpan
+		waittest.Until(t, func() error { // the last ends after its answer
+			if spans = recorder.Ended(); len(spans) < c.want {
+				return fmt.Errorf("%s: %d spans", what, len(spans))
+			}
+			return nil
+		})
+		sent := c1.sent()
+		if len(sent) != 1 {
+			t.Fatalf("%s: %v", what, sent)
+		}
+		parent := strings.Split(sent[0].Header.Get("Traceparent"), "-")
+		if len(parent) != 4 || parent[1] == callers || (parent[3] == "01") != (c.want > 0) {
+			t.Errorf("%s: the cluster is told %v", what, parent)
+		}
+		if len(spans) != c.want {
+			t.Errorf("%s: %d spans", what, len(spans))
+		}
+		for _, s := range spans {
+			if s.SpanContext().TraceID().String() != parent[1] {
+				t.Errorf("%s: %s is of another trace", what, s.Name())
+			}
+			if text := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(text, "CANARY") || strings.Contains(text, "alice-token") || strings.Contains(text, impersonatorToken) {
+				t.Errorf("%s: %s holds a secret: %s", what, s.Name(), text)
+			}
+		}
+		if c.want > 0 {
+			if own := spans[1]; own.Name() != "get pods/proxy" || len(own.Links()) != 1 || own.Links()[0].SpanContext.TraceID().String() != callers {
+				t.Errorf("%s: %s, linked to %v", what, own.Name(), own.Links())
+			}
+			if parent[2] != spans[0].SpanContext().SpanID().String() {
+				t.Errorf("%s: the cluster's spans would be %s's", what, parent[2])
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package serving
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// BehindProxies returns a listener whose connections from some addresses are of load balancers, which say by the PROXY protocol (versions 1 and
+// 2, https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) whose each is: one that does not say so is closed. Of what others say nothing
+// is believed: a header of theirs is no handshake of TLS.
+func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
+	return &proxyproto.Listener{Listener: l, ReadHeaderTimeout: headerTimeout, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+		from, err := netip.ParseAddrPort(o.Upstream.String())
+		if err == nil && slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+			return proxyproto.REQUIRE, nil
+		}
+		return proxyproto.SKIP, nil
+	}}
+}
+
+// ParsePrefixes reads addresses and CIDRs.
+func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
+	out := make([]netip.Prefix, 0, len(texts))
+	for _, text := range texts {
+		if address, err := netip.ParseAddr(text); err == nil {
+			out = append(out, netip.PrefixFrom(address, address.BitLen()))
+			continue
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, prefix.Masked())
+	}
+	return out, nil
+}

@@ -1,0 +1,25 @@
+package serving
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/component-base/tracing"
+	tracingv1 "k8s.io/component-base/tracing/api/v1"
+	"k8s.io/klog/v2"
+)
+
+// Tracer returns what sends spans to the collector of a configuration, nil for none, and what sends the last of them. What goes wrong with
+// that is logged, and harms no request.
+func Tracer(ctx context.Context, config *tracingv1.TracingConfiguration) (_ trace.TracerProvider, shutdown func(), err error) {
+	if config == nil {
+		return nil, func() {}, nil
+	}
+	provider, err := tracing.NewProvider(ctx, config, nil, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { klog.FromContext(ctx).Error(err, "Spans were lost") }))
+	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // at worst the last spans are lost
+}
