@@ -129,7 +129,7 @@ $(GITOPS)/built: Makefile
 	@rm -rf $(GITOPS)/src && touch $@
 
 .PHONY: test-gateway
-test-gateway: build
+test-gateway: build $(BIN)/helm
 	cd $(SERVER) && $(TEST_SERVERS) -run '^TestGateway' ./e2e
 
 .PHONY: test-gitops gitops-tools

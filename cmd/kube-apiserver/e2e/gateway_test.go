@@ -76,6 +76,7 @@ func TestGateway(t *testing.T) {
 	t.Run("service accounts", func(t *testing.T) { serviceAccountsPass(t, s) })
 	t.Run("a caller's own --as", func(t *testing.T) { asIsDecidedByBoth(t, s) })
 	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
+	t.Run("kubectl connects", func(t *testing.T) { kubectlConnects(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
 	t.Run("reviews are delegated", func(t *testing.T) {
 		delegateReviews(t, s)

@@ -127,16 +127,8 @@ func (s *stream) ended(within time.Duration) error {
 func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	kubelet := echoingKubelet(t)
 	admin := client(t, config(t, s, "admin"))
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "echo"}}
-	if _, err := admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(kubelet.Listener.Addr().(*net.TCPAddr).Port) // #nosec G115 -- a port
-	if _, err := admin.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	podOn(t, admin, "globex--shop", node.Name)
+	nodeAt(t, admin, "echo", kubelet)
+	podOn(t, admin, "globex--shop", "echo")
 	others := openStream(t, config(t, s, "globex"), "globex--shop", "exec")
 	comesIn := func() error {
 		_, err := client(t, config(t, s, "acme")).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
@@ -174,7 +166,7 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 			if out, err := kubectl(t, s, "acme", "create", "ns", namespace); err != nil {
 				t.Fatal(out)
 			}
-			podOn(t, admin, namespace, node.Name)
+			podOn(t, admin, namespace, "echo")
 			open := map[string]*stream{}
 			for _, subresource := range []string{"exec", "attach", "portforward"} {
 				open[subresource] = openStream(t, config(t, s, "acme"), namespace, subresource)
