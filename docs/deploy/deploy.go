@@ -1,10 +1,10 @@
-// Package deploy holds what an operator installs: a Helm chart, whose templates are also what
-// "kubetenant-webhook generate" renders, and a Grafana dashboard.
+// Package deploy holds what an operator installs: Helm charts of the webhook service and of the gateway, whose templates are also what
+// "kubetenant-webhook generate" and "kubetenant-gateway generate" render, and a Grafana dashboard.
 package deploy
 
 import "embed"
 
-// Files are chart and dashboard.json.
+// Files are chart, gateway and dashboard.json.
 //
-//go:embed all:chart dashboard.json
+//go:embed all:chart all:gateway dashboard.json
 var Files embed.FS

@@ -2,21 +2,19 @@ package manifests
 
 import (
 	"bytes"
-	_ "embed" // of what runs the gateway
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/template"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/charts"
+	"github.com/kubetenant/kubetenant/docs/deploy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
-
-//go:embed gateway.yaml
-var gatewayYAML string
 
 // Options are what the configuration does not say.
 type Options struct {
@@ -44,15 +42,10 @@ func Generate(o Options) (map[string][]byte, error) {
 	case o.Image == "":
 		return nil, errNoImage
 	}
-	t, err := template.New("gateway.yaml").Option("missingkey=error").Parse(gatewayYAML)
-	if err != nil {
+	out := map[string][]byte{}
+	if out["gateway.yaml"], err = o.render(); err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	if err := t.Execute(&text, o); err != nil {
-		return nil, err
-	}
-	out := map[string][]byte{"gateway.yaml": text.Bytes()}
 	for i := range config.Gateway.Clusters {
 		c := &config.Gateway.Clusters[i]
 		if out["clusters/"+c.Name+".yaml"], err = Roles(c, o.Accounts); err != nil {
@@ -60,6 +53,24 @@ func Generate(o Options) (map[string][]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// render renders the chart, whose other values are an operator's to set with Helm.
+func (o *Options) render() ([]byte, error) {
+	values, err := charts.Defaults(deploy.Files, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	values["image"] = o.Image
+	data, err := charts.Data(deploy.Files, "gateway", o.Namespace, values)
+	if err != nil {
+		return nil, err
+	}
+	templates, err := fs.Sub(deploy.Files, "gateway/templates")
+	if err != nil {
+		return nil, err
+	}
+	return charts.RenderOne(templates, "gateway.yaml", data)
 }
 
 // Check returns what is wrong with a set that was generated in a directory, for the configuration as it is now, and what to know of it.

@@ -5,21 +5,15 @@ package manifests
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/template"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -27,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/charts"
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/docs/deploy"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -85,15 +80,15 @@ func Generate(o Options) (map[string][]byte, error) {
 	if out["values.yaml"], err = yaml.Marshal(v); err != nil {
 		return nil, err
 	}
-	data := map[string]any{"Values": v, "Release": map[string]any{"Namespace": o.Namespace}}
-	if data["Chart"], err = chartOf(); err != nil {
+	data, err := charts.Data(deploy.Files, "chart", o.Namespace, v)
+	if err != nil {
 		return nil, err
 	}
 	chart, err := fs.Sub(deploy.Files, "chart/templates")
 	if err != nil {
 		return nil, err
 	}
-	if err := render(chart, data, func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
+	if err := charts.Render(chart, data, func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
 		if strings.TrimSpace(string(text)) != "" {
 			out["cluster/"+name] = text
 		}
@@ -107,19 +102,6 @@ func Generate(o Options) (map[string][]byte, error) {
 		return out, nil
 	}
 	return out, o.controlPlane(v, out)
-}
-
-// chartOf returns what a template knows of its chart.
-func chartOf() (map[string]any, error) {
-	var chart struct{ AppVersion string }
-	data, err := deploy.Files.ReadFile("chart/Chart.yaml")
-	if err != nil {
-		return nil, err
-	}
-	if err := yaml.Unmarshal(data, &chart); err != nil {
-		return nil, err
-	}
-	return map[string]any{"AppVersion": chart.AppVersion}, nil
 }
 
 // controlPlane adds the files of kube-apiserver.
@@ -142,7 +124,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	if err != nil {
 		return err
 	}
-	flags, err := renderOne(files, "flags.txt", data)
+	flags, err := charts.RenderOne(files, "flags.txt", data)
 	if err != nil {
 		return err
 	}
@@ -153,7 +135,7 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		list = append(list, flag{name, value})
 	}
 	data["Flags"] = list
-	if err := render(files, data, nil, func(name string, text []byte) { out["control-plane/"+name] = text }); err != nil {
+	if err := charts.Render(files, data, nil, func(name string, text []byte) { out["control-plane/"+name] = text }); err != nil {
 		return err
 	}
 	if o.ServingCA != "" {
@@ -219,12 +201,8 @@ func valuesOf(o *Options) (map[string]any, error) {
 			return nil, fmt.Errorf("the authorities of kube-apiserver's client certificate: %w", err)
 		}
 	}
-	v := map[string]any{}
-	defaults, err := deploy.Files.ReadFile("chart/values.yaml")
+	v, err := charts.Defaults(deploy.Files, "chart")
 	if err != nil {
-		return nil, err
-	}
-	if err := yaml.Unmarshal(defaults, &v); err != nil {
 		return nil, err
 	}
 	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring, o.AdmissionOnly
@@ -308,61 +286,4 @@ func configFiles(config string) (map[string]string, error) {
 		files[filepath.ToSlash(filepath.Clean(*name))] = string(content)
 	}
 	return files, nil
-}
-
-// render renders the templates of a folder, all or those wanted.
-func render(files fs.FS, data any, wanted func(name string) bool, each func(name string, text []byte)) error {
-	entries, err := fs.ReadDir(files, ".")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if path.Ext(e.Name()) == ".tpl" || e.Name() == "NOTES.txt" || wanted != nil && !wanted(e.Name()) {
-			continue
-		}
-		text, err := renderOne(files, e.Name(), data)
-		if err != nil {
-			return err
-		}
-		each(e.Name(), text)
-	}
-	return nil
-}
-
-// renderOne renders one template. It knows what the chart uses of Helm's functions.
-func renderOne(files fs.FS, name string, data any) ([]byte, error) {
-	t := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{
-		"toJson": func(v any) (string, error) {
-			var out bytes.Buffer
-			encoder := json.NewEncoder(&out)
-			encoder.SetEscapeHTML(false)
-			err := encoder.Encode(v)
-			return strings.TrimSuffix(out.String(), "\n"), err
-		},
-		"b64enc": func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
-		"sha256sum": func(s string) string {
-			sum := sha256.Sum256([]byte(s))
-			return hex.EncodeToString(sum[:])
-		},
-		"lower":   strings.ToLower,
-		"list":    func(items ...any) []any { return items },
-		"replace": func(old, with, s string) string { return strings.ReplaceAll(s, old, with) },
-		"required": func(message string, v any) (any, error) {
-			if v == nil || v == "" {
-				return nil, errors.New(message)
-			}
-			return v, nil
-		},
-	})
-	patterns := []string{name}
-	if names, err := fs.Glob(files, "*.tpl"); err == nil {
-		patterns = append(patterns, names...)
-	}
-	t, err := t.ParseFS(files, patterns...)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	err = t.ExecuteTemplate(&out, name, data)
-	return out.Bytes(), err
 }
