@@ -267,7 +267,7 @@ func (c *route) reach(sender *rest.Config) (err error) {
 // keyOf tells links apart: what is followed of the cluster hangs on it.
 func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) linkKey {
 	return linkKey{reader: reader, namespace: c.Namespace,
-		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled)}
+		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled)}
 }
 
 // ServeHTTP implements [http.Handler].

@@ -147,7 +147,7 @@ func definitionOf(name string) json.RawMessage {
 // lists are the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
 	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
-		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "retiredtenants": "RetiredTenantList"}
+		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "tenantquotas": "TenantQuotaList", "retiredtenants": "RetiredTenantList"}
 }
 
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {

@@ -46,6 +46,7 @@ type State struct {
 	swept      *sweptFile
 	publishes  bool // the configuration in force
 	follow     func(context.Context)
+	runQuotas  func(context.Context, *kubetenant.Stack) // nil where they do not count
 	webhooks   *Webhooks // nil where they are not looked at
 	synced     map[string]func() bool
 	watches    *watches
@@ -115,6 +116,12 @@ func NewForGateway(config *rest.Config, settings *v1alpha1.Settings, namespace s
 		return nil, err
 	}
 	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
+	if *settings.Admission.Quota.Enabled {
+		// Whose each is, for tenants that read their own: the rest is the admission half's.
+		s.Server.Cluster.Quotas = s.known.Quotas
+		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
+		s.runQuotas = func(ctx context.Context, _ *kubetenant.Stack) { s.known.Quotas.Run(ctx) }
+	}
 	return s, nil
 }
 
@@ -159,6 +166,7 @@ func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace 
 	followed := s.known.Tenants.Metrics()
 	if *settings.Admission.Quota.Enabled {
 		of.Quotas = s.known.Quotas
+		s.runQuotas = func(ctx context.Context, stack *kubetenant.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
 		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
 		quotas, err := s.known.Quotas.Metrics()
 		if err != nil {
@@ -270,8 +278,8 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	if s.publishes {
 		go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, stack.Published)
 	}
-	if s.Server.Cluster.Quotas != nil {
-		go s.known.RunQuotas(ctx, stack.DefaultQuota)
+	if s.runQuotas != nil {
+		go s.runQuotas(ctx, stack)
 	}
 	go s.known.Tenants.Run(ctx)
 	go s.swept.informer.RunWithContext(ctx)

@@ -47,7 +47,6 @@ const (
 	exceptGatewayNobody     = "Callers that no source makes"
 	exceptGatewayLists      = "Lists in reviews"
 	exceptGatewayCluster    = "What the cluster decides"
-	exceptGatewayQuotas     = "Own quotas"
 	exceptGatewayRules      = "Reviews of others"
 )
 
@@ -78,8 +77,6 @@ func (s *behindGateway) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 		return exceptGatewayNobody
 	case c.Request != nil && (c.Request.LabelSelector != "" || c.Request.FieldSelector != "" || c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
 		return exceptGatewayLists
-	case c.Request != nil && c.Request.Resource == v1alpha1.ResourceTenantQuotas && c.Request.Verb == "get":
-		return exceptGatewayQuotas
 	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"), sc.Delegate == v1alpha1.DelegateRBAC && limitsBindings(sc),
 		sc.Config.Authorization.ABAC != nil && c.Expect.Decision == "allow":
 		return exceptGatewayCluster

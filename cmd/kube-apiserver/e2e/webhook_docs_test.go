@@ -23,7 +23,7 @@ func TestWebhookExceptions(t *testing.T) {
 func TestGatewayExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreTold(t, "gateway.md", &behindGateway{}, exceptGatewayAdmission, exceptGatewayConfigured, exceptGatewayAccounts, exceptGatewayProxies, exceptGatewayNobody, exceptGatewayLists,
-		exceptGatewayCluster, exceptGatewayQuotas, exceptGatewayRules)
+		exceptGatewayCluster, exceptGatewayRules)
 }
 
 // exceptionsAreTold holds what a shape leaves out, but for what any server would, to the headings of a page.

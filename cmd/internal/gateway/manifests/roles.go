@@ -58,7 +58,7 @@ func readerRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: follow},
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: follow},
 		{APIGroups: []string{v1alpha1.Resource("").Group}, Resources: []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceNamespaceTemplates,
-			v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants}, Verbs: follow},
+			v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants, v1alpha1.ResourceTenantQuotas}, Verbs: follow},
 		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
 			ResourceNames: []string{certificates.ConfigurationName}, Verbs: follow},
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
