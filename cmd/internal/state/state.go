@@ -47,7 +47,7 @@ type State struct {
 	publishes  bool // the configuration in force
 	follow     func(context.Context)
 	runQuotas  func(context.Context, *kubetenant.Stack) // nil where they do not count
-	webhooks   *Webhooks // nil where they are not looked at
+	webhooks   *Webhooks                                // nil where they are not looked at
 	synced     map[string]func() bool
 	watches    *watches
 	namespace  string
