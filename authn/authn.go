@@ -114,8 +114,8 @@ func (c *Chain) request(s Source) authenticator.Request {
 		if resp, ok, err = s.Hygiene.apply(resp, ok, err); err != nil || !ok {
 			return resp, ok, err
 		}
-		noteExpiry(req.Context(), until)
-		return acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, from)
+		resp, ok, err = acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, from)
+		return noteExpiry(req.Context(), until, resp, ok, err)
 	})
 }
 

@@ -3,12 +3,16 @@ package authn
 import (
 	"context"
 	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// Expiry is told when the credential ends by which a request is authenticated: of an X.509 certificate its notAfter (RFC 5280, section
-// 4.1.2.5), of a JSON Web Token its exp (RFC 7519, section 4.1.4), of a Keystone token its expires_at. One goroutine uses it at a time.
+// Expiry is told when the credential ends by which a request is authenticated: of an X.509 certificate when the last of its chains does (the
+// first notAfter in it; RFC 5280, section 4.1.2.5), of a JSON Web Token its exp (RFC 7519, section 4.1.4), of a Keystone token its expires_at.
+// One goroutine uses it at a time.
 type Expiry struct {
-	// At is zero for a credential that does not say when it ends, and before the request is authenticated.
+	// At is zero before the request is authenticated, and for what does not say when it ends: a line of a file, what a front proxy says, and
+	// whoever [Chain.BuiltIn] knows.
 	At time.Time
 }
 
@@ -19,9 +23,10 @@ func WithExpiry(ctx context.Context, e *Expiry) context.Context {
 	return context.WithValue(ctx, expiryKey{}, e)
 }
 
-// noteExpiry tells who wants to know when the credential of a request ends.
-func noteExpiry(ctx context.Context, at time.Time) {
-	if e, wanted := ctx.Value(expiryKey{}).(*Expiry); wanted {
+// noteExpiry tells who wants to know when the credential of an answer ends, if that is no refusal, and returns the answer.
+func noteExpiry(ctx context.Context, at time.Time, resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
+	if e, wanted := ctx.Value(expiryKey{}).(*Expiry); wanted && ok && err == nil {
 		e.At = at
 	}
+	return resp, ok, err
 }

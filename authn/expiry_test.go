@@ -1,15 +1,16 @@
 package authn_test
 
 import (
+	"context"
+	"net/http"
 	"testing"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"net/http"
-
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/internal/validity"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // TestExpiry: who wants to know is told when the credential of a request ends, remembered or not, and nothing of one that does not say or
@@ -46,6 +47,11 @@ func TestExpiry(t *testing.T) {
 			if !e.At.Equal(c.want) {
 				t.Errorf("%s, remembered %t: %v, want %v", what, remembered, e.At, c.want)
 			}
+		}
+		refusing := authn.New(authn.Chain{Sources: []authn.Source{c.source}, Accepts: func(context.Context, tenant.ID, time.Time) bool { return false }})
+		var e authn.Expiry
+		if _, ok, _ := refusing.AuthenticateRequest(bearing(authn.WithExpiry(t.Context(), &e), c.token)); ok || !e.At.IsZero() {
+			t.Errorf("%s, refused: %t, %v", what, ok, e.At)
 		}
 	}
 }

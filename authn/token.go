@@ -228,8 +228,8 @@ func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Respon
 	if d.revoked != nil && d.revoked().hasToken(&v.token) {
 		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
 	}
-	noteExpiry(ctx, v.expires)
-	return d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
+	resp, ok, err := d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
+	return noteExpiry(ctx, v.expires, resp, ok, err)
 }
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {

@@ -121,3 +121,13 @@ func earliest(chain []*x509.Certificate) time.Time {
 	}
 	return first
 }
+
+// lastOf returns when no chain is left by which a request would be accepted.
+func lastOf(chains [][]*x509.Certificate) (end time.Time) {
+	for _, chain := range chains {
+		if until := earliest(chain); until.After(end) {
+			end = until
+		}
+	}
+	return end
+}

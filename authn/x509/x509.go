@@ -111,6 +111,5 @@ func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err erro
 	for _, chain := range own {
 		issuers = append(issuers, chain[1:])
 	}
-	leaf := own[0][0]
-	return outcome{user: validity.With(resp.User, leaf.NotBefore, leaf.NotAfter), issuers: issuers, until: earliest(slices.Concat(own...))}
+	return outcome{user: validity.With(resp.User, own[0][0].NotBefore, lastOf(own)), issuers: issuers, until: earliest(slices.Concat(own...))}
 }

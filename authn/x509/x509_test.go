@@ -21,6 +21,7 @@ import (
 	upstream "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubetenant/kubetenant/authn/internal/validity"
 	ours "github.com/kubetenant/kubetenant/authn/x509"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -274,6 +275,32 @@ func TestRevokedAuthority(t *testing.T) {
 		}})
 		if _, ok, err := a.AuthenticateRequest(c.presented); !errors.Is(err, c.err) || ok != (c.err == nil) {
 			t.Errorf("%s: %t, %v; want %v", name, ok, err, c.err)
+		}
+	}
+}
+
+// TestEnd: a certificate ends with the last chain by which it counts, and each chain with the first of its certificates that ends.
+func TestEnd(t *testing.T) {
+	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()), sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))
+	short := time.Now().Add(time.Hour)
+	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, short)
+	long := sign(t, root, pkix.Name{CommonName: "long"}, true, inAYear())
+	a := source(t, root, other)
+	for what, c := range map[string]struct {
+		presented *http.Request
+		want      time.Time
+	}{
+		"the leaf first":         {request(sign(t, long, tenantA, false, short), long), short},
+		"the intermediate first": {request(sign(t, middle, tenantA, false, inAYear()), middle), short},
+		"one of two ways longer": {request(sign(t, long, tenantA, false, time.Now().Add(5*time.Hour)), long, cross(t, other, long)), time.Now().Add(5 * time.Hour)},
+		"an authority that ends": {request(sign(t, other, tenantA, false, inAYear())), time.Now().Add(3 * time.Hour)},
+	} {
+		resp, ok, err := a.AuthenticateRequest(c.presented)
+		if err != nil || !ok {
+			t.Fatalf("%s: %t, %v", what, ok, err)
+		}
+		if _, end := validity.Of(resp.User); end.Sub(c.want).Abs() > time.Minute {
+			t.Errorf("%s: %v, want %v", what, end, c.want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func newServeCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required), whose section gateway names the clusters. It and the files it names are followed.")
 	f.StringVar(&o.listen, "listen", ":6443", "address for callers")
-	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil, "addresses or CIDRs of load balancers that say by the PROXY protocol whose each connection is; from them one that does not is closed, of others nothing is believed")
+	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil, "addresses or CIDRs of load balancers, from which nobody else can connect, that say by the PROXY protocol whose each connection is; from them one that does not is closed, of others nothing is believed")
 	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
 	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
 	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
@@ -68,7 +68,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	defer stop()
 	registry := metrics.NewKubeRegistry()
 	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	tracer, last, err := serving.Tracer(background, config.Service.Tracing)
+	tracer, last, err := serving.Tracer(background, config.Service.Tracing, "kubetenant-gateway")
 	if err != nil {
 		return err
 	}

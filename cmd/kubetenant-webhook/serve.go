@@ -121,7 +121,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	server.Ready = known.Ready
 	o.registerOwn(registry, server, known)
-	tracer, last, err := serving.Tracer(background, settings.Service.Tracing)
+	tracer, last, err := serving.Tracer(background, settings.Service.Tracing, "kubetenant-webhook")
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,9 @@ func newAccounts(a *accounts) authenticator.Request {
 		if !slices.Contains(a.issuers, claimed.Issuer) {
 			return nil, false, errOthers
 		}
+		if !claimed.expires().After(time.Now()) { // remembered or not
+			return nil, false, errRefused
+		}
 		resp, ok, err := cached.AuthenticateToken(ctx, token)
 		if err == nil && !ok {
 			err = errRefused // ours to claim
@@ -122,7 +125,13 @@ type claims struct {
 	Expires float64 `json:"exp"`
 }
 
-func (c *claims) expires() time.Time { return time.Unix(int64(c.Expires), 0) }
+// expires is long ago for what is no time.
+func (c *claims) expires() time.Time {
+	if c.Expires <= 0 || c.Expires >= 1<<40 {
+		return time.Unix(0, 0)
+	}
+	return time.Unix(int64(c.Expires), 0)
+}
 
 // claimsOf returns what a JSON Web Token claims, which nobody has verified.
 func claimsOf(token string) (out claims) {

@@ -17,7 +17,7 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
 	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
 	waittest.Until(t, func() error {
-		w.get("alice-token", "/clusters/eu1"+podsPath)
+		w.get("alice-token", "/clusters/eu1"+podsPath, "X-Forwarded-For", "203.0.113.66", "X-Real-Ip", "203.0.113.67")
 		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/globex--shop/secrets")
 		w.get("nobody", "/clusters/eu1"+podsPath)
 		w.get("alice-token", "/clusters/made-up"+podsPath)
@@ -35,6 +35,9 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "203.0.113.") || !strings.Contains(string(text), `"sourceIPs":["127.0.0.1"]`) {
+		t.Errorf("a caller says where it is: %s", text)
 	}
 	of := map[string]int{}
 	for line := range strings.Lines(string(text)) {

@@ -298,7 +298,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
 	rest = rest.WithContext(context.WithValue(ctx, exchangeKey{}, x))
-	rest.Header.Del("Audit-Id") // ours
+	for _, name := range forged {
+		rest.Header.Del(name)
+	}
 	if isOfPage(r) {
 		rest = ofPage(rest)
 	}

@@ -22,6 +22,10 @@ var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real
 
 var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
 
+// forged are the headers of a caller that nobody here reads as his: the names of requests are ours, and where one comes from the connection
+// says. The audit log and spans would believe them.
+var forged = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
+
 // hopByHop are the headers of one connection (RFC 9110, section 7.6.1): those of the next are its own.
 var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 

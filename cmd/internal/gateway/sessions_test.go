@@ -1,8 +1,18 @@
 package gateway_test
 
 import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
@@ -40,7 +50,8 @@ func TestEndWithCredential(t *testing.T) {
 			c := newStandIn(t, spaces())
 			w := newWorld(t, entry("eu1", accountsToo)+more, map[string]*standIn{"eu1": c})
 			end := time.Now().Add(3 * time.Second).Truncate(time.Second)
-			account := w.open(t.Context(), c.tokenUntil(t, "system:serviceaccount:acme--web:builder", end), http.MethodGet, podsPath+"?watch=1", "")
+			token := c.tokenUntil(t, "system:serviceaccount:acme--web:builder", end)
+			account := w.open(t.Context(), token, http.MethodGet, podsPath+"?watch=1", "")
 			defer func() { _ = account.Body.Close() }()
 			alices := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 			defer func() { _ = alices.Body.Close() }()
@@ -57,13 +68,127 @@ func TestEndWithCredential(t *testing.T) {
 				case <-time.After(soon):
 					t.Error("it goes on")
 				}
-			} else if time.Sleep(time.Until(end)); !goesOn(ended) {
+			} else if <-time.After(time.Until(end)); !goesOn(ended) { // it has ended by the clock, which shows in nothing else
 				t.Error("it ended")
+			}
+			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // which the cluster knew a moment ago
+				t.Errorf("a token that has ended: %d: %s", code, text)
 			}
 			if !goesOn(read(alices)) {
 				t.Error("what names no end ended")
 			}
 		})
+	}
+}
+
+// withCertificate returns a TLS configuration of a caller of tenant acme whose certificate ends at a time, and its authority.
+func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config, ca []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}}, NotBefore: root.NotBefore, NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	var pair tls.Certificate
+	for _, template := range []*x509.Certificate{root, leaf} {
+		der, err := x509.CreateCertificate(rand.Reader, template, root, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if template == root {
+			ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		}
+		pair = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(w.server.Certificate())
+	return &tls.Config{RootCAs: pool, ServerName: "example.com", MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, ca
+}
+
+// TestEndWithCertificate: so do a watch, a log and what is upgraded that began with a certificate, which the sources know the end of.
+func TestEndWithCertificate(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.become(func() {
+		c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Header.Get("Upgrade") == "" && !r.URL.Query().Has("follow") {
+				return false
+			}
+			if r.Header.Get("Upgrade") == "" {
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				return true
+			}
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return true
+			}
+			defer func() { _ = conn.Close() }()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			_, _ = io.Copy(conn, buffered)
+			return true
+		}
+	})
+	end := time.Now().Add(5 * time.Second).Truncate(time.Second)
+	config, ca := withCertificate(t, w, end)
+	w.write("ca.crt", string(ca))
+	w.write("tenancy.yaml", strings.Replace(header, "  sources:\n", "  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+entry("eu1", accountsToo)+"  sessions: { endWithCredential: true }\n")
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	open := func(path string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	waittest.Until(t, func() error {
+		if resp := open(podsPath); resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	ended := map[string]<-chan time.Time{}
+	for what, path := range map[string]string{"a watch": podsPath + "?watch=1", "a log": podsPath + "/p/log?follow=true"} {
+		resp := open(path)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", what, resp.Status)
+		}
+		ended[what] = read(resp)
+	}
+	config = config.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST "+podsPath+"/p/exec?command=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(reader, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	ended["what is upgraded"] = read(&http.Response{Body: io.NopCloser(reader)})
+	for what, at := range ended {
+		select {
+		case at := <-at:
+			if at.Before(end) {
+				t.Errorf("%s ended %v before its credential", what, end.Sub(at))
+			}
+		case <-time.After(soon):
+			t.Errorf("%s goes on", what)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
@@ -15,14 +16,27 @@ import (
 const instrumentation = "github.com/kubetenant/kubetenant/cmd/internal/gateway"
 
 // traced makes a span of each request, of a trace of its own, which links to the caller's: whether it is recorded is not the caller's to
-// say. Unlike kube-apiserver (k8s.io/apiserver pkg/endpoints/filters/traces.go, v0.37.1) it records no queries: in those of what is proxied
-// there may be secrets.
+// say. Unlike kube-apiserver (k8s.io/apiserver pkg/endpoints/filters/traces.go, v0.37.1) it records no queries, nor paths of what is proxied:
+// in those there may be secrets.
 func (g *Gateway) traced(next http.Handler) http.Handler {
 	if g.tracer == nil {
 		return next
 	}
+	next = withoutProxied(next)
 	return otelhttp.NewHandler(next, "kubetenant-gateway", otelhttp.WithTracerProvider(g.tracer), otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(spanName))
+}
+
+// withoutProxied puts in place of the path that its span has that of what is proxied, without what is asked of that.
+func withoutProxied(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, known := request.RequestInfoFrom(r.Context()); known && info.Subresource == "proxy" {
+			if of, _, found := strings.Cut(r.URL.Path, "/proxy"); found {
+				trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("url.path", of+"/proxy"))
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // spanName names spans by what there are few of.
@@ -38,7 +52,8 @@ func spanName(_ string, r *http.Request) string {
 	return name
 }
 
-// tracedSending makes a span of how long a cluster takes to begin its answer, to which the cluster's own belong.
+// tracedSending makes a span of how long a cluster takes to begin its answer. kube-apiserver links its own to it, or has them belong to it where
+// the impersonator is in system:masters or system:monitoring.
 func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper {
 	if g.tracer == nil {
 		return send
@@ -47,6 +62,7 @@ func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper 
 	return func(r *http.Request) (*http.Response, error) {
 		ctx, span := tracer.Start(r.Context(), "cluster", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("cluster", cluster)))
 		defer span.End()
+		r.Header.Del("Tracestate") // of the caller's trace
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 		resp, err := send(r)
 		if err != nil { // which names the cluster's address

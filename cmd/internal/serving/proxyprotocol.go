@@ -1,6 +1,8 @@
 package serving
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -14,24 +16,30 @@ import (
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 	return &proxyproto.Listener{Listener: l, ReadHeaderTimeout: headerTimeout, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
 		from, err := netip.ParseAddrPort(o.Upstream.String())
-		if err == nil && slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+		if err == nil && slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }) {
 			return proxyproto.REQUIRE, nil
 		}
 		return proxyproto.SKIP, nil
 	}}
 }
 
+var errMapped = errors.New("an IPv4 address is written as such")
+
 // ParsePrefixes reads addresses and CIDRs.
 func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
 		if address, err := netip.ParseAddr(text); err == nil {
+			address = address.Unmap().WithZone("")
 			out = append(out, netip.PrefixFrom(address, address.BitLen()))
 			continue
 		}
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, err
+		}
+		if prefix.Addr().Is4In6() { // which no connection's address would be in
+			return nil, fmt.Errorf("%s: %w", text, errMapped)
 		}
 		out = append(out, prefix.Masked())
 	}

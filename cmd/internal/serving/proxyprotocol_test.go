@@ -102,11 +102,11 @@ func TestSilentBehindProxies(t *testing.T) {
 
 // TestParsePrefixes: an address is a prefix of its own, and nonsense none.
 func TestParsePrefixes(t *testing.T) {
-	all, err := serving.ParsePrefixes([]string{"192.0.2.7", "10.1.2.3/8", "2001:db8::/32"})
-	if err != nil || len(all) != 3 || all[0].String() != "192.0.2.7/32" || all[1].String() != "10.0.0.0/8" {
+	all, err := serving.ParsePrefixes([]string{"192.0.2.7", "10.1.2.3/8", "2001:db8::/32", "::ffff:192.0.2.8", "fe80::1%eth0"})
+	if err != nil || len(all) != 5 || all[3].String() != "192.0.2.8/32" || all[4].String() != "fe80::1/128" || all[0].String() != "192.0.2.7/32" || all[1].String() != "10.0.0.0/8" {
 		t.Errorf("%v, %v", all, err)
 	}
-	for _, wrong := range []string{"", "example.com", "10.0.0.0/33", "*"} {
+	for _, wrong := range []string{"", "example.com", "10.0.0.0/33", "::ffff:10.0.0.0/104", "*"} {
 		if _, err := serving.ParsePrefixes([]string{wrong}); err == nil {
 			t.Errorf("%q is taken", wrong)
 		}
