@@ -201,7 +201,7 @@ type GatewayLimits struct {
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// goawayPerMillion is of how many in a million requests over HTTP/2 the connection is left, as kube-apiserver's --goaway-chance
-	// says: what is open on it goes on, and what comes next connects anew, to another replica maybe. At most 20000; 0 for none.
+	// says, whose default is none: what is open on it goes on, and what comes next connects anew, to another replica maybe. At most 20000; 0 for none.
 	// Default: 1000.
 	// +optional
 	GoawayPerMillion *int `json:"goawayPerMillion,omitempty"`
@@ -209,8 +209,8 @@ type GatewayLimits struct {
 
 // GatewaySessions are watches, logs that are followed, and whatever is upgraded.
 type GatewaySessions struct {
-	// endWithCredential ends them when the credential does that they began with: a certificate's notAfter, a token's exp. What names no
-	// end has none. Default: false, as kube-apiserver has it.
+	// endWithCredential ends them when the credential does that they began with: the end of a certificate or of an authority
+	// between, a token's exp, a Keystone token's expires_at. What names no end has none. Default: false, as kube-apiserver has it.
 	// +optional
 	EndWithCredential bool `json:"endWithCredential,omitempty"`
 }

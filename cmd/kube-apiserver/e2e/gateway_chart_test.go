@@ -38,13 +38,13 @@ func TestGatewayChart(t *testing.T) {
 	if err := os.WriteFile(values, []byte(`image: registry.example.com/kubetenant-gateway:2
 replicas: 3
 resources: { limits: { memory: 2Gi } }
-extraArgs: ["--proxy-protocol-from=10.0.0.0/8"]
+extraArgs: ["--proxy-protocol-from=192.0.2.10"]
 extraEnv: [ { name: HTTPS_PROXY, value: "http://proxy.example.com" } ]
 extraVolumes: [ { name: audit, emptyDir: {} } ]
 extraVolumeMounts: [ { name: audit, mountPath: /audit } ]
 configSecret: other
 serviceAccountAnnotations: { eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/gateway" }
-service: { type: LoadBalancer, loadBalancerSourceRanges: [203.0.113.0/24] }
+service: { type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerSourceRanges: [203.0.113.0/24] }
 networkPolicy: { enabled: true, from: [ { ipBlock: { cidr: 203.0.113.0/24 } } ] }
 nodeSelector: { pool: edge }
 labels: { team: platform }
@@ -52,8 +52,8 @@ labels: { team: platform }
 		t.Fatal(err)
 	}
 	set := strings.Join(objects(t, template("-f", values)), "\n")
-	for _, want := range []string{`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=10.0.0.0/8"`, `"value":"http://proxy.example.com"`, `{"emptyDir":{},"name":"audit"}`, `{"mountPath":"/audit","name":"audit"}`,
-		`"secretName":"other"`, `"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/gateway"`, `"type":"LoadBalancer"`, `"loadBalancerSourceRanges":["203.0.113.0/24"]`, `"from":[{"ipBlock":{"cidr":"203.0.113.0/24"}}],"ports":[{"port":"https"}]`,
+	for _, want := range []string{`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=192.0.2.10"`, `"value":"http://proxy.example.com"`, `{"emptyDir":{},"name":"audit"}`, `{"mountPath":"/audit","name":"audit"}`,
+		`"secretName":"other"`, `"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/gateway"`, `"externalTrafficPolicy":"Local"`, `"type":"LoadBalancer"`, `"loadBalancerSourceRanges":["203.0.113.0/24"]`, `"from":[{"ipBlock":{"cidr":"203.0.113.0/24"}}],"ports":[{"port":"https"}]`,
 		`"nodeSelector":{"pool":"edge"}`, `"team":"platform"`} {
 		if !strings.Contains(set, want) {
 			t.Errorf("no %s in\n%s", want, set)
@@ -69,7 +69,7 @@ labels: { team: platform }
 			t.Errorf("%v: %s", args, said)
 		}
 	}
-	for wrong, at := range map[string]string{"replicas=0": "at '/replicas'", "image=": "at '/image'", "service.type=ExternalName": "at '/service/type'", "limit=1": "additional properties 'limit'", "extraArgs[0]=serve": "at '/extraArgs/0'"} {
+	for wrong, at := range map[string]string{"replicas=0": "at '/replicas'", "image=": "at '/image'", "service.type=ExternalName": "at '/service/type'", "limit=1": "additional properties 'limit'", "extraArgs[0]=serve": "at '/extraArgs/0'", `labels.app\.kubernetes\.io/name=x`: "invalid propertyName 'app.kubernetes.io/name'"} {
 		if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x", "--set", wrong).CombinedOutput(); err == nil || !bytes.Contains(said, []byte(at)) {
 			t.Errorf("%s: %v\n%s", wrong, err, said)
 		}

@@ -145,6 +145,10 @@ func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *htt
 	}
 }
 
+// fallback is in what kubectl says at -v=4 when it takes SPDY, since websockets do not get through (k8s.io/client-go tools/remotecommand/fallback.go and
+// tools/portforward/fallback_dialer.go, v0.37.1).
+const fallback = "fallback"
+
 // kubectlConnects: exec, attach, cp, port-forward and logs of kubectl as a tenant's admin, by websocket and by SPDY.
 func kubectlConnects(t *testing.T, s *localserver.Server) {
 	k := runKubelet(t, s)
@@ -152,10 +156,13 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 		run := func(in string, args ...string) (string, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web"}, args...)...)
+			cmd := exec.CommandContext(ctx, binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web", "-v=4"}, args...)...)
 			cmd.Env = append(os.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websocket, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket)
 			cmd.Stdin, cmd.Dir = strings.NewReader(in), t.TempDir()
 			out, err := cmd.CombinedOutput()
+			if strings.Contains(string(out), fallback) {
+				t.Errorf("%v, websocket %s: the other protocol was taken: %.300s", args, websocket, out)
+			}
 			return string(out), err
 		}
 		for _, c := range []struct {
@@ -211,6 +218,7 @@ func piped(t *testing.T, s *localserver.Server, env string, args ...string) *buf
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Stderr = cmd.Stdout
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -221,11 +229,17 @@ func piped(t *testing.T, s *localserver.Server, env string, args ...string) *buf
 // forwards asks for a page of the pod.
 func forwards(t *testing.T, s *localserver.Server, websocket string) {
 	t.Helper()
-	lines := piped(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "port-forward", "p", ":80", "--address", "127.0.0.1")
-	if !lines.Scan() {
-		t.Fatalf("port-forward, websocket %s: nothing is said", websocket)
+	lines := piped(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80", "--address", "127.0.0.1")
+	rest := ""
+	for rest == "" {
+		if !lines.Scan() {
+			t.Fatalf("port-forward, websocket %s: no port is said", websocket)
+		}
+		if strings.Contains(lines.Text(), fallback) {
+			t.Errorf("port-forward, websocket %s: the other protocol was taken: %s", websocket, lines.Text())
+		}
+		_, rest, _ = strings.Cut(lines.Text(), "Forwarding from 127.0.0.1:")
 	}
-	_, rest, _ := strings.Cut(lines.Text(), "127.0.0.1:")
 	port, _, _ := strings.Cut(rest, " ")
 	for range 3 { // connections in one session
 		resp, err := (&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://127.0.0.1:" + port + "/")
