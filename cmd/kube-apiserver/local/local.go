@@ -348,7 +348,10 @@ func listenKept(kept string, port int) (net.Listener, error) {
 		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
 	if err != nil && asked == 0 {
-		listener, err = listenFree()
+		var held net.PacketConn
+		if listener, held, err = listenFree(); err == nil {
+			_ = held.Close() // the listener is there
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -1,0 +1,23 @@
+package local
+
+import (
+	"net"
+	"testing"
+)
+
+// TestFreeAddress: an address is nobody else's before anything listens there, and whoever it is for may.
+func TestFreeAddress(t *testing.T) {
+	address, err := FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := net.ListenPacket("udp", address); err == nil { // as another process would try it
+		t.Errorf("%s is not reserved", other.LocalAddr())
+		_ = other.Close()
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatalf("who it is for: %v", err)
+	}
+	defer func() { _ = l.Close() }()
+}
