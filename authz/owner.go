@@ -81,7 +81,11 @@ func (o *Owners) Terminating(namespace string) bool {
 // not known.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
 	is := o.find(ctx, asker{certain: true}, namespace)
-	return is.held, is.err
+	if is.ns == nil {
+		return false, is.err
+	}
+	_, held := is.ns.Annotations[tenant.HeldAnnotation]
+	return held, nil
 }
 
 const (
@@ -113,36 +117,30 @@ func (by asker) budget(namespace string, cached *corev1.Namespace) string {
 	return "owned by " + prefix
 }
 
-// found is what a lookup of a namespace found: its tenant label as it stands.
+// found is what a lookup of a namespace found: nil where there is none, and with an error.
 type found struct {
-	label            string
-	labelled, exists bool
-	held             bool // by its annotation
-	err              error
+	ns  *corev1.Namespace
+	err error
 }
 
 // missing reports whether there is no such namespace, by a live read where there can be one, or one of a moment ago.
-func (f found) missing() bool { return f.err == nil && !f.exists }
+func (f found) missing() bool { return f.err == nil && f.ns == nil }
 
 // owner returns whose the namespace is.
 func (f found) owner() (tenant.ID, error) {
 	switch {
-	case f.err != nil && errors.Is(f.err, errThrottled):
+	case f.ns != nil:
+		return OwnerOf(f.ns), nil
+	case errors.Is(f.err, errThrottled):
 		return tenant.ID{}, nil
-	case f.err != nil || !f.exists:
-		return tenant.ID{}, f.err
 	}
-	return ownerBy(f.label, f.labelled), nil
+	return tenant.ID{}, f.err
 }
 
 // OwnerOf returns the tenant that owns a Namespace, by its label: without one the system tenant, and with one that
 // is no valid tenant, an empty one too, nobody.
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, labelled := ns.Labels[tenant.Label]
-	return ownerBy(label, labelled)
-}
-
-func ownerBy(label string, labelled bool) tenant.ID {
 	if !labelled {
 		return tenant.System()
 	}
@@ -166,9 +164,7 @@ func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
 		}
 		return found{err: fmt.Errorf("look up a namespace's owner: %w", err)}
 	}
-	label, labelled := ns.Labels[tenant.Label]
-	_, held := ns.Annotations[tenant.HeldAnnotation]
-	return found{label: label, labelled: labelled, exists: true, held: held}
+	return found{ns: ns}
 }
 
 // read asks the server itself, once for all of a budget who ask for the same name at the same time: a

@@ -33,7 +33,10 @@ func (b *Boundary) asRequested(attrs *requestAttributes) {
 // isVirtualSubject reports whether attrs ask for somebody to impersonate who is in no namespace, which only impersonation
 // knows as a resource.
 func isVirtualSubject(attrs *requestAttributes) bool {
-	if on, ok := underlyingVerb(attrs.verb); !ok || on != attrs.verb || !attrs.isImpersonation() {
+	if !attrs.isImpersonation() {
+		return false
+	}
+	if on, ok := underlyingVerb(attrs.verb); !ok || on != attrs.verb {
 		return false
 	}
 	if group := attrs.resource.Group; group != "" && group != "authentication.k8s.io" {

@@ -143,14 +143,17 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 // unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
 // wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
-	ns := s.Owners.find(ctx, asker{}, namespace)
-	switch {
-	case ns.err != nil:
-		return tenant.ID{}, ns.err
-	case ns.exists && ns.labelled:
-		return tenant.Parse(ns.label)
-	case ns.exists && slices.Contains(s.SystemNamespaces, namespace):
-		return tenant.System(), nil
+	found := s.Owners.find(ctx, asker{}, namespace)
+	if found.err != nil {
+		return tenant.ID{}, found.err
+	}
+	if found.ns != nil {
+		if label, labelled := found.ns.Labels[tenant.Label]; labelled {
+			return tenant.Parse(label)
+		}
+		if slices.Contains(s.SystemNamespaces, namespace) {
+			return tenant.System(), nil
+		}
 	}
 	return tenant.ID{}, fmt.Errorf("%w: service account of a namespace that is nobody's", tenant.ErrInvalid)
 }

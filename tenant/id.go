@@ -39,10 +39,21 @@ func Parse(s string) (ID, error) {
 		return ID{}, fmt.Errorf("%w: longer than %d bytes", ErrInvalid, MaxLength)
 	case !isLabelValue(s):
 		return ID{}, fmt.Errorf("%w: not a label value", ErrInvalid)
-	case strings.EqualFold(s, "all"), strings.EqualFold(s, "tenant"), strings.EqualFold(s, systemName):
+	case isReserved(s):
 		return ID{}, fmt.Errorf("%w: reserved name", ErrInvalid)
 	}
 	return ID{name: s}, nil
+}
+
+// isReserved looks at the length first, which most names are told apart by.
+func isReserved(s string) bool {
+	switch len(s) {
+	case len("all"):
+		return strings.EqualFold(s, "all")
+	case len("tenant"): // as long as system
+		return strings.EqualFold(s, "tenant") || strings.EqualFold(s, systemName)
+	}
+	return false
 }
 
 // isLabelValue is k8s.io/apimachinery's validation.IsValidLabelValue for a non-empty value
