@@ -57,7 +57,7 @@ func sent(r *http.Request) http.Header {
 
 func goesOn(name string, proxied bool) bool {
 	begins := func(prefixes []string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(name), strings.ToLower(p)) })
+		return slices.ContainsFunc(prefixes, func(p string) bool { return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p) })
 	}
 	switch {
 	case strings.Contains(name, "_"):

@@ -102,18 +102,30 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	fmt.Println("Before a server that does nothing:")
-	if err := b.pair(ctx, "stub.kubeconfig", b.measureStub); err != nil {
+	if err := b.pair(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
+		return err
+	}
+	fmt.Println("\nThe same with the audit policy of docs/gateway.md, which leaves out the stage RequestReceived:")
+	if err := b.pair(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, plain, gateway *target) error {
+		return b.compare(ctx, "GET of 1 KiB", small, plain, gateway)
+	}); err != nil {
 		return err
 	}
 	fmt.Println("\nBefore a bare kube-apiserver:")
-	if err := b.pair(ctx, "kubetenant-gateway-impersonator.kubeconfig", b.measureServer); err != nil {
+	if err := b.pair(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.measureServer); err != nil {
 		return err
 	}
 	return b.measureImpersonation(ctx)
 }
 
-// pair starts a plain proxy and a gateway before a server, and measures both.
-func (b *bench) pair(ctx context.Context, upstream string, measure func(context.Context, *target, *target) error) error {
+// Policies of audits, by their files.
+const (
+	bothStages = "bench-audit.yaml"
+	oneStage   = "bench-audit-one.yaml"
+)
+
+// pair starts a plain proxy and a gateway with an audit policy before a server, and measures both.
+func (b *bench) pair(ctx context.Context, upstream, policy string, measure func(context.Context, *target, *target) error) error {
 	plain, err := b.start(ctx, "plain", func(address string) *exec.Cmd {
 		return b.role("proxy", address, "--upstream", filepath.Join(b.dir, upstream))
 	})
@@ -122,7 +134,7 @@ func (b *bench) pair(ctx context.Context, upstream string, measure func(context.
 	}
 	defer plain.stop()
 	config := filepath.Join(b.dir, "bench-"+upstream+".yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, tenancy, upstream), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, tenancy, policy, upstream), 0o600); err != nil {
 		return err
 	}
 	gateway, err := b.start(ctx, "gateway", func(address string) *exec.Cmd {
@@ -143,14 +155,17 @@ kind: TenancyConfiguration
 authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
 gateway:
   limits: { perTenantRequests: 10000, perTenantStreams: 100000 }
-  audit: { policyFile: bench-audit.yaml, logPath: bench-audit.log }
+  audit: { policyFile: %s, logPath: bench-audit.log }
   clusters:
   - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: %s } }
 `
 
+const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"
+
 // prepare makes a tenant's namespace with an object in it, and the files that the configuration names.
 func (b *bench) prepare(ctx context.Context) error {
-	for name, text := range map[string]string{"bench-tokens.csv": token + ",alice,u1,dev,,acme\n", "bench-audit.yaml": "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"} {
+	for name, text := range map[string]string{"bench-tokens.csv": token + ",alice,u1,dev,,acme\n", bothStages: auditPolicy,
+		oneStage: auditPolicy + "omitStages: [ RequestReceived ]\n"} {
 		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
