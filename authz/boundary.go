@@ -174,14 +174,27 @@ func nameOf(u user.Info) string {
 // verdict is what the boundary thinks of one request. The zero value denies.
 type verdict struct {
 	delegate bool
-	rule     Rule                // by which it is delegated
-	reason   Reason              // why it is denied
-	err      error               // what went wrong, for the log
-	owner    tenant.ID           // whose object it is, where that was looked up and is somebody's
-	selector labels.Requirements // the selector that the request must go on with
-	name     string              // the one object that a list must be limited to
-	excepted bool                // an exception allows it, for the reason
-	until    time.Time           // when the exception ends; zero for never
+	excepted bool      // an exception allows it, for the reason
+	rule     Rule      // by which it is delegated
+	reason   Reason    // why it is denied
+	err      error     // what went wrong, for the log
+	owner    tenant.ID // whose object it is, where that was looked up and is somebody's
+	limits   *limits   // nil for none, as nearly always
+}
+
+// limits are what a request goes on with. The zero value limits nothing.
+type limits struct {
+	selector labels.Requirements // that the request must go on with
+	name     string              // of the one object that a list must be limited to
+	until    time.Time           // when the exception that allows it ends; zero for never
+}
+
+// within returns the limits of a verdict.
+func (v *verdict) within() limits {
+	if v.limits == nil {
+		return limits{}
+	}
+	return *v.limits
 }
 
 // check returns the attributes for the delegate, or nil, the decision and its reason. It is the way of a request:
@@ -233,22 +246,24 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		return nil, authorizer.DecisionDeny, v.reason
 	case b.Shadow:
 		return a, authorizer.DecisionNoOpinion, ""
-	case c.user == attrs.user && v.selector == nil && v.name == "":
+	case c.user == attrs.user && v.limits == nil:
 		return attrs.Attributes, authorizer.DecisionNoOpinion, ""
 	}
-	return &attributes{Attributes: attrs.Attributes, user: c.user, selector: v.selector, name: v.name}, authorizer.DecisionNoOpinion, ""
+	limits := v.within()
+	return &attributes{Attributes: attrs.Attributes, user: c.user, selector: limits.selector, name: limits.name}, authorizer.DecisionNoOpinion, ""
 }
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
-	state.bound, state.selector, state.name, state.session = c.user, v.selector, v.name, session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
+	limits := v.within()
+	state.bound, state.selector, state.name, state.session = c.user, limits.selector, limits.name, session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
 	if b.Shadow {
 		state.selector, state.name = nil, ""
 	} else if !c.tenant.IsSystem() {
-		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, v.until
+		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, limits.until
 		if v.rule == RuleMissing {
 			state.session.owner = c.tenant // it ends when another makes the namespace
 		}

@@ -64,7 +64,7 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 				}
 				selector = append(labels.Requirements{}, given...) // no requirement, too
 			}
-			return verdict{excepted: true, reason: e.Reason, owner: space.ID, until: until, selector: selector}
+			return verdict{excepted: true, reason: e.Reason, owner: space.ID, limits: &limits{selector: selector, until: until}}
 		}
 	}
 	return verdict{}

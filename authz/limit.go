@@ -94,7 +94,7 @@ func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID,
 			return verdict{reason: ReasonNotLimited, err: err}
 		}
 	}
-	return verdict{delegate: true, rule: RuleLimited, selector: selector}
+	return verdict{delegate: true, rule: RuleLimited, limits: &limits{selector: selector}}
 }
 
 // soleSelector returns the one label selector of a query, from the query itself: RequestInfo looks
@@ -141,7 +141,7 @@ func (b *Boundary) limitObject(ctx context.Context, state *requestState, id tena
 	case !b.isAbout(attrs.resource, name, id):
 		return verdict{reason: ReasonNotLimited}
 	}
-	return verdict{delegate: true, rule: RuleOwnObject, owner: id, name: name}
+	return verdict{delegate: true, rule: RuleOwnObject, owner: id, limits: &limits{name: name}}
 }
 
 // noObject is a name that no object can have (RFC 1123 labels begin and end with a letter or digit).
