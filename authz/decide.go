@@ -152,7 +152,7 @@ func (b *Boundary) decidePath(p string) verdict {
 	}
 	// A path that is not in its shortest form might be read as another one further on.
 	short := strings.TrimSuffix(p, "/")
-	if isShortest(short) {
+	if path.Clean(short) == short {
 		for _, open := range []string{"/api", "/apis", "/openapi"} {
 			if rest, found := strings.CutPrefix(short, open); found && (rest == "" || rest[0] == '/') {
 				return verdict{delegate: true, rule: RulePath}
@@ -160,11 +160,6 @@ func (b *Boundary) decidePath(p string) verdict {
 		}
 	}
 	return verdict{reason: ReasonPath}
-}
-
-// isShortest reports whether a path without a slash at its end is as [path.Clean] leaves it; most have nothing that it would look at.
-func isShortest(p string) bool {
-	return !strings.Contains(p, "//") && !strings.Contains(p, "/.") || path.Clean(p) == p
 }
 
 // decideNamespace is about Namespace objects themselves.
