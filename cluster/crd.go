@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -147,17 +148,18 @@ func LabelledResources(d discovery.DiscoveryInterface, custom func(schema.GroupR
 	}
 }
 
-// InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster.
+// InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster, all at a time.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
+	var all errgroup.Group
 	for _, text := range v1alpha1.Definitions() {
-		definition := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
+		all.Go(func() error {
+			definition := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
+				return err
+			}
+			_, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition, metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true})
 			return err
-		}
-		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
-			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	return all.Wait()
 }
