@@ -179,7 +179,7 @@ type verdict struct {
 	reason   Reason    // why it is denied
 	err      error     // what went wrong, for the log
 	owner    tenant.ID // whose object it is, where that was looked up and is somebody's
-	limits   *limits   // nil for none, as nearly always
+	limits   *limits   // nil but of lists that go on limited, and of exceptions
 }
 
 // limits are what a request goes on with. The zero value limits nothing.
@@ -249,21 +249,21 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 	case c.user == attrs.user && v.limits == nil:
 		return attrs.Attributes, authorizer.DecisionNoOpinion, ""
 	}
-	limits := v.within()
-	return &attributes{Attributes: attrs.Attributes, user: c.user, selector: limits.selector, name: limits.name}, authorizer.DecisionNoOpinion, ""
+	within := v.within()
+	return &attributes{Attributes: attrs.Attributes, user: c.user, selector: within.selector, name: within.name}, authorizer.DecisionNoOpinion, ""
 }
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
-	limits := v.within()
-	state.bound, state.selector, state.name, state.session = c.user, limits.selector, limits.name, session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
+	within := v.within()
+	state.bound, state.selector, state.name, state.session = c.user, within.selector, within.name, session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
 	if b.Shadow {
 		state.selector, state.name = nil, ""
 	} else if !c.tenant.IsSystem() {
-		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, limits.until
+		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, within.until
 		if v.rule == RuleMissing {
 			state.session.owner = c.tenant // it ends when another makes the namespace
 		}

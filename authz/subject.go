@@ -143,12 +143,12 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 // unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
 // wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
-	found := s.Owners.find(ctx, asker{}, namespace)
-	if found.err != nil {
-		return tenant.ID{}, found.err
+	is := s.Owners.find(ctx, asker{}, namespace)
+	if is.err != nil {
+		return tenant.ID{}, is.err
 	}
-	if found.ns != nil {
-		if label, labelled := found.ns.Labels[tenant.Label]; labelled {
+	if is.ns != nil {
+		if label, labelled := is.ns.Labels[tenant.Label]; labelled {
 			return tenant.Parse(label)
 		}
 		if slices.Contains(s.SystemNamespaces, namespace) {

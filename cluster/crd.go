@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -148,18 +147,17 @@ func LabelledResources(d discovery.DiscoveryInterface, custom func(schema.GroupR
 	}
 }
 
-// InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster, all at a time.
+// InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
-	var all errgroup.Group
 	for _, text := range v1alpha1.Definitions() {
-		all.Go(func() error {
-			definition := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
-				return err
-			}
-			_, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition, metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true})
+		definition := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
 			return err
-		})
+		}
+		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
+			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
+			return err
+		}
 	}
-	return all.Wait()
+	return nil
 }

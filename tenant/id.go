@@ -45,7 +45,7 @@ func Parse(s string) (ID, error) {
 	return ID{name: s}, nil
 }
 
-// isReserved looks at the length first, which most names are told apart by.
+// isReserved reports whether a label value, which is ASCII, is a name that no tenant may have. Its length tells most apart.
 func isReserved(s string) bool {
 	switch len(s) {
 	case len("all"):

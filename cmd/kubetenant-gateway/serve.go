@@ -52,16 +52,23 @@ func newServeCommand() *cobra.Command {
 }
 
 // heapFloor is how much more is allocated between two collections than the heap holds. A gateway's heap is a few MB, which alone
-// would be collected ten times a second under load, for a tenth of the processor's time. What nobody touches takes no memory and
-// counts all the same.
+// would be collected ten times a second under load, for a tenth of the processor's time. What nobody touches takes no memory itself and
+// counts all the same, for what is resident until the next collection and in the memory limit.
 const heapFloor = 64 << 20
+
+// newHeapFloor returns what is to be kept alive; nothing where a memory limit leaves no room for it.
+func newHeapFloor() []byte {
+	if debug.SetMemoryLimit(-1) < 8*heapFloor {
+		return nil
+	}
+	return make([]byte, heapFloor)
+}
 
 func (o *serveOptions) run(ctx context.Context) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(o.memory.Value() / 10 * 9)
 	}
-	floor := make([]byte, heapFloor)
-	defer runtime.KeepAlive(floor)
+	defer runtime.KeepAlive(newHeapFloor())
 	config, err := v1alpha1.Load(o.config)
 	if err != nil {
 		return err

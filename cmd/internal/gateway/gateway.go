@@ -272,7 +272,8 @@ func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Se
 
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	withStack(serving.Recovered(http.HandlerFunc(g.serve))).ServeHTTP(w, r)
+	growStack(r.ProtoMajor)
+	serving.Recovered(http.HandlerFunc(g.serve)).ServeHTTP(w, r)
 }
 
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {

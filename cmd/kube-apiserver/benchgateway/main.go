@@ -105,7 +105,7 @@ func run(ctx context.Context, bin string) (err error) {
 	if err := b.pair(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
 		return err
 	}
-	fmt.Println("\nThe same with the audit policy of docs/gateway.md, which leaves out the stage RequestReceived:")
+	fmt.Println("\nThe same with an audit policy that leaves out the stage RequestReceived:")
 	if err := b.pair(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, plain, gateway *target) error {
 		return b.compare(ctx, "GET of 1 KiB", small, plain, gateway)
 	}); err != nil {
