@@ -139,11 +139,11 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		return nil, err
 	}
 	defer done()
-	q := &explain.Question{Config: config}
+	q := &explain.Query{Config: config}
 	if err := o.request(ctx, cmd, c, q, args); err != nil {
 		return nil, c.Explain(err)
 	}
-	var self *client.Identity
+	var self *client.Caller
 	if o.as == "" {
 		i, err := c.WhoAmI(ctx)
 		if err != nil {

@@ -58,7 +58,7 @@ func (o *explainOptions) readFiles() error {
 }
 
 // request puts what the arguments and the object ask for into a question about a cluster.
-func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Question, args []string) error {
+func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string) error {
 	if o.object == nil {
 		asked, err := question(cmd, c, args, false)
 		if err == nil {
@@ -134,7 +134,7 @@ func typed(object *unstructured.Unstructured) (runtime.Object, error) {
 
 // answered explains a decision about oneself as far as the server tells it: its decision, and of a write a dry run of it. It
 // names no owner but oneself.
-func answered(ctx context.Context, c *client.Cluster, q *explain.Question, self *client.Identity) (*explain.Explanation, error) {
+func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller) (*explain.Explanation, error) {
 	k, err := c.Kube()
 	if err != nil {
 		return nil, c.Explain(err)
@@ -180,7 +180,7 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Question, self 
 }
 
 // tried is what a server says of a dry run of a write.
-func tried(ctx context.Context, c *client.Cluster, q *explain.Question) (string, explain.Admission, error) {
+func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (string, explain.Admission, error) {
 	write := q.Written()
 	if write == nil {
 		return "undecided: it hangs on the object, which -f gives", explain.Undecided, nil

@@ -34,7 +34,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		return nil, err
 	}
 	defer w.Close()
-	q := &explain.Question{Said: "none: --as says who asks"}
+	q := &explain.Query{Said: "none: --as says who asks"}
 	if q.Config, err = settings(w.ConfigFile); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (o *explainOptions) pick(all []*v1alpha1.Scenario) (*v1alpha1.Scenario, *v1
 
 // offlineRequest puts the request of the arguments into a question. Their resource is in its full plural form; that of an object
 // is guessed of its kind, as scenarios have it.
-func (o *explainOptions) offlineRequest(q *explain.Question, args []string) error {
+func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}
 	if o.object != nil {
 		raw, err := o.object.MarshalJSON()

@@ -96,7 +96,7 @@ func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
 }
 
 // identity returns who is named, as the cluster knows it; the caller where nobody is.
-func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Identity, error) {
+func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Holder, error) {
 	var id tenant.ID
 	if f.tenant != "" {
 		id, _ = tenant.Parse(f.tenant) // checked
@@ -134,7 +134,7 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 
 // accountIdentity returns a service account with its namespace's owner; none of its own where the
 // namespace cannot be read or does not exist.
-func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Identity, error) {
+func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Holder, error) {
 	k, err := c.Kube()
 	if err != nil {
 		return nil, err

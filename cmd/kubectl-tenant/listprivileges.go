@@ -177,7 +177,7 @@ const mostReviews = 10
 
 // ownNamespaces returns the namespaces to ask the server about: the tenant's own that may be seen, else the
 // kubeconfig's.
-func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Identity) []string {
+func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Holder) []string {
 	var own []string
 	for name := range p.Namespaces {
 		owner := p.Owner(name)

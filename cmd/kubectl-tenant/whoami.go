@@ -45,7 +45,7 @@ tenant:<id> of a certificate, or the owner of a service account's namespace.`,
 	return cmd
 }
 
-func printIdentity(cmd *cobra.Command, i *client.Identity, format *output.Format) error {
+func printIdentity(cmd *cobra.Command, i *client.Caller, format *output.Format) error {
 	out := cmd.OutOrStdout()
 	if done, err := format.Value(out, "Identity", i); done {
 		return err

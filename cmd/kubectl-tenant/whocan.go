@@ -54,7 +54,7 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 			if err != nil {
 				return c.Explain(err)
 			}
-			answers, err := ask(cmd, c, config, privileges.ForQuestions(q.Namespace, []privileges.Question{*q}), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
+			answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
 				if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no namespace %s\n", q.Namespace)
 				}
@@ -125,7 +125,7 @@ tenant.`,
 			}
 			paths := privileges.PathsTo(name)
 			namespace, _ := tenant.ServiceAccountNamespace(name)
-			answers, err := ask(cmd, c, config, privileges.ForQuestions(namespace, privileges.Questions(paths)), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
+			answers, err := ask(cmd, c, config, privileges.ForActions(namespace, privileges.Actions(paths)), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
 				owner := tenant.ID{}
 				if namespace != "" {
 					owner = p.Owner(namespace)
@@ -180,8 +180,8 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 }
 
 // question returns what the arguments ask; of all namespaces where everywhere is set.
-func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere bool) (*privileges.Question, error) {
-	q := &privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}}
+func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere bool) (*privileges.Action, error) {
+	q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}}
 	if strings.HasPrefix(args[1], "/") {
 		q.Path = args[1]
 		return q, nil

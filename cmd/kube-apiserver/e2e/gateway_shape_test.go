@@ -232,7 +232,7 @@ func (s *gatewaySession) presented(c *v1alpha1.Credential) *v1alpha1.Credential 
 }
 
 // Authenticate implements [scenario.Session]: the library's identity, once a SelfSubjectReview has shown that it is what was carried to the cluster.
-func (s *gatewaySession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, error) {
+func (s *gatewaySession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, error) {
 	identity, err := s.library.Authenticate(ctx, c)
 	if err != nil {
 		return identity, err
@@ -240,27 +240,27 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *v1alpha1.Credentia
 	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
 	if err != nil {
-		return scenario.Identity{}, err
+		return scenario.Authentication{}, err
 	}
 	switch {
 	case identity.User == nil && a.code == http.StatusUnauthorized:
 		return identity, nil
 	case identity.User == nil:
-		return scenario.Identity{}, fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
+		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
 	case a.code == http.StatusForbidden && !isCarried(identity.User):
 		return identity, nil // a name of the cluster's own, or no tenant: it is told, and goes nowhere
 	case a.code != http.StatusCreated:
-		return scenario.Identity{}, fmt.Errorf("the gateway answers %d: %s", a.code, a.message())
+		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d: %s", a.code, a.message())
 	}
 	var review authenticationv1.SelfSubjectReview
 	if err := json.Unmarshal(a.body, &review); err != nil {
-		return scenario.Identity{}, err
+		return scenario.Authentication{}, err
 	}
 	u := review.Status.UserInfo
 	slices.Sort(u.Groups)
 	want := carriedGroups(identity.User)
 	if u.Username != identity.User.Name || !slices.Equal(u.Groups, want) || strings.Join(u.Extra[tenant.ExtraKey], " ") != strings.Join(identity.User.Extra[tenant.ExtraKey], " ") || len(u.Extra) != 1 {
-		return scenario.Identity{}, fmt.Errorf("the cluster was told %+v of %+v", u, identity.User)
+		return scenario.Authentication{}, fmt.Errorf("the cluster was told %+v of %+v", u, identity.User)
 	}
 	return identity, nil
 }

@@ -387,7 +387,7 @@ func collection(w scenario.Write) string {
 }
 
 // Authenticate implements [scenario.Session] by a SelfSubjectReview.
-func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, error) {
+func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, error) {
 	if c.Anonymous { // present nothing, really
 		c = &v1alpha1.Credential{Headers: c.Headers}
 	}
@@ -398,39 +398,39 @@ func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (sce
 	return identity, err
 }
 
-func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, string, error) {
+func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, string, error) {
 	switch {
 	case c.User != nil:
 		u := c.User
-		return scenario.Identity{User: &scenario.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, "", nil
+		return scenario.Authentication{User: &scenario.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, "", nil
 	case c.Anonymous:
-		return scenario.Identity{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, "", nil
+		return scenario.Authentication{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, "", nil
 	}
 	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	a, err := s.as(ctx, c, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
 	switch {
 	case err != nil:
-		return scenario.Identity{}, "", err
+		return scenario.Authentication{}, "", err
 	case a.code == http.StatusUnauthorized:
-		return scenario.Identity{Unclaimed: true, Opaque: true}, "", nil
+		return scenario.Authentication{Unclaimed: true, Opaque: true}, "", nil
 	case a.code == http.StatusForbidden && c.Impersonate == nil:
 		// Nobody else than anonymous is forbidden to review itself.
-		return scenario.Identity{Unclaimed: true}, a.message(), nil
+		return scenario.Authentication{Unclaimed: true}, a.message(), nil
 	case a.code == http.StatusForbidden:
-		return scenario.Identity{}, a.message(), nil
+		return scenario.Authentication{}, a.message(), nil
 	case a.code != http.StatusCreated:
-		return scenario.Identity{}, "", fmt.Errorf("self review: %d: %s", a.code, a.message())
+		return scenario.Authentication{}, "", fmt.Errorf("self review: %d: %s", a.code, a.message())
 	}
 	var review authenticationv1.SelfSubjectReview
 	if err := json.Unmarshal(a.body, &review); err != nil {
-		return scenario.Identity{}, "", err
+		return scenario.Authentication{}, "", err
 	}
 	u := review.Status.UserInfo
 	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
 	for k, v := range u.Extra {
 		out.Extra[k] = v
 	}
-	return scenario.Identity{User: out}, "", nil
+	return scenario.Authentication{User: out}, "", nil
 }
 
 // Authorize implements [scenario.Session] by a SubjectAccessReview of the resolved user.

@@ -216,10 +216,10 @@ func (s *webhookSession) Close() {
 }
 
 // Authenticate implements [scenario.Session] by a TokenReview of the server.
-func (s *webhookSession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Identity, error) {
+func (s *webhookSession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, error) {
 	headers, err := s.world.Headers(ctx, c)
 	if err != nil {
-		return scenario.Identity{}, err
+		return scenario.Authentication{}, err
 	}
 	token, bearer := strings.CutPrefix(headers.Get("Authorization"), "Bearer ")
 	if !bearer {
@@ -228,17 +228,17 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *v1alpha1.Credentia
 	review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
 	if err := s.asAdmin(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", review, &review); err != nil {
-		return scenario.Identity{}, err
+		return scenario.Authentication{}, err
 	}
 	if !review.Status.Authenticated {
-		return scenario.Identity{Unclaimed: true, Opaque: true}, nil
+		return scenario.Authentication{Unclaimed: true, Opaque: true}, nil
 	}
 	u := review.Status.User
 	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
 	for k, v := range u.Extra {
 		out.Extra[k] = v
 	}
-	return scenario.Identity{User: out}, nil
+	return scenario.Authentication{User: out}, nil
 }
 
 // verbatim returns the credential of whoever c is.

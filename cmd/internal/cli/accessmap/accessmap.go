@@ -56,8 +56,8 @@ const AllNamespaces = "*"
 // tenant, each in its own namespaces.
 const AnyTenant = "*"
 
-// Identity is a row: a subject that something is bound or granted to, of one tenant.
-type Identity struct {
+// Subject is a row: a subject that something is bound or granted to, of one tenant.
+type Subject struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Tenant string `json:"tenant"`
@@ -87,7 +87,7 @@ type Map struct {
 	// Made is when the cluster was read.
 	Made       time.Time   `json:"made"`
 	Groups     []Group     `json:"groups"`
-	Identities []Identity  `json:"identities"`
+	Identities []Subject   `json:"identities"`
 	Namespaces []Namespace `json:"namespaces"`
 	Cells      []Cell      `json:"cells"`
 	// Reasons are what cells are by: the server's own words, with the binding or grant.
@@ -101,7 +101,7 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 	if err != nil {
 		return nil, err
 	}
-	m := &Map{Groups: groups(), Cells: []Cell{}, Reasons: []string{}, Identities: []Identity{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
+	m := &Map{Groups: groups(), Cells: []Cell{}, Reasons: []string{}, Identities: []Subject{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
 	for name := range p.Namespaces {
 		if id := p.Owner(name); !id.IsZero() {
 			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
@@ -123,7 +123,7 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 	}
 	rows := rowsOf(ctx, stack, p)
 	for i, row := range rows {
-		m.Identities = append(m.Identities, row.Identity)
+		m.Identities = append(m.Identities, row.Subject)
 		for _, ns := range slices.Sorted(maps.Keys(row.namespaces)) {
 			if !row.namespaces[ns] {
 				continue
@@ -155,7 +155,7 @@ func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, 
 
 // row is an identity with the namespaces in which it might do something.
 type row struct {
-	Identity
+	Subject
 	subject    privileges.Subject
 	namespaces map[string]bool
 	grants     map[string][]string // to it, by namespace
@@ -191,11 +191,11 @@ func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot)
 			own[id.String()] = append(own[id.String()], name)
 		}
 	}
-	all := map[Identity]*row{}
+	all := map[Subject]*row{}
 	at := func(s privileges.Subject, of string) *row {
-		i := Identity{Kind: s.Kind, Name: s.Title(), Tenant: of}
+		i := Subject{Kind: s.Kind, Name: s.Title(), Tenant: of}
 		if all[i] == nil {
-			all[i] = &row{Identity: i, subject: s, namespaces: map[string]bool{}, grants: map[string][]string{}}
+			all[i] = &row{Subject: i, subject: s, namespaces: map[string]bool{}, grants: map[string][]string{}}
 			all[i].System = true
 		}
 		return all[i]

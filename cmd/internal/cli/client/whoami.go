@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Identity is who a server takes the caller for.
-type Identity struct {
+// Caller is who a server takes the caller for.
+type Caller struct {
 	User   string              `json:"user"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
@@ -39,12 +39,12 @@ type Identity struct {
 }
 
 // Info returns the identity as authorizers see it.
-func (i *Identity) Info() user.Info {
+func (i *Caller) Info() user.Info {
 	return &user.DefaultInfo{Name: i.User, UID: i.UID, Groups: i.Groups, Extra: i.Extra}
 }
 
 // WhoAmI asks the server who the caller is, impersonation included.
-func (c *Cluster) WhoAmI(ctx context.Context) (*Identity, error) {
+func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	watched := rest.CopyConfig(c.Config)
 	var token atomic.Pointer[string]
 	// Innermost, where every kind of credential has become a header.
@@ -67,7 +67,7 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Identity, error) {
 		return nil, err
 	}
 	u := review.Status.UserInfo
-	i := &Identity{User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	i := &Caller{User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
 	for key, values := range u.Extra {
 		i.Extra[key] = values
 	}
@@ -85,7 +85,7 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Identity, error) {
 // findTenant tells the tenant by the rules that the server tells it by, with the default configuration's
 // names: where the server does not say it in an extra, it authenticates by itself and the webhook service
 // knows the tenant from the same.
-func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Identity) error {
+func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Caller) error {
 	subjects, err := Subjects(func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})

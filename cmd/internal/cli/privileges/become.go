@@ -17,7 +17,7 @@ type Path struct {
 	// Name says how.
 	Name string
 	// All must be allowed to one subject, each of them.
-	All []Question
+	All []Action
 }
 
 // workloads are the built-in resources whose pods run as a service account of their namespace.
@@ -43,17 +43,17 @@ func PathsTo(name string) []Path {
 
 const rbacGroup = "rbac.authorization.k8s.io"
 
-func path(text string, needs ...Question) Path { return Path{text, needs} }
+func path(text string, needs ...Action) Path { return Path{text, needs} }
 
 // on is a verb on a resource, which may be a subresource, in a namespace.
-func on(verb, group, full, namespace string) Question {
+func on(verb, group, full, namespace string) Action {
 	resource, subresource, _ := strings.Cut(full, "/")
-	return Question{AttributesRecord: authorizer.AttributesRecord{ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
+	return Action{AttributesRecord: authorizer.AttributesRecord{ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
 		Subresource: subresource, Namespace: namespace}}
 }
 
 // of is a question about one object.
-func (q Question) of(name string) Question {
+func (q Action) of(name string) Action {
 	q.Name = name
 	return q
 }
@@ -90,7 +90,7 @@ func pathsToAccount(namespace, account string) []Path {
 
 func pathsToUser(name string) []Path {
 	const group = certificatesv1.GroupName
-	signer := func(verb string) Question {
+	signer := func(verb string) Action {
 		return on(verb, group, "signers", "").of(certificatesv1.KubeAPIServerClientSignerName)
 	}
 	paths := []Path{
@@ -106,9 +106,9 @@ func pathsToUser(name string) []Path {
 	return paths
 }
 
-// Questions returns all that the paths ask.
-func Questions(paths []Path) []Question {
-	var all []Question
+// Actions returns all that the paths ask.
+func Actions(paths []Path) []Action {
+	var all []Action
 	for _, path := range paths {
 		all = append(all, path.All...)
 	}

@@ -153,8 +153,8 @@ func TestQuestions(t *testing.T) {
 	for _, p := range paths {
 		n += len(p.All)
 	}
-	asked := privileges.Questions(paths)
-	keep := privileges.ForQuestions("", asked).Keep
+	asked := privileges.Actions(paths)
+	keep := privileges.ForActions("", asked).Keep
 	s := simulator.NewSnapshot()
 	s.Roles[simulator.Key{Name: "signer"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("approve", "certificates.k8s.io", "signers")}}
 	s.Roles[simulator.Key{Name: "reader"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("get", "", "pods")}}

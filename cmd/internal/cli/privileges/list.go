@@ -22,10 +22,10 @@ const MadeBy = tenant.Domain + "/made-by"
 
 // Listing is what reaches an identity in one cluster.
 type Listing struct {
-	Cluster  string    `json:"cluster"`
-	Server   string    `json:"server"`
-	Identity *Identity `json:"identity"`
-	Roles    []Held    `json:"roles"`
+	Cluster  string  `json:"cluster"`
+	Server   string  `json:"server"`
+	Identity *Holder `json:"identity"`
+	Roles    []Held  `json:"roles"`
 	// Grants let the identity into other tenants' namespaces.
 	Grants []HeldGrant `json:"grants,omitempty"`
 	// Lines are those of the policy file, by their numbers.
@@ -85,12 +85,12 @@ type Review struct {
 }
 
 // ForIdentity returns the selection that a listing of an identity needs.
-func ForIdentity(i *Identity) Selection {
+func ForIdentity(i *Holder) Selection {
 	return Selection{Grants: true, Keep: func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.reachedBy(b) != "" }}
 }
 
 // List returns what reaches an identity by a snapshot, in a stable order.
-func List(of *simulator.Snapshot, i *Identity, now time.Time) *Listing {
+func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
 	p := lister{of}
 	l := &Listing{Identity: i, Unread: p.Unread, Roles: []Held{}}
 	held := map[string]*Held{}
@@ -190,7 +190,7 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 	return h
 }
 
-func (p lister) heldGrant(u *unstructured.Unstructured, i *Identity, now time.Time) (HeldGrant, bool) {
+func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time) (HeldGrant, bool) {
 	g, err := v1alpha1.AccessGrantOf(u)
 	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
 		return HeldGrant{}, false
@@ -208,7 +208,7 @@ func (p lister) heldGrant(u *unstructured.Unstructured, i *Identity, now time.Ti
 }
 
 // isFrom reports whether a grant names the identity.
-func isFrom(from *v1alpha1.AccessGrantFrom, i *Identity) bool {
+func isFrom(from *v1alpha1.AccessGrantFrom, i *Holder) bool {
 	if i.User != "" && slices.Contains(from.Users, i.User) {
 		return true
 	}

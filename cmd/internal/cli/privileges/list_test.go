@@ -21,7 +21,7 @@ import (
 )
 
 // held returns a listing of the shop with one more binding of alice's, as "<scope>: <why it is held back>" of that binding.
-func held(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread ...string) string {
+func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...string) string {
 	t.Helper()
 	s := shop(t)
 	s.Unread = unread
@@ -37,14 +37,14 @@ func held(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread ...
 
 // TestListScope: where a binding's rules hold is said as the boundary has it, and a binding that it keeps back is named.
 func TestListScope(t *testing.T) {
-	of := func(name string) *privileges.Identity { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
+	of := func(name string) *privileges.Holder { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
 	unknown := privileges.OfUser("alice", nil, tenant.ID{})
 	limited := func(scope string) *simulator.Binding {
 		return &simulator.Binding{Name: "b", Scope: scope, Limited: true}
 	}
 	in := func(ns string) *simulator.Binding { return &simulator.Binding{Namespace: ns, Name: "b"} }
 	for name, c := range map[string]struct {
-		who    *privileges.Identity
+		who    *privileges.Holder
 		b      *simulator.Binding
 		unread []string
 		want   string
@@ -77,7 +77,7 @@ func TestListReaches(t *testing.T) {
 	user, group := privileges.OfUser("alice", []string{"dev"}, acme), privileges.OfGroup("dev", tenant.ID{})
 	robot := privileges.OfServiceAccount("acme--web", "robot", acme)
 	for name, c := range map[string]struct {
-		who  *privileges.Identity
+		who  *privileges.Holder
 		to   rbacv1.Subject
 		want string
 	}{
@@ -183,7 +183,7 @@ func TestListGrants(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.AccessGrant)
-		who    *privileges.Identity
+		who    *privileges.Holder
 		want   string
 	}{
 		"counts":               {nil, alice, "globex: "},

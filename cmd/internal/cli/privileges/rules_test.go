@@ -18,12 +18,12 @@ import (
 )
 
 // secretsIn asks who may get Secrets, or the one of a name.
-func secretsIn(namespace, name string) *privileges.Question {
-	return &privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: name, ResourceRequest: true}}
+func secretsIn(namespace, name string) *privileges.Action {
+	return &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: name, ResourceRequest: true}}
 }
 
 // answers returns "<who> <scope> <only>" of all who may, but for the shop's own carol.
-func answers(t *testing.T, b *privileges.Boundary, q *privileges.Question) []string {
+func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []string {
 	t.Helper()
 	var all []string
 	for _, a := range b.WhoCan(klog.NewContext(t.Context(), logr.Discard()), q) {
@@ -39,14 +39,14 @@ func TestOnlyNamed(t *testing.T) {
 	named := may("named", "eve", "acme--web", rule("get", "", "secrets", "a", "b"), rule("get", "", "configmaps", "c"))
 	const eves = "eve by RoleBinding acme--web/named in namespace acme--web only "
 	for name, c := range map[string]struct {
-		q    *privileges.Question
+		q    *privileges.Action
 		want []string
 	}{
 		"any":                {secretsIn("acme--web", ""), []string{eves + "a, b"}},
 		"one of them":        {secretsIn("acme--web", "b"), []string{eves}},
 		"another":            {secretsIn("acme--web", "c"), nil},
 		"in another's space": {secretsIn("globex--shop", "a"), nil},
-		"a path":             {&privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil},
+		"a path":             {&privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil},
 	} {
 		if got := answers(t, boundary(t, shop(t), named...), c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
@@ -57,7 +57,7 @@ func TestOnlyNamed(t *testing.T) {
 // TestPathsAreTheClusters: a rule about a path counts by a ClusterRoleBinding, never by a binding in a namespace.
 func TestPathsAreTheClusters(t *testing.T) {
 	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
-	q := &privileges.Question{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
+	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
 	b := boundary(t, shop(t), append(may("all", "eve", "", metrics), may("one", "mallory", "acme--web", metrics)...)...)
 	if got, want := answers(t, b, q), []string{"eve by ClusterRoleBinding all in the whole cluster only "}; !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
@@ -77,7 +77,7 @@ func TestGranted(t *testing.T) {
 	everywhere.Everywhere = true
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.AccessGrant)
-		q      *privileges.Question
+		q      *privileges.Action
 		want   []string
 	}{
 		"granted":              {to("secrets"), secretsIn("globex--shop", ""), []string{alices}},
@@ -127,7 +127,7 @@ func TestByPolicy(t *testing.T) {
 	everywhere.Everywhere = true
 	const auditors, alice = "auditors of any (in its own namespaces) by line 2 of the policy file in ", "alice of acme by line 1 of the policy file in "
 	for name, c := range map[string]struct {
-		q    *privileges.Question
+		q    *privileges.Action
 		want []string
 	}{
 		"where both count":    {secretsIn("globex--shop", ""), []string{auditors + "namespace globex--shop", alice + "namespace globex--shop"}},

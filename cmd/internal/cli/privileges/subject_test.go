@@ -62,7 +62,7 @@ func TestCaller(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
-		i      *privileges.Identity
+		i      *privileges.Holder
 		user   string
 		groups []string
 		extra  []string

@@ -56,7 +56,7 @@ func (l *Listing) WriteTree(s *output.Screen) error {
 	return root.write(s, "", "")
 }
 
-func (i *Identity) title() string {
+func (i *Holder) title() string {
 	text := strings.ToLower(i.Kind) + " " + i.Name
 	if i.Kind == "ServiceAccount" {
 		text = "service account " + i.Name

@@ -21,7 +21,7 @@ func brief() *privileges.Listing {
 }
 
 func listing() *privileges.Listing {
-	return &privileges.Listing{Cluster: "c", Server: "https://example.com", Identity: &privileges.Identity{Kind: "User", Name: "alice", Tenant: "acme", Groups: []string{"dev", "system:authenticated"}},
+	return &privileges.Listing{Cluster: "c", Server: "https://example.com", Identity: &privileges.Holder{Kind: "User", Name: "alice", Tenant: "acme", Groups: []string{"dev", "system:authenticated"}},
 		Roles: []privileges.Held{{Kind: "ClusterRole", Name: "edit", Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
 			Bindings: []privileges.HeldBinding{{Kind: "RoleBinding", Namespace: "acme--web", Name: "b", Subject: "user alice", Scope: "namespace acme--web"}}}}}
 }
@@ -75,7 +75,7 @@ func TestOrder(t *testing.T) {
 	}
 	first := ""
 	for range 20 {
-		l := privileges.List(snapshot, &privileges.Identity{User: "alice"}, time.Now())
+		l := privileges.List(snapshot, &privileges.Holder{User: "alice"}, time.Now())
 		var b bytes.Buffer
 		l.Identity.Kind = "User"
 		if err := l.WriteTree(output.NewScreen(&b)); err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Question is what somebody may do.
-type Question struct {
+// Action is what somebody may do.
+type Action struct {
 	authorizer.AttributesRecord
 	// Everywhere asks about all namespaces one by one, not about a request over all of them.
 	Everywhere bool
@@ -99,15 +99,15 @@ func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.Attribute
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
-// ForQuestions returns the selection that [Boundary.WhoCan] needs for questions about one namespace, or with
+// ForActions returns the selection that [Boundary.WhoCan] needs for questions about one namespace, or with
 // an empty one about all.
-func ForQuestions(namespace string, all []Question) Selection {
+func ForActions(namespace string, all []Action) Selection {
 	verdicts := map[simulator.Key]bool{}
 	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *simulator.Snapshot, b *simulator.Binding) bool {
 		key := b.RoleKey()
 		may, known := verdicts[key]
 		if role := p.Roles[key]; !known && role != nil {
-			may = slices.ContainsFunc(all, func(q Question) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
+			may = slices.ContainsFunc(all, func(q Action) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
 		}
 		verdicts[key] = may
 		return may
@@ -115,7 +115,7 @@ func ForQuestions(namespace string, all []Question) Selection {
 }
 
 // WhoCan returns who may do what is asked, in a stable order.
-func (b *Boundary) WhoCan(ctx context.Context, q *Question) []Answer {
+func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
 	for _, binding := range b.of.Bindings {
 		role := b.of.Roles[binding.RoleKey()]
@@ -144,7 +144,7 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Question) []Answer {
 
 // allowedBy reports whether rules allow what is asked: of any object, or where none is named of the objects that
 // they name.
-func (q *Question) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
+func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
 	if rbac.Allows(rules, q.AttributesRecord) {
 		return "", true
 	}
@@ -171,7 +171,7 @@ func compareAnswers(a, b Answer) int {
 }
 
 // answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
-func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Question) (Answer, bool) {
+func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Action) (Answer, bool) {
 	a := Answer{Kind: s.Kind, Name: s.Title(), By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
 	asked := q.AttributesRecord
 	if binding.Namespace != "" {
@@ -229,7 +229,7 @@ func (b *Boundary) heldIn(binding *simulator.Binding) []string {
 
 // letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own. Whom a grant lets in, a
 // binding does not.
-func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Question) bool {
+func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action) bool {
 	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
 		asked.Namespace = b.homes[id.String()]
 	}
@@ -238,7 +238,7 @@ func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, aske
 }
 
 // granted returns whom access grants let in: as the stack reads them.
-func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
+func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
 	for _, u := range b.of.Grants {
 		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
@@ -272,7 +272,7 @@ func (b *Boundary) granted(ctx context.Context, q *Question) []Answer {
 }
 
 // byPolicy returns whom lines of the policy file allow it: in a namespace, or with a path or what is in none.
-func (b *Boundary) byPolicy(q *Question) []Answer {
+func (b *Boundary) byPolicy(q *Action) []Answer {
 	if b.lines == nil {
 		return nil
 	}

@@ -83,7 +83,7 @@ func TestWhoCan(t *testing.T) {
 			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
 			"User alice of acme,system by RoleBinding acme--web/alice"}},
 	} {
-		q := &privileges.Question{Everywhere: c.everywhere, AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1",
+		q := &privileges.Action{Everywhere: c.everywhere, AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1",
 			Resource: "pods", Namespace: c.namespace, ResourceRequest: true}}
 		var got []string
 		for _, a := range b.WhoCan(ctx, q) {
@@ -154,7 +154,7 @@ func TestWhoCanByLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, namespace := range []string{"acme--web", ""} {
-				q := &privileges.Question{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Resource: "secrets", Namespace: namespace, ResourceRequest: true}, Everywhere: namespace == ""}
+				q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Resource: "secrets", Namespace: namespace, ResourceRequest: true}, Everywhere: namespace == ""}
 				got := ""
 				for _, a := range b.WhoCan(ctx, q) {
 					if a.Name == "erin" {

@@ -44,7 +44,7 @@ type Write struct {
 }
 
 // Writes puts what a case of a scenario writes into the question, with the request for it.
-func (q *Question) Writes(a *v1alpha1.Admit) error {
+func (q *Query) Writes(a *v1alpha1.Admit) error {
 	w, err := scenario.WriteOf(a)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func IsWrite(r *authorizer.AttributesRecord) bool {
 }
 
 // admission returns what the plugins say of the request, with what is known of it.
-func (q *Question) admission(ctx context.Context, a *answer) (string, Admission) {
+func (q *Query) admission(ctx context.Context, a *answer) (string, Admission) {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
 		return "is not asked: nothing is written", ""
@@ -116,12 +116,12 @@ func (q *Question) admission(ctx context.Context, a *answer) (string, Admission)
 	return "admit it, as far as it does not hang on other objects (quotas, owners, the default priority): " + strings.Join(asked, ", "), Admitted
 }
 
-func (q *Question) resourceVersion(version string) schema.GroupVersionResource {
+func (q *Query) resourceVersion(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: q.Request.APIGroup, Version: version, Resource: q.Request.Resource}
 }
 
 // Written returns what the request writes: what is given, and of a new namespace just its name; nil where it is not known.
-func (q *Question) Written() *Write {
+func (q *Query) Written() *Write {
 	if q.Write != nil {
 		return q.Write
 	}
@@ -133,7 +133,7 @@ func (q *Question) Written() *Write {
 }
 
 // restricted returns the refusal of what is kept out of tenant space, whatever object it is.
-func (q *Question) restricted(ctx context.Context, a *answer, operation admission.Operation) error {
+func (q *Query) restricted(ctx context.Context, a *answer, operation admission.Operation) error {
 	if operation == admission.Update && a.outcome.Caller.IsSystem() {
 		return nil // who may look after what is there already
 	}

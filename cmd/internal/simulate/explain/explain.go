@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Question is what is explained. It is not safe for concurrent use.
-type Question struct {
+// Query is what is explained. It is not safe for concurrent use.
+type Query struct {
 	// User is who asks, as authentication left it.
 	User user.Info
 	// Said is where the identity comes from, as the first step.
@@ -75,7 +75,7 @@ type answer struct {
 }
 
 // stack returns the stack of a configuration over a snapshot, until ctx ends.
-func (q *Question) stack(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*asked, error) {
+func (q *Query) stack(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*asked, error) {
 	s := &asked{}
 	var err error
 	s.Stack, err = simulator.New(ctx, config, snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { s.outcome = o })
@@ -83,7 +83,7 @@ func (q *Question) stack(ctx context.Context, config *v1alpha1.Settings, snapsho
 }
 
 // ask asks a stack.
-func (q *Question) ask(ctx context.Context, s *asked) *answer {
+func (q *Query) ask(ctx context.Context, s *asked) *answer {
 	record := q.Request
 	record.User = q.User
 	a := &answer{stack: s.Stack}
@@ -94,7 +94,7 @@ func (q *Question) ask(ctx context.Context, s *asked) *answer {
 
 // Explain asks the stack and says what each of its parts said. Asked again, with another user, request or write, the question
 // keeps its stack: until the ctx of the first time ends.
-func Explain(ctx context.Context, q *Question) (*Explanation, error) {
+func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	if q.asked == nil {
 		s, err := q.stack(ctx, q.Config, q.Snapshot)
 		if err != nil {
@@ -173,7 +173,7 @@ func RequestText(r *authorizer.AttributesRecord) string {
 }
 
 // tenantSaid says whose the caller is, and by which rule.
-func (q *Question) tenantSaid(ctx context.Context, a *answer) string {
+func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
 	id, rule, err := a.stack.Subject(ctx, q.User)
 	switch {
 	case errors.Is(err, tenant.ErrUnbound):
@@ -184,7 +184,7 @@ func (q *Question) tenantSaid(ctx context.Context, a *answer) string {
 	return id.String() + ", by " + string(rule)
 }
 
-func ownerSaid(q *Question, a *answer) string {
+func ownerSaid(q *Query, a *answer) string {
 	switch {
 	case !q.Request.ResourceRequest:
 		return "a path is nobody's"
@@ -198,7 +198,7 @@ func ownerSaid(q *Question, a *answer) string {
 	return "not looked up: it does not matter for this caller"
 }
 
-func (q *Question) grantsSaid(a *answer) string {
+func (q *Query) grantsSaid(a *answer) string {
 	switch {
 	case a.outcome.Reason == authz.ReasonGrant:
 		return "one of the namespace allows it"
@@ -222,7 +222,7 @@ func policyOf(config *v1alpha1.Settings) (*abac.Policy, error) {
 	return abac.Parse(data)
 }
 
-func (q *Question) policySaid(policy *abac.Policy, a *answer) string {
+func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
 	if policy == nil {
 		return "none is configured"
 	}
@@ -236,7 +236,7 @@ func (q *Question) policySaid(policy *abac.Policy, a *answer) string {
 	return "no line allows it"
 }
 
-func (q *Question) rbacSaid(ctx context.Context, a *answer) string {
+func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
 	record := q.Request
 	record.User = q.User
 	owner := a.outcome.Owner

@@ -95,9 +95,9 @@ func TestScenarios(t *testing.T) {
 }
 
 // question returns one about a scenario, to be asked again and again.
-func question(t *testing.T, s *v1alpha1.Scenario, config *v1alpha1.Settings) *explain.Question {
+func question(t *testing.T, s *v1alpha1.Scenario, config *v1alpha1.Settings) *explain.Query {
 	t.Helper()
-	q := &explain.Question{Config: config, Said: "a test"}
+	q := &explain.Query{Config: config, Said: "a test"}
 	var err error
 	if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func hangsOnOthers(file, name string) bool {
 }
 
 // explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
-func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Question, c *v1alpha1.Case, withouts map[string]*explain.Explanation) explain.Admission {
+func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Query, c *v1alpha1.Case, withouts map[string]*explain.Explanation) explain.Admission {
 	t.Helper()
 	if err := q.Writes(c.Admit); err != nil {
 		t.Fatalf("%s: %s: %v", file, c.Name, err)

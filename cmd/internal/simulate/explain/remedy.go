@@ -32,7 +32,7 @@ type Remedy struct {
 }
 
 // remedy returns what would allow the request. Each proposal is tried.
-func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
+func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	r := &q.Request
 	switch {
 	case a.outcome.Reason == authz.ReasonRevoked:
@@ -68,7 +68,7 @@ func (q *Question) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 }
 
 // allowedWith reports whether the stack allows the request under a configuration, with further objects.
-func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, more ...runtime.Object) (bool, error) {
+func (q *Query) allowedWith(ctx context.Context, config *v1alpha1.Settings, more ...runtime.Object) (bool, error) {
 	changed, err := q.Snapshot.With(more...)
 	if err != nil {
 		return false, err
@@ -83,14 +83,14 @@ func (q *Question) allowedWith(ctx context.Context, config *v1alpha1.Settings, m
 }
 
 // names returns the names that a rule for the request is limited to: none for what names no object.
-func (q *Question) names() []string {
+func (q *Query) names() []string {
 	if q.Request.Name == "" || q.Request.Verb == "create" && q.Request.Subresource == "" {
 		return nil
 	}
 	return []string{q.Request.Name}
 }
 
-func (q *Question) resource() string {
+func (q *Query) resource() string {
 	if q.Request.Subresource != "" {
 		return q.Request.Resource + "/" + q.Request.Subresource
 	}
@@ -98,7 +98,7 @@ func (q *Question) resource() string {
 }
 
 // name returns a name for what is proposed.
-func (q *Question) name() string {
+func (q *Query) name() string {
 	r := &q.Request
 	words := []string{r.Verb, r.Resource, r.Subresource}
 	if !r.ResourceRequest {
@@ -109,7 +109,7 @@ func (q *Question) name() string {
 }
 
 // tryBinding proposes a role with just the one rule, and its binding.
-func (q *Question) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, error) {
+func (q *Query) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, error) {
 	r := &q.Request
 	rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}, APIGroups: []string{r.APIGroup}, Resources: []string{q.resource()}, ResourceNames: q.names()}
 	if !r.ResourceRequest {
@@ -144,7 +144,7 @@ func (q *Question) tryBinding(ctx context.Context, caller tenant.ID) (*Remedy, e
 }
 
 // tried returns a remedy if the stack allows the request with the role and the binding.
-func (q *Question) tried(ctx context.Context, text string, role, binding runtime.Object) (*Remedy, error) {
+func (q *Query) tried(ctx context.Context, text string, role, binding runtime.Object) (*Remedy, error) {
 	allowed, err := q.allowedWith(ctx, q.Config, role, binding)
 	if err != nil || !allowed {
 		return nil, err
@@ -158,7 +158,7 @@ func typeMeta(kind string) metav1.TypeMeta {
 }
 
 // tryGrant proposes an AccessGrant in the owner's namespace; nil where none can say this.
-func (q *Question) tryGrant(ctx context.Context, caller, owner tenant.ID) (*Remedy, error) {
+func (q *Query) tryGrant(ctx context.Context, caller, owner tenant.ID) (*Remedy, error) {
 	r := &q.Request
 	g := &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
@@ -192,7 +192,7 @@ func (q *Question) tryGrant(ctx context.Context, caller, owner tenant.ID) (*Reme
 }
 
 // tryLine proposes a line of the policy file; nil where none can say this.
-func (q *Question) tryLine(ctx context.Context, caller, space tenant.ID) (*Remedy, error) {
+func (q *Query) tryLine(ctx context.Context, caller, space tenant.ID) (*Remedy, error) {
 	r := &q.Request
 	if r.Subresource != "" || q.User.GetName() == "*" {
 		return nil, nil // a line is about a resource with all its subresources, and "*" is everybody

@@ -62,7 +62,7 @@ func grant(t *testing.T) runtime.Object {
 
 // explained explains a request in a cluster of acme and globex, in which everybody of acme may get and create pods and
 // daemonsets, under the default configuration and what changes it.
-func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Question)) *explain.Explanation {
+func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query)) *explain.Explanation {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
 	of := func(name, owner string) runtime.Object {
@@ -78,7 +78,7 @@ func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &explain.Question{User: u, Said: "a test", Request: r, Config: config, Snapshot: s}
+	q := &explain.Query{User: u, Said: "a test", Request: r, Config: config, Snapshot: s}
 	if change != nil {
 		change(q)
 	}
@@ -90,8 +90,8 @@ func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change 
 }
 
 // with adds objects to what is known of the cluster.
-func with(t *testing.T, more ...runtime.Object) func(*explain.Question) {
-	return func(q *explain.Question) {
+func with(t *testing.T, more ...runtime.Object) func(*explain.Query) {
+	return func(q *explain.Query) {
 		var err error
 		if q.Snapshot, err = q.Snapshot.With(more...); err != nil {
 			t.Fatal(err)
@@ -100,25 +100,25 @@ func with(t *testing.T, more ...runtime.Object) func(*explain.Question) {
 }
 
 // policy configures a policy file with a line.
-func policy(t *testing.T, spec string) func(*explain.Question) {
+func policy(t *testing.T, spec string) func(*explain.Query) {
 	path := filepath.Join(t.TempDir(), "policy.jsonl")
 	if err := os.WriteFile(path, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{`+spec+`}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return func(q *explain.Question) { q.Config.Authorization.ABAC = &v1alpha1.ABAC{Path: path} }
+	return func(q *explain.Query) { q.Config.Authorization.ABAC = &v1alpha1.ABAC{Path: path} }
 }
 
 // TestSteps: each part of the stack says in its own step why it let the request through, or held it back.
 func TestSteps(t *testing.T) {
 	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
 	own, foreign := ask("get", "pods", "acme--web"), ask("get", "secrets", "globex--shop")
-	shadow := func(q *explain.Question) { q.Config.Authorization.Mode = v1alpha1.ModeShadow }
-	off := func(q *explain.Question) { q.Config.Authorization.Grants.Enabled = new(bool) }
+	shadow := func(q *explain.Query) { q.Config.Authorization.Mode = v1alpha1.ModeShadow }
+	off := func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) }
 	const line = `"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets","namespace":"globex--shop","readonly":true`
 	for name, c := range map[string]struct {
 		who      user.Info
 		r        authorizer.AttributesRecord
-		change   func(*explain.Question)
+		change   func(*explain.Query)
 		decision string
 		want     map[string]string // the beginnings of steps
 	}{
@@ -206,15 +206,15 @@ func TestRemedies(t *testing.T) {
 // a write that is denied what admission would say.
 func TestAdmission(t *testing.T) {
 	alice := somebody("alice", "acme", "dev")
-	writes := func(obj runtime.Object, kind string) func(*explain.Question) {
-		return func(q *explain.Question) {
+	writes := func(obj runtime.Object, kind string) func(*explain.Query) {
+		return func(q *explain.Query) {
 			q.Write = &explain.Write{Kind: schema.GroupVersionKind{Version: "v1", Kind: kind}, Object: obj}
 		}
 	}
 	pod := func(labels map[string]string) runtime.Object {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web", Labels: labels}}
 	}
-	all := func(q *explain.Question) {
+	all := func(q *explain.Query) {
 		q.Delegate = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		})
@@ -227,7 +227,7 @@ func TestAdmission(t *testing.T) {
 	const hangs, admit = "undecided: it hangs on the object", "admit it, as far as"
 	for name, c := range map[string]struct {
 		r      authorizer.AttributesRecord
-		change func(*explain.Question)
+		change func(*explain.Query)
 		want   explain.Admission
 		said   string
 	}{
@@ -255,8 +255,8 @@ func TestAdmission(t *testing.T) {
 // TestAskedAgain: a question that is asked again of somebody else answers for that one.
 func TestAskedAgain(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	var q *explain.Question
-	explained(t, somebody("alice", "acme", "dev"), ask("get", "pods", "acme--web"), func(first *explain.Question) { q = first })
+	var q *explain.Query
+	explained(t, somebody("alice", "acme", "dev"), ask("get", "pods", "acme--web"), func(first *explain.Query) { q = first })
 	for of, want := range map[string]bool{"acme": true, "globex": false} {
 		q.User = somebody("bob", of, "dev")
 		if e, err := explain.Explain(ctx, q); err != nil || e.Allowed() != want {

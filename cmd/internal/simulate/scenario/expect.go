@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func compareIdentity(e *v1alpha1.Expect, got Identity) (string, string, bool) {
+func compareIdentity(e *v1alpha1.Expect, got Authentication) (string, string, bool) {
 	text := got.String()
 	switch {
 	case e.Unauthenticated:
@@ -62,7 +62,7 @@ func (u *User) ownGroups() []string {
 	return groups
 }
 
-func (i Identity) String() string {
+func (i Authentication) String() string {
 	switch {
 	case i.User != nil:
 		return fmt.Sprintf("user %q of tenant %q", i.User.Name, i.User.Extra[tenant.ExtraKey])

@@ -125,19 +125,19 @@ func (s *session) delegate(context.Context, authorizer.Attributes) (authorizer.D
 }
 
 // Authenticate implements [Session].
-func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (Identity, error) {
+func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (Authentication, error) {
 	identity, _, err := s.resolve(ctx, c)
 	return identity, err
 }
 
 // resolve sends a self review through a server's filters up to authorization. It returns the user
 // that a handler would see, or the reason why none would.
-func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Identity, string, error) {
+func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Authentication, string, error) {
 	r, err := s.request(ctx, c)
 	if err != nil {
-		return Identity{}, "", err
+		return Authentication{}, "", err
 	}
-	var got Identity
+	var got Authentication
 	var seen user.Info
 	handler := s.stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		seen, _ = request.UserFrom(r.Context())

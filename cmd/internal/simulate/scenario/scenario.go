@@ -29,7 +29,7 @@ type Shape interface {
 // Session answers for one scenario. One goroutine uses it.
 type Session interface {
 	// Authenticate says who the credential is.
-	Authenticate(ctx context.Context, c *v1alpha1.Credential) (Identity, error)
+	Authenticate(ctx context.Context, c *v1alpha1.Credential) (Authentication, error)
 	// Authorize decides about a request of the credential's owner.
 	Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (Decision, error)
 	// Admit sends a write of the credential's owner through boundary and admission.
@@ -38,8 +38,8 @@ type Session interface {
 	Close()
 }
 
-// Identity is what came of a credential: a user, or why there is none.
-type Identity struct {
+// Authentication is what came of a credential: a user, or why there is none.
+type Authentication struct {
 	User *User
 	// Refused is why a source refused the credential. Over HTTP the text is not known.
 	Refused string

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Identity is whose privileges are looked for.
-type Identity struct {
+// Holder is an identity whose privileges are looked for.
+type Holder struct {
 	// Kind and Name are as they were asked for: User, Group, ServiceAccount or Tenant.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -24,28 +24,28 @@ type Identity struct {
 }
 
 // OfUser returns the identity of a user. A tenant that is given brings the group that all its callers are in.
-func OfUser(name string, groups []string, id tenant.ID) *Identity {
-	return (&Identity{Kind: "User", Name: name, User: name}).with(groups, id)
+func OfUser(name string, groups []string, id tenant.ID) *Holder {
+	return (&Holder{Kind: "User", Name: name, User: name}).with(groups, id)
 }
 
 // OfGroup returns the identity of anybody in a group.
-func OfGroup(name string, id tenant.ID) *Identity {
-	return (&Identity{Kind: "Group", Name: name}).with([]string{name}, id)
+func OfGroup(name string, id tenant.ID) *Holder {
+	return (&Holder{Kind: "Group", Name: name}).with([]string{name}, id)
 }
 
 // OfTenant returns the identity of anybody of a tenant.
-func OfTenant(id tenant.ID) *Identity {
-	return (&Identity{Kind: "Tenant", Name: id.String()}).with(nil, id)
+func OfTenant(id tenant.ID) *Holder {
+	return (&Holder{Kind: "Tenant", Name: id.String()}).with(nil, id)
 }
 
 // OfServiceAccount returns the identity of a service account, whose namespace has an owner.
-func OfServiceAccount(namespace, name string, owner tenant.ID) *Identity {
-	i := &Identity{Kind: "ServiceAccount", Name: namespace + "/" + name, User: serviceaccount.MakeUsername(namespace, name)}
+func OfServiceAccount(namespace, name string, owner tenant.ID) *Holder {
+	i := &Holder{Kind: "ServiceAccount", Name: namespace + "/" + name, User: serviceaccount.MakeUsername(namespace, name)}
 	return i.with(serviceaccount.MakeGroupNames(namespace), owner)
 }
 
 // with adds the groups that such a caller is in without anybody saying so.
-func (i *Identity) with(groups []string, id tenant.ID) *Identity {
+func (i *Holder) with(groups []string, id tenant.ID) *Holder {
 	i.Groups = slices.Clone(groups)
 	implicit := []string{user.AllAuthenticated}
 	if !id.IsZero() {
@@ -61,7 +61,7 @@ func (i *Identity) with(groups []string, id tenant.ID) *Identity {
 }
 
 // ID returns the tenant; zero where it is not known.
-func (i *Identity) ID() tenant.ID {
+func (i *Holder) ID() tenant.ID {
 	id, err := tenant.Parse(i.Tenant)
 	if err != nil {
 		return tenant.ID{}
@@ -70,7 +70,7 @@ func (i *Identity) ID() tenant.ID {
 }
 
 // Info returns the identity as the authorizers see it.
-func (i *Identity) Info() user.Info {
+func (i *Holder) Info() user.Info {
 	u := &user.DefaultInfo{Name: i.User, Groups: i.Groups}
 	if id := i.ID(); !id.IsZero() {
 		u.Extra = map[string][]string{tenant.ExtraKey: {i.Tenant}}
@@ -79,7 +79,7 @@ func (i *Identity) Info() user.Info {
 }
 
 // reachedBy returns the subject of a binding that is the identity, as the tree shows it; "" for none.
-func (i *Identity) reachedBy(b *simulator.Binding) string {
+func (i *Holder) reachedBy(b *simulator.Binding) string {
 	for _, s := range b.Subjects {
 		switch s.Kind {
 		case rbacv1.UserKind:
