@@ -1,18 +1,16 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/command"
 	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
-	installed "github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 )
 
 func newGenerateCommand() *cobra.Command {
 	o := manifests.Options{}
-	var out, check string
 	cmd := &cobra.Command{
 		Use:   "generate --config FILE --image IMAGE {--out DIR | --check DIR}",
 		Short: "Write what is installed for the gateway, or check it",
@@ -24,28 +22,11 @@ for each cluster, its two service accounts and what they may do
 With --check it compares a set with the configuration as it is now, and says what
 the impersonators are worth.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (out == "") == (check == "") {
-				return errors.New("one of --out and --check is required")
-			}
-			if check != "" {
-				return runCheck(cmd, check, o)
-			}
-			files, err := manifests.Generate(o)
-			if err != nil {
-				return err
-			}
-			if err := installed.Write(out, "", files); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files to %s\n", len(files), out)
-			return err
-		},
 	}
+	command.Generates(cmd, func() (map[string][]byte, error) { return manifests.Generate(o) },
+		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
-	f.StringVar(&out, "out", "", "directory to write to")
-	f.StringVar(&check, "check", "", "directory to check")
 	f.StringVar(&o.Image, "image", "kubetenant-gateway", "image of kubetenant-gateway")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace in which the gateway runs")
 	f.BoolVar(&o.Accounts, "impersonate-service-accounts", false, "let the impersonators be service accounts, for callers whose clusters' roles let them")

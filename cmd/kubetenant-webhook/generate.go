@@ -1,17 +1,16 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/command"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 )
 
 func newGenerateCommand() *cobra.Command {
 	o := manifests.Options{}
-	var out, check string
 	cmd := &cobra.Command{
 		Use:   "generate --config FILE {--out DIR --image IMAGE --client-ca-file FILE | --check DIR}",
 		Short: "Write everything that is installed, or check an installed set",
@@ -22,28 +21,11 @@ With --check it reads a set instead, together with whatever else of the cluster 
 in DIR, and names what would fail open, lock the cluster up, or leave somebody
 without a tenant.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (out == "") == (check == "") {
-				return errors.New("one of --out and --check is required")
-			}
-			if check != "" {
-				return runCheck(cmd, check, &o)
-			}
-			files, err := manifests.Generate(o)
-			if err != nil {
-				return err
-			}
-			if err := manifests.Write(out, "", files); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files to %s\n", len(files), out)
-			return err
-		},
 	}
+	command.Generates(cmd, func() (map[string][]byte, error) { return manifests.Generate(o) },
+		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
-	f.StringVar(&out, "out", "", "directory to write to")
-	f.StringVar(&check, "check", "", "directory to check")
 	f.StringVar(&o.Image, "image", "", "image of kubetenant-webhook (required with --out, unless --external)")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace to install in")
 	f.StringVar(&o.URL, "url", "", "https://host:port at which kube-apiserver reaches the service for tokens and authorization (required with --out, or --cluster-ip): it looks up no cluster names")
