@@ -98,8 +98,10 @@ func newAccounts(a *accounts) authenticator.Request {
 		if err == nil && !ok {
 			err = errRefused // ours to claim
 		}
-		if x := exchangeOf(ctx); err == nil && x != nil {
-			x.token, x.expiry.At = token, claimed.expires()
+		if x := exchangeOf(ctx); x != nil {
+			if x.crowded = errors.Is(err, errTooManyReviews); err == nil {
+				x.token, x.expiry.At = token, claimed.expires()
+			}
 		}
 		return resp, ok, err
 	})

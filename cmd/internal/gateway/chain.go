@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/audit"
@@ -73,7 +74,7 @@ func (c *route) build(a *auditing) error {
 // identified puts before a step all that does not know the cluster.
 func (c *route) identified(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
 	h = filters.WithAudit(h, a.sink, a.policy, isStream)
-	failed := filters.WithFailedAuthenticationAudit(filters.Unauthorized(codecs()), a.sink, a.policy)
+	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.sink, a.policy)
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
 	h = c.gateway.traced(h)
 	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
@@ -81,6 +82,18 @@ func (c *route) identified(h http.Handler, who authenticator.Request, a *auditin
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
 	h = filters.WithAuditInit(c.audited(h))
 	return filters.WithRequestReceivedTimestamp(h)
+}
+
+// unauthorized answers who is not known: 401, or, where a token was not looked at, 429, so that its client asks again and does not give it up.
+func unauthorized() http.Handler {
+	refuse := filters.Unauthorized(codecs())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if exchangeOf(r.Context()).crowded {
+			respond(w, r, apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1))
+			return
+		}
+		refuse.ServeHTTP(w, r)
+	})
 }
 
 // nowhere answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known

@@ -246,8 +246,13 @@ func TestServiceAccounts(t *testing.T) {
 		us.reviewed = 0
 	})
 	// Nor are many of one namespace at the same time, which may be others than before each time; another's are.
+	codes := map[int]int{}
 	for i := range 400 {
-		w.get(us.token(t, fmt.Sprintf("system:serviceaccount:acme--web:a%d", i)), "/clusters/us1/api")
+		code, _ := w.get(us.token(t, fmt.Sprintf("system:serviceaccount:acme--web:a%d", i)), "/clusters/us1/api")
+		codes[code]++
+	}
+	if codes[http.StatusOK] < 200 || codes[http.StatusTooManyRequests] < 50 || codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 400 {
+		t.Errorf("400 tokens of one namespace: %v", codes)
 	}
 	us.become(func() {
 		if us.reviewed < 200 || us.reviewed > 350 {

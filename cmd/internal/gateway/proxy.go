@@ -22,6 +22,7 @@ type exchange struct {
 	prefix  string // of it, which the cluster's has not
 	stream  bool   // it is answered for as long as the caller likes
 	token   string // a service account's own, to be passed on
+	crowded bool   // so many tokens of its namespace are reviewed that the caller's is not
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
