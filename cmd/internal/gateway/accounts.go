@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -35,6 +37,7 @@ var (
 	errOthers     = errors.New("another issuer's token")
 
 	errTooManyReviews = errors.New("too many tokens of one namespace at the same time")
+	errNoReview       = errors.New("the cluster does not say whose the token is")
 )
 
 // reviewedFor is how long the cluster's word about a token counts.
@@ -99,8 +102,13 @@ func newAccounts(a *accounts) authenticator.Request {
 			err = errRefused // ours to claim
 		}
 		if x := exchangeOf(ctx); x != nil {
-			if x.crowded = errors.Is(err, errTooManyReviews); err == nil {
+			switch {
+			case err == nil:
 				x.token, x.expiry.At = token, claimed.expires()
+			case errors.Is(err, errTooManyReviews):
+				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
+			case errors.Is(err, errNoReview):
+				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}
 		return resp, ok, err
@@ -168,7 +176,7 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	audiences, _ := authenticator.AudiencesFrom(ctx) // of a review that is delegated
 	review, err := a.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("%w: %w", errNoReview, err)
 	}
 	if !review.Status.Authenticated || review.Status.Error != "" {
 		return nil, false, nil

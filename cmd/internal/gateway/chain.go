@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/audit"
@@ -84,12 +83,12 @@ func (c *route) identified(h http.Handler, who authenticator.Request, a *auditin
 	return filters.WithRequestReceivedTimestamp(h)
 }
 
-// unauthorized answers who is not known: 401, or, where a token was not looked at, 429, so that its client asks again and does not give it up.
+// unauthorized answers who is not known: 401, or, where that was not found out, what makes clients ask again and not give up a good token.
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if exchangeOf(r.Context()).crowded {
-			respond(w, r, apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1))
+		if unknown := exchangeOf(r.Context()).unknown; unknown != nil {
+			respond(w, r, unknown)
 			return
 		}
 		refuse.ServeHTTP(w, r)

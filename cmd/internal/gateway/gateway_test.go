@@ -262,7 +262,20 @@ func TestServiceAccounts(t *testing.T) {
 	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"), "/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 		t.Errorf("one of another namespace: %d: %s", code, text)
 	}
-	us.become(func() { us.reviewed = 0 })
+	// A cluster that does not say whose a token is refuses nobody.
+	us.become(func() {
+		us.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			if fails := strings.HasSuffix(r.URL.Path, "/tokenreviews"); !fails {
+				return false
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+	})
+	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:other"), "/clusters/us1"+path); code != http.StatusServiceUnavailable || strings.Contains(text, "nauthorized") {
+		t.Errorf("a token that is not reviewed: %d: %s", code, text)
+	}
+	us.become(func() { us.reviewed, us.answerReader = 0, nil })
 	for range 3 {
 		w.get(others+"x", "/clusters/us1"+path)
 		w.get(expired, "/clusters/us1"+path)

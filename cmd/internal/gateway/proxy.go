@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/transport"
 
@@ -18,11 +19,11 @@ type exchange struct {
 	route *route // nil for none
 	// control sets the deadlines of the caller's connection, or stream of it.
 	control *http.ResponseController
-	path    string // as it came, with escapes
-	prefix  string // of it, which the cluster's has not
-	stream  bool   // it is answered for as long as the caller likes
-	token   string // a service account's own, to be passed on
-	crowded bool   // so many tokens of its namespace are reviewed that the caller's is not
+	path    string                 // as it came, with escapes
+	prefix  string                 // of it, which the cluster's has not
+	stream  bool                   // it is answered for as long as the caller likes
+	token   string                 // a service account's own, to be passed on
+	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
