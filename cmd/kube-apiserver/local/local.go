@@ -334,29 +334,27 @@ func listen(dir string, port int) (net.Listener, error) {
 	return listenKept(filepath.Join(dir, "port"), port)
 }
 
-// listenKept opens a port, at first the one whose number is kept in a file.
+// listenKept opens a port, at first the one whose number is kept in a file. One that nobody asked for stays reserved when the listener is closed.
 func listenKept(kept string, port int) (net.Listener, error) {
-	asked := port
-	if port == 0 {
-		if text, err := os.ReadFile(kept); err == nil { // #nosec G304 -- in the operator's directory
-			port, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-	}
-	var listener net.Listener
-	err := errNoPort
-	if port != 0 {
-		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	}
-	if err != nil && asked == 0 {
-		var held net.PacketConn
-		if listener, held, err = listenFree(); err == nil {
-			_ = held.Close() // the listener is there
-		}
-	}
+	listener, err := listenAsked(kept, port)
 	if err != nil {
 		return nil, err
 	}
 	return listener, os.WriteFile(kept, []byte(strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)+"\n"), 0o600)
+}
+
+func listenAsked(kept string, port int) (net.Listener, error) {
+	if port != 0 {
+		return net.Listen("tcp", onLoopback(port))
+	}
+	if text, err := os.ReadFile(kept); err == nil { // #nosec G304 -- in the operator's directory
+		if port, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && port != 0 {
+			if listener, err := listenReserved(onLoopback(port)); err == nil {
+				return listener, nil
+			}
+		}
+	}
+	return listenFree()
 }
 
 // lock takes the directory for this process until unlock; the kernel drops it if the process dies.

@@ -19,37 +19,46 @@ const (
 // errNoPort says that no port was free.
 var errNoPort = errors.New("no free port on the loopback address")
 
-// reserved keeps the ports of FreeAddress from other processes like this one, whose listeners may come seconds later: each is held over UDP,
-// which nobody speaks there, until this process ends.
+// reserved keeps the ports that were given out from other processes like this one, whose listeners may come seconds later: each is held over
+// UDP, which nobody speaks there, until this process ends.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
 }
 
-// listenFree listens on a port of the loopback address that is free, and reserved by nobody as long as the reservation that it returns is open.
-func listenFree() (net.Listener, net.PacketConn, error) {
-	for range portTries {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort))) // #nosec G404 -- any will do
-		held, err := net.ListenPacket("udp", address)
-		if err != nil {
-			continue
-		}
-		if l, err := net.Listen("tcp", address); err == nil {
-			return l, held, nil
-		}
-		_ = held.Close()
-	}
-	return nil, nil, errNoPort
-}
-
-// FreeAddress returns an address for a process that cannot be handed a listener. No other gets it as long as this process runs.
-func FreeAddress() (string, error) {
-	l, held, err := listenFree()
+// listenReserved listens on an address that nobody has reserved, and reserves it.
+func listenReserved(address string) (net.Listener, error) {
+	held, err := net.ListenPacket("udp", address)
 	if err != nil {
-		return "", err
+		return nil, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, errors.Join(err, held.Close())
 	}
 	reserved.Lock()
 	defer reserved.Unlock()
 	reserved.ports = append(reserved.ports, held)
+	return l, nil
+}
+
+func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// listenFree listens on a port of the loopback address that is free, and reserves it.
+func listenFree() (net.Listener, error) {
+	for range portTries {
+		if l, err := listenReserved(onLoopback(firstPort + rand.IntN(lastPort-firstPort))); err == nil { // #nosec G404 -- any will do
+			return l, nil
+		}
+	}
+	return nil, errNoPort
+}
+
+// FreeAddress returns an address for a process that cannot be handed a listener. No other gets it as long as this process runs.
+func FreeAddress() (string, error) {
+	l, err := listenFree()
+	if err != nil {
+		return "", err
+	}
 	return l.Addr().String(), l.Close()
 }

@@ -2,6 +2,7 @@ package local
 
 import (
 	"net"
+	"path/filepath"
 	"testing"
 )
 
@@ -20,4 +21,20 @@ func TestFreeAddress(t *testing.T) {
 		t.Fatalf("who it is for: %v", err)
 	}
 	defer func() { _ = l.Close() }()
+}
+
+// TestKeptPort: a port that is kept in a directory is nobody else's between two listeners.
+func TestKeptPort(t *testing.T) {
+	kept := filepath.Join(t.TempDir(), "port")
+	l, err := listenKept(kept, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if other, err := net.ListenPacket("udp", l.Addr().String()); err == nil {
+		t.Errorf("%s is not reserved", other.LocalAddr())
+		_ = other.Close()
+	}
 }
