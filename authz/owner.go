@@ -33,6 +33,9 @@ const (
 // errThrottled says that a namespace is not known yet while its asker has asked for too many such.
 var errThrottled = errors.New("too many questions for unknown namespaces")
 
+// errNoAnswer says that a live read returned neither a namespace nor an error.
+var errNoAnswer = errors.New("no namespace and no error")
+
 // Owners knows whose a namespace is, from a cache and, for what that does not hold yet, from a
 // live read. Safe for concurrent use.
 type Owners struct {
@@ -188,6 +191,8 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 		}
 		ns, err := o.live(ctx, namespace)
 		switch {
+		case err == nil && ns == nil: // that there is none is said by an error alone
+			return nil, errNoAnswer
 		case err == nil:
 			o.missing.Delete(key)
 		case apierrors.IsNotFound(err) && strings.HasPrefix(payer, askedBy): // no more of them than the budgets let be asked for

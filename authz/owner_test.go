@@ -160,6 +160,10 @@ func TestLiveReadsThatFailDeny(t *testing.T) {
 	if id, err := o.Of(t.Context(), "new"); !id.IsZero() || !errors.Is(err, errAway) {
 		t.Errorf("Of() = %q, %v; want the error", id, err)
 	}
+	silent := authz.NewOwners(cached(nil), func(context.Context, string) (*corev1.Namespace, error) { return nil, nil }) //nolint:nilnil // which it must not
+	if id, err := silent.Of(t.Context(), "new"); !id.IsZero() || err == nil {
+		t.Errorf("Of() of no answer = %q, %v; want an error", id, err)
+	}
 	blocked := authz.NewOwners(cached(nil), func(ctx context.Context, _ string) (*corev1.Namespace, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()

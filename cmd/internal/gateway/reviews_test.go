@@ -10,6 +10,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // TestDelegatedReviews: callers review what is their own tenant's, under its name in the cluster, and are told of nobody else; nothing of a
@@ -19,6 +21,12 @@ func TestDelegatedReviews(t *testing.T) {
 	entry := strings.Replace(entry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
 	w := newWorld(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": eu})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\ncarol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")
+	waittest.Until(t, func() error { // of a tenant that may not use the cluster
+		if code, text := w.get("carol-token", "/clusters/eu1/api"); code != http.StatusForbidden {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
 	own, others := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:serviceaccount:globex--shop:builder")
 	var asked []authorizationv1.SubjectAccessReviewSpec // about subjects
 	eu.become(func() {
