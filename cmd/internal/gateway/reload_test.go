@@ -84,7 +84,13 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 	c.become(func() { c.readerToken = "rotated-reader" })
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
 	c.CloseClientConnections()
-	waittest.Until(t, func() error { return sendsAs("rotated-token") })
+	c.set("later", "acme") // nobody knows it but by the new one
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/api/v1/namespaces/later/pods"); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return sendsAs("rotated-token")
+	})
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -154,8 +154,12 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	reader := s.readerToken
 	s.mu.Unlock()
-	if r.Header.Get("Authorization") == "Bearer "+reader {
+	switch r.Header.Get("Authorization") {
+	case "Bearer " + reader:
 		s.serveReader(w, r)
+		return
+	case "Bearer " + readerToken: // until it was rotated
+		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
