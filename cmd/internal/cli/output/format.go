@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,28 +204,14 @@ func (f *Format) List(w io.Writer, l *List) error {
 	return written(w, f.printer, list)
 }
 
-// written prints an object; the printers of cli-runtime say nothing of writes that fail.
+// written prints an object; the printers of cli-runtime say nothing of writes that fail, and write every cell.
 func written(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
-	kept := &keptError{w: w}
-	if err := p.PrintObj(o, kept); err != nil {
-		return err
+	buffered := bufio.NewWriterSize(w, 64<<10)
+	err := p.PrintObj(o, buffered)
+	if failed := buffered.Flush(); err == nil {
+		err = failed
 	}
-	return kept.err
-}
-
-// keptError keeps the first error of a writer.
-type keptError struct {
-	w   io.Writer
-	err error
-}
-
-func (k *keptError) Write(data []byte) (int, error) {
-	if k.err != nil {
-		return 0, k.err
-	}
-	n, err := k.w.Write(data)
-	k.err = err
-	return n, err
+	return err
 }
 
 func newList(size int) *unstructured.UnstructuredList {
@@ -256,7 +243,7 @@ func Object(obj any) (map[string]any, error) {
 
 // Table prints rows by kubectl's printer; in blocks where a terminal is too narrow for it.
 func (s *Screen) Table(l *List, options printers.PrintOptions) error {
-	t := &metav1.Table{}
+	t := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(l.Rows))}
 	for _, c := range l.Columns {
 		d := metav1.TableColumnDefinition{Name: c.Name, Type: "string"}
 		if c.Wide {
@@ -265,7 +252,7 @@ func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, d)
 	}
 	for i := range l.Rows {
-		var cells []any
+		cells := make([]any, 0, len(l.Rows[i].Cells))
 		for _, cell := range l.Rows[i].Cells {
 			if cell == "" {
 				cell = none

@@ -83,7 +83,12 @@ func Safe(text string) string {
 }
 
 // unsafe reports control and format characters, those that change the direction of text among them.
-func unsafe(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+func unsafe(r rune) bool {
+	if ' ' <= r && r <= '~' { // most of all text
+		return false
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+}
 
 // Documents returns objects as YAML, without what only servers fill in.
 func Documents(all ...any) (string, error) {
