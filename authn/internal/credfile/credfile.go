@@ -84,15 +84,8 @@ func Read(data []byte, rules Rules, each func(Record) error) error {
 	kins := kinship{}
 	for {
 		fields, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		var malformed *csv.ParseError
-		if errors.As(err, &malformed) {
-			return &Error{malformed.Line, -1, malformed.Err}
-		}
 		if err != nil {
-			return err
+			return ended(err)
 		}
 		line, _ := r.FieldPos(0)
 		if len(fields) < fieldGroups {
@@ -105,17 +98,29 @@ func Read(data []byte, rules Rules, each func(Record) error) error {
 			continue
 		}
 		rec, at, err := kins.record(fields, rules)
-		if err == nil {
-			err = each(rec)
+		if err != nil {
+			return &Error{line, at, err}
+		}
+		if err := each(rec); err != nil {
 			at = fieldSecret
 			if about := (aboutUser{}); errors.As(err, &about) {
 				at = fieldUser
 			}
-		}
-		if err != nil {
 			return &Error{line, at, err}
 		}
 	}
+}
+
+// ended returns what a reader's error says of its file: nothing at the end.
+func ended(err error) error {
+	var malformed *csv.ParseError
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.As(err, &malformed):
+		return &Error{malformed.Line, -1, malformed.Err}
+	}
+	return err
 }
 
 // kinship holds the distinct combinations of groups and tenant, by their text.
