@@ -32,29 +32,31 @@ type limits struct {
 // limitsOf reads the annotations of a binding. Nil: there are none, and the rules hold everywhere and for good. One that
 // cannot be understood leaves no space. Spaces are for ClusterRoleBindings: another is in a space already.
 func limitsOf(b metav1.Object) *limits {
-	l := &limits{anywhere: true}
 	annotations := b.GetAnnotations()
-	if text, ends := annotations[tenant.ExpiresAnnotation]; ends {
-		at, err := time.Parse(time.RFC3339, text)
+	end, ends := annotations[tenant.ExpiresAnnotation]
+	scope, limited := annotations[tenant.ScopeAnnotation]
+	limited = limited && b.GetNamespace() == ""
+	if !ends && !limited {
+		return nil
+	}
+	l := &limits{anywhere: !limited}
+	if ends {
+		at, err := time.Parse(time.RFC3339, end)
 		if err != nil || at.IsZero() {
 			at = time.Unix(0, 0)
 		}
 		l.until = at
 	}
-	if text, limited := annotations[tenant.ScopeAnnotation]; limited && b.GetNamespace() == "" {
-		l.anywhere = false
-		names, ofCallers := strings.CutPrefix(text, CallersOf)
+	if limited {
+		names, ofCallers := strings.CutPrefix(scope, CallersOf)
 		switch l.ofCallers = ofCallers; {
 		case ofCallers:
 			l.callers = tenantsOf(names)
-		case text == Tenanted:
+		case scope == Tenanted:
 			l.own = true
 		default:
-			l.tenants = tenantsOf(text)
+			l.tenants = tenantsOf(scope)
 		}
-	}
-	if l.anywhere && l.until.IsZero() {
-		return nil
 	}
 	return l
 }
