@@ -10,46 +10,21 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// tokenReview is a TokenReview as it comes; v1 and v1beta1 look the same.
-type tokenReview struct {
-	metav1.TypeMeta `json:",inline"`
-	Spec            authenticationv1.TokenReviewSpec `json:"spec"`
+// tokenForm is that of TokenReviews.
+func tokenForm() *reviewForm[authenticationv1.TokenReviewSpec] {
+	return &reviewForm[authenticationv1.TokenReviewSpec]{authenticationv1.GroupName, "TokenReview", tokenQuickly, `{"user":{}}`}
 }
 
-// readToken reads a TokenReview.
-func readToken(body []byte) (*tokenReview, error) {
-	in := &tokenReview{}
-	if q := (quick{body}); in.quickly(&q) {
-		return in, checkType(&in.TypeMeta, authenticationv1.GroupName, "TokenReview")
-	}
-	in = &tokenReview{}
-	return in, decodeReview(body, in, &in.TypeMeta, authenticationv1.GroupName, "TokenReview")
-}
-
-func (in *tokenReview) quickly(q *quick) bool {
+func tokenQuickly(q *quick, s *authenticationv1.TokenReviewSpec) bool {
 	return q.object(func(name []byte) bool {
 		switch string(name) {
-		case "kind":
-			return q.string(&in.Kind)
-		case "apiVersion":
-			return q.string(&in.APIVersion)
-		case "spec":
-			return q.object(func(name []byte) bool {
-				switch string(name) {
-				case "token":
-					return q.string(&in.Spec.Token)
-				case "audiences":
-					return q.strings(&in.Spec.Audiences)
-				}
-				return false
-			})
-		case "metadata":
-			return q.exactly(`{}`)
-		case "status":
-			return q.exactly(`{"user":{}}`)
+		case "token":
+			return q.string(&s.Token)
+		case "audiences":
+			return q.strings(&s.Audiences)
 		}
 		return false
-	}) && q.end()
+	})
 }
 
 // tokenAnswer is what kube-apiserver reads of the answer: a TokenReviewStatus.
@@ -101,8 +76,9 @@ func (w *answerWriter) identity(u user.Info) {
 // authenticate answers a TokenReview. What a source refuses and what no source knows both are not
 // authenticated; the error of a refusal holds no part of the token.
 func authenticate(a authenticator.Request) answerer {
+	form := tokenForm()
 	return func(ctx context.Context, body []byte) (answer, error) {
-		in, err := readToken(body)
+		in, err := form.read(body)
 		if err != nil {
 			return nil, err
 		}

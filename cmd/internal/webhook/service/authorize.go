@@ -14,13 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// accessReview is a SubjectAccessReview as it comes. v1beta1 says group where v1 says groups.
-type accessReview struct {
-	metav1.TypeMeta `json:",inline"`
-	Spec            accessSpec `json:"spec"`
-}
-
-// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions.
+// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions: v1beta1 says group where v1 says groups.
 type accessSpec struct {
 	Resource    *authorizationv1.ResourceAttributes    `json:"resourceAttributes"`
 	NonResource *authorizationv1.NonResourceAttributes `json:"nonResourceAttributes"`
@@ -31,35 +25,12 @@ type accessSpec struct {
 	UID         string                                 `json:"uid"`
 }
 
-// readAccess reads a SubjectAccessReview.
-func readAccess(body []byte) (*accessReview, error) {
-	in := &accessReview{}
-	if q := (quick{body}); in.quickly(&q) {
-		return in, checkType(&in.TypeMeta, authorizationv1.GroupName, "SubjectAccessReview")
-	}
-	in = &accessReview{}
-	return in, decodeReview(body, in, &in.TypeMeta, authorizationv1.GroupName, "SubjectAccessReview")
+// accessForm is that of SubjectAccessReviews.
+func accessForm() *reviewForm[accessSpec] {
+	return &reviewForm[accessSpec]{authorizationv1.GroupName, "SubjectAccessReview", accessQuickly, `{"allowed":false}`}
 }
 
-func (in *accessReview) quickly(q *quick) bool {
-	return q.object(func(name []byte) bool {
-		switch string(name) {
-		case "kind":
-			return q.string(&in.Kind)
-		case "apiVersion":
-			return q.string(&in.APIVersion)
-		case "spec":
-			return in.Spec.quickly(q)
-		case "metadata":
-			return q.exactly(`{}`)
-		case "status":
-			return q.exactly(`{"allowed":false}`)
-		}
-		return false
-	}) && q.end()
-}
-
-func (s *accessSpec) quickly(q *quick) bool {
+func accessQuickly(q *quick, s *accessSpec) bool {
 	return q.object(func(name []byte) bool {
 		switch string(name) {
 		case "resourceAttributes":
@@ -136,8 +107,9 @@ const errNoDecision = "an authorizer could not decide"
 // authorize answers a SubjectAccessReview: denied is final, no opinion leaves it to kube-apiserver's next
 // authorizer.
 func authorize(a authorizer.Authorizer) answerer {
+	form := accessForm()
 	return func(ctx context.Context, body []byte) (answer, error) {
-		in, err := readAccess(body)
+		in, err := form.read(body)
 		if err != nil {
 			return nil, err
 		}

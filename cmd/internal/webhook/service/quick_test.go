@@ -33,10 +33,10 @@ func written(t testing.TB) (access, token []byte) {
 // TestQuick: what kube-apiserver writes is recognised, so that the benchmark does not measure something else.
 func TestQuick(t *testing.T) {
 	access, token := written(t)
-	if !(&accessReview{}).quickly(&quick{access}) {
+	if !accessForm().recognise(access, &review[accessSpec]{}) {
 		t.Errorf("not recognised: %s", access)
 	}
-	if !(&tokenReview{}).quickly(&quick{token}) {
+	if !tokenForm().recognise(token, &review[authenticationv1.TokenReviewSpec]{}) {
 		t.Errorf("not recognised: %s", token)
 	}
 }
@@ -62,10 +62,10 @@ func FuzzQuick(f *testing.F) {
 				t.Errorf("%q was read as %+v; want %+v, %v", body, got, want, err)
 			}
 		}
-		var access accessReview
-		same(access.quickly(&quick{body}), &access, &accessReview{})
-		var token tokenReview
-		same(token.quickly(&quick{body}), &token, &tokenReview{})
+		var access, wantAccess review[accessSpec]
+		same(accessForm().recognise(body, &access), &access, &wantAccess)
+		var token, wantToken review[authenticationv1.TokenReviewSpec]
+		same(tokenForm().recognise(body, &token), &token, &wantToken)
 	})
 }
 

@@ -58,6 +58,49 @@ func tooLarge(w http.ResponseWriter) {
 	http.Error(w, errTooLarge.Error(), http.StatusRequestEntityTooLarge)
 }
 
+// review is a TokenReview or SubjectAccessReview as it comes; v1 and v1beta1 look the same but for what their specs say.
+type review[S any] struct {
+	metav1.TypeMeta `json:",inline"`
+	Spec            S `json:"spec"`
+}
+
+// reviewForm is the form of reviews of a kind.
+type reviewForm[S any] struct {
+	group, kind string
+	spec        func(*quick, *S) bool // recognises what a kube-apiserver writes
+	status      string                // of a review that nobody has answered
+}
+
+// read reads a review of the form.
+func (f *reviewForm[S]) read(body []byte) (*review[S], error) {
+	in := &review[S]{}
+	if f.recognise(body, in) {
+		return in, checkType(&in.TypeMeta, f.group, f.kind)
+	}
+	in = &review[S]{}
+	return in, decodeReview(body, in, &in.TypeMeta, f.group, f.kind)
+}
+
+// recognise reads a review that is written as a kube-apiserver writes it; false for any other.
+func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
+	q := &quick{body}
+	return q.object(func(name []byte) bool {
+		switch string(name) {
+		case "kind":
+			return q.string(&in.Kind)
+		case "apiVersion":
+			return q.string(&in.APIVersion)
+		case "spec":
+			return f.spec(q, &in.Spec)
+		case "metadata":
+			return q.exactly(`{}`)
+		case "status":
+			return q.exactly(f.status)
+		}
+		return false
+	}) && q.end()
+}
+
 // decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names are
 // case-sensitive and stand once (the rules of encoding/json/v2, of which this is the module); fields of a
 // newer kube-apiserver are passed over.
