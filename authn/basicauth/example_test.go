@@ -3,27 +3,14 @@ package basicauth_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 
 	"github.com/kubetenant/kubetenant/authn/basicauth"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A record may end in ",,tenant"; the password may be a bcrypt hash.
+// A record may end in ",,tenant", as "a-secret-of-alice,alice,1,dev,,acme" does; the password may be a bcrypt hash.
 func ExampleOpen() {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "passwords.csv")
-	if err := os.WriteFile(path, []byte("a-secret-of-alice,alice,1,dev,,acme\n"), 0o600); err != nil {
-		fmt.Println(err)
-		return
-	}
-	passwords, err := basicauth.Open(path, basicauth.Options{Check: func(string, []string, tenant.ID) error { return nil }})
+	passwords, err := basicauth.Open("testdata/passwords.csv", basicauth.Options{Check: func(string, []string, tenant.ID) error { return nil }})
 	if err != nil {
 		fmt.Println(err)
 		return
