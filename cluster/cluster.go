@@ -56,7 +56,7 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	}
 	objects := rest.CopyConfig(config)
 	objects.ContentType = "" // custom resources have no protobuf form
-	if c.Dynamic, err = newListing(objects, connection); err != nil {
+	if c.Dynamic, err = dynamic.NewForConfigAndClient(objects, connection); err != nil {
 		return c, err
 	}
 	if c.Metadata, err = metadata.NewForConfigAndClient(objects, connection); err != nil {
@@ -64,10 +64,10 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	}
 	objects = rest.CopyConfig(objects)
 	objects.QPS = -1
-	if c.Grants, err = newListing(objects, connection); err != nil {
+	if c.Grants, err = dynamic.NewForConfigAndClient(objects, connection); err != nil {
 		return c, err
 	}
-	c.Quotas, err = newListing(objects, connection)
+	c.Quotas, err = dynamic.NewForConfigAndClient(objects, connection)
 	return c, err
 }
 

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -27,7 +27,7 @@ type CRDScopes struct {
 
 // NewCRDScopes returns the scopes that client sees while [CRDScopes.Run] runs.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
-	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(definitions).Informer()
+	informer := listinformer.New(client, definitions)
 	return &CRDScopes{informer}, errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
 }
 

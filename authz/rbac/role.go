@@ -97,8 +97,8 @@ func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	})
 }
 
-// allows reports whether a rule allows the request (RuleAllows of upstream's package). It is inlined: most of a group's bindings
-// are told by the mask alone.
+// allows reports whether a rule allows the request (RuleAllows of upstream's package). The role must exist. It is inlined: most of a
+// group's bindings are told by the mask alone.
 func (c *content) allows(r *request) bool {
 	return (!r.isResource || c.mask&r.mask == r.mask) && c.ruleAllows(r)
 }

@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -55,7 +55,7 @@ func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now f
 	}
 	return &Controller{client: client, reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
 		lineage: lineage, now: now, index: grant.NewIndex(),
-		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(accessGrants()).Informer(),
+		informer: listinformer.New(client, accessGrants()),
 		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
 }
 

@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -46,7 +46,7 @@ type Store struct {
 
 // New returns the store of the quotas that client sees while [Store.Run] runs.
 func New(client dynamic.Interface) (*Store, error) {
-	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(tenantQuotas()).Informer()
+	informer := listinformer.New(client, tenantQuotas())
 	q := &Store{client: client, informer: informer, latest: map[string]*unstructured.Unstructured{}}
 	if err := informer.AddIndexers(cache.Indexers{byTenant: func(obj any) ([]string, error) {
 		u, is := obj.(*unstructured.Unstructured)

@@ -7,9 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
 // kept are the objects of a kind, as they are understood, by their names.
@@ -25,7 +26,7 @@ type kept[T any] struct {
 
 // newKept follows those that client sees as soon as the informer runs.
 func newKept[T any](client dynamic.Interface, of schema.GroupVersionResource, read func(runtime.Object) (*T, error)) (*kept[T], error) {
-	k := &kept[T]{read: read, named: map[string]*T{}, informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(of).Informer()}
+	k := &kept[T]{read: read, named: map[string]*T{}, informer: listinformer.New(client, of)}
 	var err error
 	k.handled, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: k.set, UpdateFunc: func(_, is any) { k.set(is) },

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -35,7 +35,7 @@ type retired struct {
 // gone is told of the name of each that is there no more: it counts until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
-		informer: dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(retiredResource()).Informer()}
+		informer: listinformer.New(client, retiredResource())}
 	r.none.Store(true)
 	var err error
 	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

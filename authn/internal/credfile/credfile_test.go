@@ -53,11 +53,23 @@ func TestReadSaysWhere(t *testing.T) {
 		{"s,u,1,g,,x,,a\n", 1, 4},
 		{"s,u,1,g,,-\n", 1, 5},
 		{"\"a\nb\",u,1\ns,u\n", 3, -1},
+		{"s,u,1\ns,\"u\"x,1\n", 2, -1},
 	} {
 		_, err := read(c.data, rules())
 		var at *credfile.Error
 		if !errors.As(err, &at) || at.Line != c.line || at.Field != c.field {
 			t.Errorf("%q: %v; want line %d, field %d", c.data, err, c.line, c.field)
+		}
+	}
+}
+
+// TestReadSaysWhatIsRefused: what is done with a record refuses its secret, or its user where it says so.
+func TestReadSaysWhatIsRefused(t *testing.T) {
+	refused := errors.New("refused")
+	for err, field := range map[error]int{refused: 0, credfile.AboutUser(refused): 1} {
+		var at *credfile.Error
+		if got := credfile.Read([]byte("s,u,1\n"), rules(), func(credfile.Record) error { return err }); !errors.As(got, &at) || at.Line != 1 || at.Field != field {
+			t.Errorf("%v; want line 1, field %d", got, field)
 		}
 	}
 }

@@ -53,7 +53,8 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 }
 
 // auditLog writes a line of JSON for each event, the bytes that upstream's backend of that name writes (k8s.io/apiserver/plugin/pkg/audit/log,
-// v0.37.1): its codec finds out for each event anew how one is converted, and a request has two. Safe for concurrent use where out is.
+// v0.37.1): its codec finds out for each event anew how one is converted, and a request has two. Each line is one Write: safe for concurrent use
+// where out is.
 type auditLog struct{ out io.Writer }
 
 // ProcessEvents implements [audit.Sink]. It returns when all is written, and false where something is not.

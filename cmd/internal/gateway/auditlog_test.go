@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
@@ -31,13 +32,29 @@ func TestAuditLogIsUpstreams(t *testing.T) {
 	}
 }
 
-type full struct{}
+// faulty fails the first write, and keeps each of the others.
+type faulty struct{ lines []string }
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+func (f *faulty) Write(line []byte) (int, error) {
+	if f.lines = append(f.lines, string(line)); len(f.lines) == 1 {
+		return 0, errors.New("no space left on device")
+	}
+	return len(line), nil
+}
 
-// TestAuditLogFails: what cannot be written is told, for the request to be refused.
+// TestAuditLogFails: what cannot be written is told, for the request to be refused, and what follows is written: each event by one write,
+// which keeps lines apart that are written at once.
 func TestAuditLogFails(t *testing.T) {
-	if (auditLog{full{}}).ProcessEvents(&auditinternal.Event{}) {
-		t.Error("it says that it is written")
+	f := &faulty{}
+	if (auditLog{f}).ProcessEvents(&auditinternal.Event{}, &auditinternal.Event{}, &auditinternal.Event{}) {
+		t.Error("it says that all is written")
+	}
+	if len(f.lines) != 3 {
+		t.Errorf("%d writes", len(f.lines))
+	}
+	for _, line := range f.lines {
+		if strings.Index(line, "\n") != len(line)-1 {
+			t.Errorf("%q is no line", line)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package output_test
 
 import (
 	"bytes"
+	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -93,6 +95,31 @@ func TestList(t *testing.T) {
 				t.Errorf("%v\n%q, want\n%q", err, b.String(), want)
 			}
 		})
+	}
+}
+
+// full is a file on a disk that is full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+var errFull = errors.New("no space left on device")
+
+// TestListFails: an error of a write is told, of a short list and of one that is written in parts.
+func TestListFails(t *testing.T) {
+	for _, args := range []string{"", "-oname", "-oyaml"} {
+		for _, rows := range []int{1, 10_000} {
+			f := format(t, output.NewListFormat(), strings.Fields(args)...)
+			l := list()
+			for len(l.Rows) < rows {
+				row := l.Rows[0]
+				row.Name = strconv.Itoa(len(l.Rows))
+				l.Rows = append(l.Rows, row)
+			}
+			if err := errors.Join(f.Check(), f.List(full{}, l)); !errors.Is(err, errFull) {
+				t.Errorf("%q, %d rows: %v", args, rows, err)
+			}
+		}
 	}
 }
 
