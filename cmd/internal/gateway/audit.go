@@ -75,9 +75,5 @@ func (l auditLog) write(event *auditinternal.Event) error {
 		return err
 	}
 	versioned.SetGroupVersionKind(auditv1.SchemeGroupVersion.WithKind("Event"))
-	line, err := json.Marshal(versioned)
-	if err == nil {
-		_, err = l.out.Write(append(line, '\n'))
-	}
-	return err
+	return json.NewEncoder(l.out).Encode(versioned)
 }

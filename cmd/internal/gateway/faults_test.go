@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,10 @@ const podsPath = "/api/v1/namespaces/acme--web/pods"
 // gigabyte is what a cluster sends that means no good.
 const gigabyte = 1 << 30
 
+// answerBytes is how much of that TestLargeAnswers lets come. The race detector looks at each copy of it on its way, so that a gigabyte takes minutes:
+// make test sends that without it.
+var answerBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
+
 // mayHold is how much more memory the process may hold while a cluster sends that: stand-ins, clients and the test's own included.
 const mayHold = 96 << 20
 
@@ -52,10 +57,10 @@ func heldWhile(do func()) uint64 {
 	}
 }
 
-// send answers a gigabyte, or as much as is taken of it.
-func send(w http.ResponseWriter) {
+// send answers with so many bytes, or as much as is taken of them.
+func send(w http.ResponseWriter, n int64) {
 	chunk := bytes.Repeat([]byte("x"), 1<<20)
-	for range gigabyte / len(chunk) {
+	for range n / int64(len(chunk)) {
 		if _, err := w.Write(chunk); err != nil {
 			return
 		}
@@ -185,19 +190,19 @@ func (w *world) useImpersonator(file string) {
 	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }", "impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
 }
 
-// TestLargeAnswers: a gigabyte is passed on as it is read, and not held; what the gateway asks for itself is not read so far.
+// TestLargeAnswers: an answer without an end is passed on as it is read, and not held; what the gateway asks for itself is not read so far.
 func TestLargeAnswers(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
 	w := newWorld(t, entry("eu1", pass)+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
 	account := eu.token(t, "system:serviceaccount:acme--web:builder")
 	eu.become(func() {
-		eu.answer = func(w http.ResponseWriter, _ *http.Request) bool { send(w); return true }
+		eu.answer = func(w http.ResponseWriter, _ *http.Request) bool { send(w, *answerBytes); return true }
 		eu.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
 			if large := r.Method == http.MethodPost || r.URL.Path == "/version"; large {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, `{"kind":"`)
-				send(w)
+				send(w, *answerBytes)
 				return true
 			}
 			return false
@@ -208,7 +213,7 @@ func TestLargeAnswers(t *testing.T) {
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath+"?watch=true", "") // which no deadline ends
 		passed, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-	}); passed != gigabyte || held > mayHold {
+	}); passed != *answerBytes || held > mayHold {
 		t.Errorf("%d bytes came, and %d MiB were held", passed, held>>20)
 	}
 	if held := heldWhile(func() {
@@ -250,7 +255,7 @@ func TestLargeLists(t *testing.T) {
 			asked <- struct{}{}
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"`)
-			send(w)
+			send(w, gigabyte)
 			return true
 		}
 	})
