@@ -1,4 +1,4 @@
-# CI runs check, test, test-e2e, test-clients, test-upstream-short, test-idp, test-browser and demo.
+# CI runs check, test, test-e2e, test-gateway, test-clients, test-upstream-short, test-gitops, test-idp, test-browser and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, a real kube-apiserver included; the library's with the race detector
@@ -88,12 +88,16 @@ ANSWER_BYTES ?= 1073741824
 help:
 	@sed -n '/^#   make /s/^#   //p' Makefile
 
-.PHONY: test
-test: build
+.PHONY: test test-units test-servers
+test: test-units test-servers
+
+test-units: build
 	$(SCRATCH) go test -vet=off -race ./...
 	$(SCRATCH) go test -vet=off -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(SCRATCH) go test -vet=off -run '^TestLargeAnswers$$' ./cmd/internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
+
+test-servers: build
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients|TestGateway)' ./...
 
 .PHONY: test-e2e e2e-tools
@@ -188,9 +192,11 @@ $(BROWSER_TOOLS)/package.json: testdata/browser/package.json
 	@mkdir -p $(BROWSER_TOOLS) && cp $< $@
 	@cd $(BROWSER_TOOLS) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
-.PHONY: test-browser
-test-browser: $(BROWSER_TOOLS)/package.json
+.PHONY: test-browser chromium
+chromium:
 	$(call install,chromium,command -v chromium)
+
+test-browser: chromium $(BROWSER_TOOLS)/package.json
 	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/cli/accessmap
 
 # Clients as a tenant's admin, beside upstream's server: JavaScript's is npm's.
@@ -204,6 +210,10 @@ $(JAVASCRIPT)/package.json: testdata/clients/package.json
 .PHONY: test-clients
 test-clients: build $(BIN)/helm $(JAVASCRIPT)/package.json
 	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./e2e
+
+# All that tests install or build for themselves, one after the other: two at a time would wait for apt's lock in vain.
+.PHONY: tools
+tools: e2e-tools gitops-tools keystone chromium $(IDP)/package.json $(BROWSER_TOOLS)/package.json $(JAVASCRIPT)/package.json
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
