@@ -125,8 +125,8 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		}
 	}
 	names, report := systemNames(config), of.report(ctx)
-	if r := config.Authentication.Revocation; r != nil {
-		if g.revoked, err = followRevocations(ctx, r.Path, report, of.endRevoked); err != nil {
+	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
+		if g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report, of.revocationsChanged); err != nil {
 			return nil, err
 		}
 	}
@@ -171,6 +171,14 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)
 	}
 	return g, nil
+}
+
+// revocationsChanged is told of a new version of the file, which counts by then.
+func (s *shared) revocationsChanged(revoked *authn.Revocations) {
+	s.endRevoked(revoked)
+	if s.Authentication.RevocationsChanged != nil {
+		s.Authentication.RevocationsChanged(revoked)
+	}
 }
 
 // endRevoked ends what is open of callers that are revoked. Who was not meant may open it again.

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
@@ -92,6 +93,13 @@ type Authentication struct {
 	//
 	// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
+	// Revocations are what another Stack follows, which calls EndRevoked on this one for each new version of them: a caller whom
+	// that one knows no more must not be known here a moment longer, nor the other way round. Nil: the Stack follows the file of its
+	// configuration.
+	Revocations func() *authn.Revocations
+	// RevocationsChanged is told of each version of the file that the Stack follows, when it counts and the Stack's own sessions
+	// have ended. Nil for nobody.
+	RevocationsChanged func(*authn.Revocations)
 	// SourceTenant returns the tenant as revocations name it that this server knows by another name. Nil: by the same.
 	SourceTenant func(tenant.ID) tenant.ID
 	// Reviewed knows whose the tokens are that tenants' callers review. Nil: the Stack's own Authenticator does.
@@ -340,6 +348,17 @@ func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().def
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
 }
+
+// Revocations returns what is revoked now; nil where nothing is. It is quick and safe for concurrent use.
+func (s *Stack) Revocations() *authn.Revocations {
+	if revoked := s.current.Load().revoked; revoked != nil {
+		return revoked()
+	}
+	return nil
+}
+
+// EndRevoked ends what revoked callers have open, and what is about to be: for who lends Revocations to the Stack.
+func (s *Stack) EndRevoked(revoked *authn.Revocations) { s.shared.endRevoked(revoked) }
 
 // EndSessions ends all that is open. Clients that may still ask for it open it again.
 func (s *Stack) EndSessions() { s.shared.sessions.EndAll() }

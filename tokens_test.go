@@ -12,12 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const tokensConfig = `apiVersion: kubetenant.dev/v1alpha1
@@ -117,6 +121,54 @@ func TestRevocationIsFollowed(t *testing.T) {
 	}
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations})
 	eventually(t, "alice is back", func() bool { return accepted(idToken) })
+}
+
+// TestLentRevocations: of two stacks one follows the list, by which callers are refused at both, and is heard of a new version when it counts.
+func TestLentRevocations(t *testing.T) {
+	dir := t.TempDir()
+	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
+	settings := func(list string) *v1alpha1.Settings {
+		config, err := v1alpha1.Decode(fmt.Appendf(nil, "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  revocation: { path: %s }\n"+
+			"  sources: [ { name: tokens, tokenFile: { path: tokens.csv } } ]\n", list))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ResolvePaths(dir)
+		return &config.Settings
+	}
+	var front *kubetenant.Stack
+	told := make(chan bool, 1)
+	front, err := kubetenant.New(t.Context(), settings("revoked.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)},
+		Authentication: kubetenant.Authentication{RevocationsChanged: func(r *authn.Revocations) {
+			_, ok, _ := front.Authenticator.AuthenticateRequest(bearer("bob").WithContext(t.Context()))
+			told <- r == front.Revocations() && !ok
+		}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind, err := kubetenant.New(t.Context(), settings("of another.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)},
+		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials, Revocations: front.Revocations}})
+	if err != nil {
+		t.Fatalf("a list that it does not follow: %v", err)
+	}
+	bob, _, err := front.Authenticator.AuthenticateRequest(bearer("bob").WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := func() string {
+		_, reason, _ := behind.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: bob.User, Verb: "get", Resource: "pods", Namespace: "a--web", ResourceRequest: true})
+		return reason
+	}
+	if reason := decided(); reason == string(authz.ReasonRevoked) {
+		t.Error("refused before anything was revoked")
+	}
+	replace(t, dir, map[string]string{"revoked.yaml": noRevocations + "users: [ { tenant: a, name: bob } ]\n"})
+	if !<-told {
+		t.Error("it is told of before it counts")
+	}
+	if reason := decided(); reason != string(authz.ReasonRevoked) {
+		t.Errorf("%q", reason)
+	}
 }
 
 // TestMetrics: what becomes of credentials is counted by source, and no label comes of a credential.

@@ -76,9 +76,19 @@ func (r *Revocations) hasToken(t *unverified.Token) bool {
 	return slices.ContainsFunc(r.Tokens[t.Issuer], func(rule TokenRule) bool { return rule.fits(t) })
 }
 
-// hasPresented reports whether one of the certificates that came with a request is revoked. It
+// HasToken reports whether a JSON Web Token is revoked by its claims, for who authenticates tokens outside of a [Chain]; one that two
+// readers could read as two is, where any is. The caller MUST have verified its signature.
+func (r *Revocations) HasToken(token string) bool {
+	if r == nil || len(r.Tokens) == 0 {
+		return false
+	}
+	seen, err := unverified.Read(token)
+	return err != nil || r.hasToken(&seen)
+}
+
+// HasPresented reports whether one of the certificates that came with a request is revoked. It
 // need not be the request's credential: nobody speaks over a revoked certificate's connection.
-func (r *Revocations) hasPresented(req *http.Request) bool {
+func (r *Revocations) HasPresented(req *http.Request) bool {
 	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
 		return false
 	}
@@ -161,7 +171,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		return next
 	}
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		certificate := c.Revoked().hasPresented(req)
+		certificate := c.Revoked().HasPresented(req)
 		resp, ok, err := next.AuthenticateRequest(req)
 		if err != nil || !ok {
 			return resp, ok, err

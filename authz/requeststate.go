@@ -24,10 +24,11 @@ import (
 // again for reviews and escalation checks, find none. One goroutine uses it at a time.
 type requestState struct {
 	path  tenantPath
-	query string    // as it came
-	real  user.Info // who was authenticated; nil before, and for the server's own loopback client
-
-	source user.Info // who was authenticated, where real is that under another name
+	query string // as it came
+	// real is who was authenticated, by the name that the server knows it by; nil before, and for the server's own loopback client.
+	real user.Info
+	// source is who was authenticated, where the server knows it by another name ([NoteMapped]); else nil.
+	source user.Info
 
 	bound    user.Info           // the user to go on with: an impersonated one with its tenant
 	selector labels.Requirements // the selector that the answer must be limited to, to go on with

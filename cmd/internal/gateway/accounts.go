@@ -27,6 +27,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -54,6 +55,7 @@ type accounts struct {
 	issuers []string
 	keys    signatures
 	limits  *reviewLimits
+	revoked func() *authn.Revocations
 	reviews authenticationclient.TokenReviewInterface
 }
 
@@ -98,8 +100,11 @@ func newAccounts(a *accounts) authenticator.Request {
 			return nil, false, errRefused
 		}
 		resp, ok, err := cached.AuthenticateToken(ctx, token)
-		if err == nil && !ok {
+		switch {
+		case err == nil && !ok:
 			err = errRefused // ours to claim
+		case err == nil && a.revoked().HasToken(token): // remembered or not; its signature is good
+			err = authn.ErrRevoked
 		}
 		if x := exchangeOf(ctx); x != nil {
 			switch {
@@ -111,7 +116,10 @@ func newAccounts(a *accounts) authenticator.Request {
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}
-		return resp, ok, err
+		if err != nil {
+			return nil, false, err
+		}
+		return resp, true, nil
 	})
 	adapters := []authenticator.Request{bearertoken.New(token), websocket.NewProtocolAuthenticator(token)}
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -119,6 +127,9 @@ func newAccounts(a *accounts) authenticator.Request {
 			resp, ok, err := adapter.AuthenticateRequest(req)
 			if errors.Is(err, errOthers) {
 				continue
+			}
+			if ok && a.revoked().HasPresented(req) { // over whose connection nobody speaks
+				return nil, false, authn.ErrRevoked
 			}
 			if ok || err != nil {
 				return resp, ok, err

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -55,4 +57,18 @@ func FuzzLocate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestEndedBody: of what a stream has buffered nothing is handed on once its session has ended, which is no error.
+func TestEndedBody(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	body := &endedBody{io.NopCloser(strings.NewReader("first, second")), ctx}
+	text := make([]byte, 5)
+	if n, err := body.Read(text); n != 5 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	end()
+	if n, err := body.Read(text); n != 0 || err != io.EOF {
+		t.Errorf("%d, %v", n, err)
+	}
 }

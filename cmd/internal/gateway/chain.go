@@ -108,7 +108,7 @@ func (c *route) authenticator() authenticator.Request {
 	if c.config.ServiceAccounts.Tokens != v1alpha1.TokensPass {
 		return front
 	}
-	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.link.keys, limits: c.link.limits, reviews: c.link.client.AuthenticationV1().TokenReviews()}), front)
+	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.link.keys, limits: c.link.limits, revoked: c.gateway.front.Revocations, reviews: c.link.client.AuthenticationV1().TokenReviews()}), front)
 }
 
 // clusterAnnotation of audit events names the cluster that a request was for.

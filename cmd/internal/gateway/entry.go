@@ -21,7 +21,7 @@ var (
 	// errCluster is the answer about a cluster that is not known as about one that the caller may not use.
 	errCluster = errors.New("no such cluster for this tenant")
 	// errPage is the answer to pages in browsers that send no token.
-	errPage     = errors.New("requests of web pages bear a token")
+	errPage     = errors.New("a request with an Origin or of a web page must bear a token: certificates and passwords do not count for it")
 	errNotOwned = errors.New("the namespace is not the tenant's")
 	// errAdmission is the answer while labels could be forged.
 	errAdmission = errors.New("the cluster does not ask the webhook service about every write: tenants write nothing until it does")

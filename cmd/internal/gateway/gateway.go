@@ -32,7 +32,9 @@ import (
 
 // Gateway is the handler. It is safe for concurrent use.
 type Gateway struct {
-	front             *kubetenant.Stack // whose authenticator is that of all clusters
+	// front is the stack that authenticates for all clusters and follows what is revoked. Each cluster's link has one of its own, which has the
+	// boundary and what callers have open there.
+	front             *kubetenant.Stack
 	metrics           *gatewayMetrics
 	requests, streams places
 	writers           writers
@@ -154,7 +156,7 @@ func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *gen
 	}()
 	if g.front == nil {
 		if g.front, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: g.register, Cluster: kubetenant.Cluster{Owners: nobody()},
-			Authentication: kubetenant.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts}}); err != nil {
+			Authentication: kubetenant.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked}}); err != nil {
 			return nil, err
 		}
 	} else {
@@ -208,6 +210,18 @@ func (g *Gateway) swap(next *generation) {
 	}
 }
 
+// endRevoked ends what revoked callers have open at all clusters. The front stack follows the revocations alone: who is asked to open again what
+// ended asks it first.
+func (g *Gateway) endRevoked(revoked *authn.Revocations) {
+	now := g.current.Load()
+	if now == nil { // nobody has been let in
+		return
+	}
+	for _, c := range now.routes {
+		c.link.stack.EndRevoked(revoked)
+	}
+}
+
 // newRoute returns the way to a cluster, over the link that there is, if it is the same.
 func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
 	c = &route{name: config.Name, config: config, shared: settings.Gateway, gateway: g}
@@ -240,7 +254,7 @@ func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster,
 			return nil, nil, nil, err
 		}
 	} else {
-		if c.link, err = newLink(ctx, key, reader, config, settings); err != nil {
+		if c.link, err = newLink(ctx, key, reader, config, settings, g.front.Revocations); err != nil {
 			return nil, nil, nil, err
 		}
 		keep, drop = func() {}, c.link.stop

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/transport"
 
@@ -21,6 +22,8 @@ var (
 	errReserved   = errors.New("a name of the cluster's own")
 	errForm       = errors.New("a name that headers do not carry")
 	errExtra      = errors.New("an extra key that is not carried")
+	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out, in more than was asked for.
+	errAccountGroup = errors.New("a service account in a group that is not its own")
 )
 
 // mapping gives identities their names in a cluster. It is safe for concurrent use.
@@ -135,6 +138,7 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
 	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
 	isAccount := tenant.IsServiceAccountName(out.UserName)
+	namespace, _ := tenant.ServiceAccountNamespace(out.UserName)
 	switch {
 	case out.UserName == "" || !tenant.IsWellFormed(out.UserName) || out.UID != "" && !tenant.IsWellFormed(out.UID):
 		return out, errForm
@@ -143,12 +147,14 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 	}
 	for _, group := range u.GetGroups() {
 		switch {
-		case group == user.AllAuthenticated || isAccount && tenant.IsServiceAccountName(group): // the cluster adds it
+		case group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group): // the cluster adds it
 		case strings.HasPrefix(group, "system:"):
 			return out, errReserved
 		case !tenant.IsWellFormed(group):
 			return out, errForm
-		case isAccount: // with a group of ours it would have none of its own
+		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // with a group of ours it would have none of its own
+		case isAccount:
+			return out, errAccountGroup
 		default:
 			out.Groups = append(out.Groups, group)
 		}

@@ -122,6 +122,8 @@ func TestImpersonatedCarried(t *testing.T) {
 		"no values":          {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {}}}, errForm},
 		"anonymous":          {user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, errReserved},
 		"a service account":  {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:acme--web", user.AllAuthenticated, "tenant:acme"}, Extra: of}, nil},
+		"one in a group":     {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"dev", "tenant:acme"}, Extra: of}, errAccountGroup},
+		"one in another's":   {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"system:serviceaccounts:acme--shop"}, Extra: of}, errReserved},
 		"an account's group": {user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts"}}, errReserved},
 	} {
 		got, err := m.impersonation(&c.user)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -42,8 +43,8 @@ type linkKey struct {
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newLink follows a cluster until ctx ends or the link is stopped.
-func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) (_ *link, err error) {
+// newLink follows a cluster until ctx ends or the link is stopped. What is revoked there, somebody else follows.
+func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, revoked func() *authn.Revocations) (_ *link, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -72,7 +73,7 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 		return nil, err
 	}
 	lent := l.state.Server
-	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, SourceTenant: l.source, Reviewed: authenticator.RequestFunc(l.reviewToken)}
+	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, Revocations: revoked, SourceTenant: l.source, Reviewed: authenticator.RequestFunc(l.reviewToken)}
 	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(l.authorize), authorizer.AuthorizerFunc(l.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return l.labelsHold() && labelled(r, id) }

@@ -237,3 +237,77 @@ func TestConnectionsAreLeft(t *testing.T) {
 		_ = watch.Body.Close()
 	}
 }
+
+// TestRevokedStayOut: who is revoked, and opens again at once what has ended by that, is refused, by whatever name the cluster knows him.
+func TestRevokedStayOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"), map[string]*standIn{"eu1": newStandIn(t, spaces())})
+	for opened := 0; ; opened++ {
+		resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+		switch {
+		case resp.StatusCode == http.StatusUnauthorized && opened > 0:
+			_ = resp.Body.Close()
+			return
+		case resp.StatusCode != http.StatusOK:
+			t.Fatal(resp.Status)
+		case opened == 0:
+			w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: alice } ]\n")
+		}
+		err := ends(resp)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatalf("opened again %d times: %v", opened, err)
+		}
+	}
+}
+
+// TestRevokedAccountTokens: a service account's token that is revoked by what it says, or that comes by a connection of a certificate that is, counts
+// no longer, though the cluster's word about it is remembered.
+func TestRevokedAccountTokens(t *testing.T) {
+	const issuer = "issuer: \"https://kubernetes.default.svc\""
+	for what, revoked := range map[string]string{
+		"subject": "tokens: [ { " + issuer + ", subject: \"system:serviceaccount:acme--web:builder\" } ]\n",
+		"time":    "tokens: [ { " + issuer + ", issuedBefore: \"2100-01-01T00:00:00Z\" } ]\n",
+		"serial":  "certificates: [ { serial: \"2\", issuer: CN=ca } ]\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", accountsToo), map[string]*standIn{"eu1": c})
+			config, _ := withCertificate(t, w, time.Now().Add(time.Hour))
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+			defer client.CloseIdleConnections()
+			builder, other := c.token(t, "system:serviceaccount:acme--web:builder"), c.token(t, "system:serviceaccount:acme--web:other")
+			get := func(token string) int {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+podsPath, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer "+token)
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				return resp.StatusCode
+			}
+			if code := get(builder); code != http.StatusOK {
+				t.Fatal(code)
+			}
+			w.write("revoked.yaml", noRevocations+revoked)
+			waittest.Until(t, func() error {
+				if code := get(builder); code != http.StatusUnauthorized {
+					return fmt.Errorf("%d", code)
+				}
+				return nil
+			})
+			want := http.StatusUnauthorized
+			if what == "subject" {
+				want = http.StatusOK
+			}
+			if code := get(other); code != want {
+				t.Errorf("another account's: %d, want %d", code, want)
+			}
+		})
+	}
+}
