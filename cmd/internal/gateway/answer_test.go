@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/url"
 	"strings"
@@ -68,7 +69,7 @@ func TestEndedBody(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	end()
-	if n, err := body.Read(text); n != 0 || err != io.EOF {
+	if n, err := body.Read(text); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
