@@ -39,11 +39,11 @@ DEMO_EXIT ?=
 HELM := helm.sh/helm/v4/cmd/helm@v4.3.1
 KUBECONFORM := github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
 
-# install makes sure of packages of the distribution (Debian): $(call install,PACKAGES,COMMAND THAT FAILS WITHOUT)
+# install makes sure of packages of the distribution (Debian), one target at a time: $(call install,PACKAGES,COMMAND THAT FAILS WITHOUT)
 install = @$(2) >/dev/null 2>&1 || { \
   command -v apt-get >/dev/null || { echo 'missing: $(1): install it, there is no apt-get here'; exit 1; }; \
-  echo 'installing $(1) ...'; \
-  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(1) >/dev/null; }
+  echo 'installing $(1) ...'; mkdir -p .cache; \
+  { flock 9; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(1) >/dev/null; } 9>.cache/apt.lock; }
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # What the commands are built from, and the list of it, which is newer when a file has gone.
@@ -163,7 +163,7 @@ $(BIN)/helm $(BIN)/kubeconform:
 $(BIN)/promtool:
 	@echo 'installing promtool ...'
 	@rm -rf .cache/prometheus && mkdir -p $(BIN) .cache/prometheus && cd .cache/prometheus && \
-	  { apt-get download -qq prometheus 2>/dev/null || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } && \
+	  { flock 9; apt-get download -qq prometheus 2>/dev/null || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } 9>../apt.lock && \
 	  dpkg -x prometheus_*.deb . && install -m 755 usr/bin/promtool $@
 	@rm -rf .cache/prometheus
 
@@ -211,7 +211,7 @@ $(JAVASCRIPT)/package.json: testdata/clients/package.json
 test-clients: build $(BIN)/helm $(JAVASCRIPT)/package.json
 	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./e2e
 
-# All that tests install or build for themselves, one after the other: two at a time would wait for apt's lock in vain.
+# All that tests install or build for themselves.
 .PHONY: tools
 tools: e2e-tools gitops-tools keystone chromium $(IDP)/package.json $(BROWSER_TOOLS)/package.json $(JAVASCRIPT)/package.json
 

@@ -58,6 +58,8 @@ type shared struct {
 	required v1alpha1.RequireTenant
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
+	// isInForce reports whether a generation is the one that counts.
+	isInForce func(*generation) bool
 }
 
 // newShared returns what the generations of stack have in common.
@@ -66,7 +68,8 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		return nil, errors.New("nothing tells whose namespaces are")
 	}
 	of := &shared{Server: server, reloads: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(),
-		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}, grantors: server.Authorization.Grantors}
+		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}, grantors: server.Authorization.Grantors,
+		isInForce: func(g *generation) bool { return stack.current.Load() == g }}
 	if of.grantors == nil {
 		of.grantors = (*stackAuthorizer)(stack)
 	}
@@ -126,7 +129,11 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	}
 	names, report := systemNames(config), of.report(ctx)
 	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
-		if g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report, of.revocationsChanged); err != nil {
+		if g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report, func(revoked *authn.Revocations) {
+			if of.isInForce(g) { // else it is told of when it is
+				of.revocationsChanged(revoked)
+			}
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +180,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	return g, nil
 }
 
-// revocationsChanged is told of a new version of the file, which counts by then.
+// revocationsChanged is told of another list, which counts by then.
 func (s *shared) revocationsChanged(revoked *authn.Revocations) {
 	s.endRevoked(revoked)
 	if s.Authentication.RevocationsChanged != nil {

@@ -97,8 +97,8 @@ type Authentication struct {
 	// that one knows no more must not be known here a moment longer, nor the other way round. Nil: the Stack follows the file of its
 	// configuration.
 	Revocations func() *authn.Revocations
-	// RevocationsChanged is told of each version of the file that the Stack follows, when it counts and the Stack's own sessions
-	// have ended. Nil for nobody.
+	// RevocationsChanged is told of each version of the file that the Stack follows, and of another file's, when it counts and the
+	// Stack's own sessions have ended. Nil for nobody.
 	RevocationsChanged func(*authn.Revocations)
 	// SourceTenant returns the tenant as revocations name it that this server knows by another name. Nil: by the same.
 	SourceTenant func(tenant.ID) tenant.ID
@@ -382,7 +382,7 @@ func (s *Stack) swap(g *generation) {
 		before.stop()
 		s.shared.sessions.EndExcepted("") // the new generation may know other exceptions
 		if g.revoked != nil {
-			s.shared.endRevoked(g.revoked())
+			s.shared.revocationsChanged(g.revoked())
 		}
 	}
 }

@@ -131,12 +131,9 @@ type endedBody struct {
 }
 
 func (b *endedBody) Read(p []byte) (int, error) {
-	if b.ctx.Err() != nil { // what has come before is not handed on any more
-		return 0, io.EOF
-	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && b.ctx.Err() != nil {
-		err = io.EOF
+	if b.ctx.Err() != nil { // what came before is not handed on either
+		return 0, io.EOF
 	}
 	return n, err
 }

@@ -134,7 +134,7 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 }
 
 // impersonation returns what says who u is, to a cluster where that is its name. The error says why it cannot be carried: nothing that
-// was asked for is left out.
+// was asked for is left out, but the group of an account's tenant.
 func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
 	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
 	isAccount := tenant.IsServiceAccountName(out.UserName)

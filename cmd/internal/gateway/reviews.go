@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/internal/reviews"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -52,8 +53,15 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 	}
 	x := &exchange{route: c} // the token is not the request's own
 	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
-	if err != nil || !ok || x.token != "" {
+	if err != nil || !ok {
 		return resp, ok, err
+	}
+	if x.token != "" { // the boundary would say of its requests who is revoked by name, UID or tenant
+		id, _, err := l.stack.Subject(r.Context(), resp.User)
+		if err == nil && c.gateway.front.Revocations().Covers(c.mapping.source(id), resp.User) {
+			err = authn.ErrRevoked
+		}
+		return resp, err == nil, err
 	}
 	id, err := tenant.Of(resp.User)
 	if err != nil || !c.serves(id) {

@@ -89,4 +89,11 @@ func TestDelegatedReviews(t *testing.T) {
 	if sent := eu.sent(); len(sent) > 0 {
 		t.Errorf("reviews of subjects were sent on: %v", sent[0].as())
 	}
+	w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n") // as the sources name tenants
+	waittest.Until(t, func() error {
+		if is := reviewToken("alice-token", own); is.Authenticated {
+			return fmt.Errorf("of who is revoked is told %+v", is)
+		}
+		return nil
+	})
 }
