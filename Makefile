@@ -1,4 +1,4 @@
-# CI runs check, test, test-e2e, test-gateway, test-clients, test-upstream-short, test-gitops, test-idp, test-browser and demo.
+# CI runs check, test, test-e2e, test-gateway, test-clients, test-gitops, test-upstream-short, test-idp, test-browser and demo.
 #
 #   make demo    build everything, start a control plane with two tenants, walk through requests
 #   make test    all tests, a real kube-apiserver included; the library's with the race detector
@@ -39,11 +39,11 @@ DEMO_EXIT ?=
 HELM := helm.sh/helm/v4/cmd/helm@v4.3.1
 KUBECONFORM := github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
 
-# install makes sure of packages of the distribution (Debian), one target at a time: $(call install,PACKAGES,COMMAND THAT FAILS WITHOUT)
+# install makes sure of packages of the distribution (Debian): $(call install,PACKAGES,COMMAND THAT FAILS WITHOUT)
 install = @$(2) >/dev/null 2>&1 || { \
   command -v apt-get >/dev/null || { echo 'missing: $(1): install it, there is no apt-get here'; exit 1; }; \
-  echo 'installing $(1) ...'; mkdir -p .cache; \
-  { flock 9; $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(1) >/dev/null; } 9>.cache/apt.lock; }
+  echo 'installing $(1) ...'; \
+  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(1) >/dev/null; }
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # What the commands are built from, and the list of it, which is newer when a file has gone.
@@ -88,16 +88,12 @@ ANSWER_BYTES ?= 1073741824
 help:
 	@sed -n '/^#   make /s/^#   //p' Makefile
 
-.PHONY: test test-units test-servers
-test: test-units test-servers
-
-test-units: build
+.PHONY: test
+test: build
 	$(SCRATCH) go test -vet=off -race ./...
 	$(SCRATCH) go test -vet=off -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(SCRATCH) go test -vet=off -run '^TestLargeAnswers$$' ./cmd/internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
-
-test-servers: build
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients|TestGateway)' ./...
 
 .PHONY: test-e2e e2e-tools
@@ -163,7 +159,7 @@ $(BIN)/helm $(BIN)/kubeconform:
 $(BIN)/promtool:
 	@echo 'installing promtool ...'
 	@rm -rf .cache/prometheus && mkdir -p $(BIN) .cache/prometheus && cd .cache/prometheus && \
-	  { flock 9; apt-get download -qq prometheus 2>/dev/null || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } 9>../apt.lock && \
+	  { apt-get download -qq prometheus 2>/dev/null || { $(SUDO) apt-get update -qq && apt-get download -qq prometheus; }; } && \
 	  dpkg -x prometheus_*.deb . && install -m 755 usr/bin/promtool $@
 	@rm -rf .cache/prometheus
 
@@ -192,11 +188,9 @@ $(BROWSER_TOOLS)/package.json: testdata/browser/package.json
 	@mkdir -p $(BROWSER_TOOLS) && cp $< $@
 	@cd $(BROWSER_TOOLS) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
-.PHONY: test-browser chromium
-chromium:
+.PHONY: test-browser
+test-browser: $(BROWSER_TOOLS)/package.json
 	$(call install,chromium,command -v chromium)
-
-test-browser: chromium $(BROWSER_TOOLS)/package.json
 	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/cli/accessmap
 
 # Clients as a tenant's admin, beside upstream's server: JavaScript's is npm's.
@@ -210,10 +204,6 @@ $(JAVASCRIPT)/package.json: testdata/clients/package.json
 .PHONY: test-clients
 test-clients: build $(BIN)/helm $(JAVASCRIPT)/package.json
 	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./e2e
-
-# All that tests install or build for themselves.
-.PHONY: tools
-tools: e2e-tools gitops-tools keystone chromium $(IDP)/package.json $(BROWSER_TOOLS)/package.json $(JAVASCRIPT)/package.json
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
