@@ -58,10 +58,13 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 	}
 	if x.token != "" { // the boundary would say of its requests who is revoked by name, UID or tenant
 		id, _, err := l.stack.Subject(r.Context(), resp.User)
-		if err == nil && c.gateway.front.Revocations().Covers(c.mapping.source(id), resp.User) {
-			err = authn.ErrRevoked
+		switch {
+		case err != nil:
+			return nil, false, err
+		case c.gateway.front.Revocations().Covers(c.mapping.source(id), resp.User):
+			return nil, false, authn.ErrRevoked
 		}
-		return resp, err == nil, err
+		return resp, true, nil
 	}
 	id, err := tenant.Of(resp.User)
 	if err != nil || !c.serves(id) {
