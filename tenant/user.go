@@ -30,7 +30,11 @@ func Of(u user.Info) (ID, error) {
 	}
 	extra := u.GetExtra()
 	values, found := extra[ExtraKey]
-	if !isOnlyKnown(extra, found) {
+	others := len(extra)
+	if found {
+		others--
+	}
+	if !areKnown(extra, others) {
 		for key := range extra {
 			if key != ExtraKey && strings.EqualFold(key, ExtraKey) {
 				return ID{}, fmt.Errorf("%w: extra key in another case", ErrInvalid)
@@ -48,13 +52,9 @@ func Of(u user.Info) (ID, error) {
 	return Parse(values[0])
 }
 
-// isOnlyKnown reports whether extra, in which [ExtraKey] was found or not, holds nothing but the keys that most callers have,
-// which saves the walk through it for each decision.
-func isOnlyKnown(extra map[string][]string, found bool) bool {
-	others := len(extra)
-	if found {
-		others--
-	}
+// areKnown reports whether the keys of extra other than [ExtraKey], of which there are so many, are but those that most callers
+// have, which saves the walk through it for each decision.
+func areKnown(extra map[string][]string, others int) bool {
 	if others == 0 {
 		return true
 	}

@@ -120,7 +120,11 @@ func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, g
 	}
 	for id, g := range given {
 		hard, has := right[id.String()]
-		e.noteManaged(id, has)
+		if has {
+			e.noteManaged(id)
+		} else {
+			e.forgetManaged(id)
+		}
 		if g != nil && (has || len(g.quota) > 0) && !upstreamquota.Equals(hard, g.quota) {
 			e.tellOf(id)
 		}

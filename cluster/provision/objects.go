@@ -173,12 +173,14 @@ func isQuantity(is, want any) bool {
 // withObjects ends the hash of a namespace that has objects of templates: where it does not stand there are none to look for.
 const withObjects = "+"
 
+// hasObjects reports whether a namespace says that templates have given something in it.
+func hasObjects(ns *corev1.Namespace) bool {
+	return strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects)
+}
+
 // objectsThere returns what templates have given in a namespace, of each kind at once: each such list waits for the watch cache of its kind
-// (KEP-2340). look says that there may be something that the namespace does not say.
-func (e *Engine) objectsThere(ctx context.Context, ns *corev1.Namespace, look bool) (map[object]*unstructured.Unstructured, error) {
-	if !look && !strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects) {
-		return nil, nil
-	}
+// (KEP-2340).
+func (e *Engine) objectsThere(ctx context.Context, ns *corev1.Namespace) (map[object]*unstructured.Unstructured, error) {
 	kinds := slices.Collect(maps.Values(v1alpha1.TemplateKinds()))
 	lists := make([]*unstructured.UnstructuredList, len(kinds))
 	all, ctx := errgroup.WithContext(ctx)

@@ -66,11 +66,14 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 }
 
 // applyAll brings all that is given in a namespace in line. What is there is read at once; what of it cannot be read keeps nothing else back.
-func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects, look bool) error {
+// Of a namespace that has drifted there may be more than it says.
+func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects, drifted bool) error {
 	var reading sync.WaitGroup
 	var made map[object]*unstructured.Unstructured
 	var noObjects error
-	reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns, look) })
+	if drifted || hasObjects(ns) {
+		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns) })
+	}
 	bindings, err := e.bindingsThere(ctx, ns.Name)
 	reading.Wait()
 	if err == nil {

@@ -40,7 +40,7 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 		if err := e.removeQuota(ctx, is); err != nil {
 			return t.Status.Quota, err
 		}
-		e.noteManaged(id, false)
+		e.forgetManaged(id)
 		return "", nil
 	case others != "":
 		return "", fmt.Errorf("%w (%s)", errQuotaTaken, others)
@@ -57,14 +57,16 @@ func (e *Engine) isManaged(id tenant.ID) bool {
 	return e.managed[id]
 }
 
-func (e *Engine) noteManaged(id tenant.ID, is bool) {
+func (e *Engine) noteManaged(id tenant.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if is {
-		e.managed[id] = true
-	} else {
-		delete(e.managed, id)
-	}
+	e.managed[id] = true
+}
+
+func (e *Engine) forgetManaged(id tenant.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.managed, id)
 }
 
 // quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and the name of one that cannot.
@@ -99,7 +101,7 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 		}
 		_, err = e.quotas().Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err == nil {
-			e.noteManaged(id, true)
+			e.noteManaged(id)
 			return name, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {

@@ -41,6 +41,7 @@ type serveOptions struct {
 	memory                  resource.QuantityValue
 	serving                 serving.Serving
 	admissionOnly           bool
+	admissionClients        []net.IPNet
 }
 
 func newServeCommand() *cobra.Command {
@@ -63,6 +64,7 @@ func newServeCommand() *cobra.Command {
 	o.memory.Quantity = resource.MustParse("1Gi")
 	f.Var(&o.memory, "memory-limit", "memory of the process, as its container's limit says: requests in hand take up to half of it, more wait; GOMEMLIMIT is nine tenths of it, unless that is set")
 	f.BoolVar(&o.admissionOnly, "admission-only", false, "answer admission alone, whoever asks: for clusters whose kube-apiserver shows no client certificate. Quotas are not reserved then, but counted as they are observed.")
+	f.IPNetSliceVar(&o.admissionClients, "admission-clients", nil, "with --admission-only: networks (10.0.0.0/28) that kube-apiserver's requests come from; others are answered 404. Empty: whoever reaches the listener is told whose a namespace is, and what of its quota is used.")
 	anyClient := f.Bool("insecure-any-client", false, "answer whoever reaches the listener: for benchmarks")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
@@ -70,6 +72,9 @@ func newServeCommand() *cobra.Command {
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if o.memory.Value() < minMemory {
 			return errors.New("--memory-limit: at least 128Mi are needed")
+		}
+		if len(o.admissionClients) > 0 && !o.admissionOnly {
+			return errors.New("--admission-clients is about --admission-only")
 		}
 		if o.serving.ClientCAFile == "" && !*anyClient && !o.admissionOnly {
 			return errors.New("--client-ca-file is required: whoever may ask learns what anybody may do")
@@ -79,13 +84,18 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *serveOptions) run(ctx context.Context) error {
+// tuneMemory sets what the environment leaves to it.
+func (o *serveOptions) tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(o.memory.Value() / 10 * 9)
 	}
+}
+
+func (o *serveOptions) run(ctx context.Context) error {
+	o.tuneMemory()
 	settings, err := loadChecked(ctx, o.config)
 	if err != nil {
 		return err
@@ -107,10 +117,10 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var reviews []string // all
+	var anonymous *service.Anonymous
 	if o.admissionOnly {
 		known.WithoutReservations()
-		reviews = service.AdmissionReviews()
+		anonymous = &service.Anonymous{From: o.admissionClients}
 	}
 	stack, err := kubetenant.Open(background, o.config, known.Server)
 	if err != nil {
@@ -129,7 +139,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, known.Checks()...)
 	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
-		Live: live, Ready: ready, Register: registry.Register, Tracer: tracer, Reviews: reviews})
+		Live: live, Ready: ready, Register: registry.Register, Tracer: tracer, Anonymous: anonymous})
 	if err != nil {
 		return err
 	}

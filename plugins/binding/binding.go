@@ -66,18 +66,24 @@ type plugin struct {
 	Options
 }
 
-// keys are the protected annotations.
-func keys(kubeVela bool) []string {
-	if kubeVela {
-		return []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
+// withKubeVela are the protected annotations of a kind that KubeVela reads.
+var withKubeVela = []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
+
+// keys returns the protected annotations of a kind, none where it is not governed.
+func (p *plugin) keys(kind schema.GroupKind) []string {
+	switch kubeVela, governed := p.Kinds[kind]; {
+	case !governed:
+		return nil
+	case kubeVela:
+		return withKubeVela
 	}
 	return []string{tenant.IdentityAnnotation}
 }
 
 // Admit implements [admission.MutationInterface].
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	kubeVela, governed := p.Kinds[a.GetKind().GroupKind()]
-	if !governed {
+	keys := p.keys(a.GetKind().GroupKind())
+	if keys == nil {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -87,12 +93,12 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if !takes(was, is) || !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil) // it has been answered, or is not the caller's to ask
 	}
-	records, err := p.records(ctx, a, was, is, kubeVela)
+	records, err := p.records(ctx, a, was, is, keys)
 	switch {
 	case err != nil:
 		return forbidden(a, err)
 	case records == nil:
-		plugins.Keep(ctx, was, is, keys(kubeVela)...)
+		plugins.Keep(ctx, was, is, keys...)
 	default:
 		for key, value := range records {
 			plugins.SetAnnotation(is, key, value)
@@ -109,7 +115,7 @@ func forbidden(a admission.Attributes, err error) error {
 }
 
 // records returns the annotations that a write must leave, nil where it leaves them as they were.
-func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is metav1.Object, kubeVela bool) (map[string]*string, error) {
+func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is metav1.Object, keys []string) (map[string]*string, error) {
 	asksFor := was == nil || changes(a) || takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())
 	if !asksFor {
 		return nil, nil
@@ -120,13 +126,13 @@ func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is me
 	}
 	identity := tenant.IdentityOf(a.GetUserInfo(), caller)
 	if !caller.IsSystem() || takes(was, is) {
-		return annotations(identity, kubeVela)
+		return annotations(identity, keys)
 	}
 	if isRecorded(was) {
 		return nil, nil
 	}
 	if a.GetNamespace() == "" {
-		return annotations(identity, kubeVela)
+		return annotations(identity, keys)
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	if err != nil {
@@ -135,7 +141,7 @@ func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is me
 	if !owner.IsSystem() {
 		identity = tenant.Identity{Tenant: owner.String()}
 	}
-	return annotations(identity, kubeVela)
+	return annotations(identity, keys)
 }
 
 // isRecorded reports whether an identity was. Where none was, the other annotations are not to be kept:
@@ -155,13 +161,14 @@ func takes(was, is metav1.Object) bool {
 		(was == nil || was.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")
 }
 
-func annotations(identity tenant.Identity, kubeVela bool) (map[string]*string, error) {
+// annotations returns what the protected annotations of a kind say of an identity.
+func annotations(identity tenant.Identity, keys []string) (map[string]*string, error) {
 	text := identity.String()
 	if len(text) > maxIdentityBytes {
 		return nil, errSize
 	}
 	out := map[string]*string{tenant.IdentityAnnotation: &text}
-	if !kubeVela {
+	if !slices.Contains(keys, KubeVelaUser) {
 		return out, nil
 	}
 	if slices.ContainsFunc(append([]string{identity.User}, identity.Groups...), func(s string) bool { return strings.Contains(s, ",") }) {
@@ -186,7 +193,7 @@ func changes(a admission.Attributes) bool {
 }
 
 // recorded are the annotations that servers write.
-var recorded = append(keys(true), tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+var recorded = append(withKubeVela, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 
 // substance is what of an object its identity answers for: all but the status and the metadata that
 // servers write, much of which is filled in between mutation and validation.
@@ -228,17 +235,17 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if a.GetSubresource() == "scale" {
 		return forbidden(a, p.checkScale(ctx, a))
 	}
-	kubeVela, governed := p.Kinds[a.GetKind().GroupKind()]
-	if !governed {
+	keys := p.keys(a.GetKind().GroupKind())
+	if keys == nil {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
 		return forbidden(a, err)
 	}
-	records, err := p.records(ctx, a, was, is, kubeVela)
+	records, err := p.records(ctx, a, was, is, keys)
 	if err == nil && records == nil {
-		err = plugins.Kept(was, is, keys(kubeVela)...)
+		err = plugins.Kept(was, is, keys...)
 	}
 	for key, want := range records {
 		if value, has := is.GetAnnotations()[key]; has != (want != nil) || has && value != *want {

@@ -44,14 +44,13 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	ctx := resp.Request.Context()
 	x := exchangeOf(ctx)
 	resp.Header.Del(auditapi.HeaderAuditID) // the caller has it already
-	info, _ := request.RequestInfoFrom(ctx)
-	proxied := info != nil && info.Subresource == "proxy"
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil
-	case resp.StatusCode == http.StatusUnauthorized && x.refuses(resp, !proxied, isUnauthorized):
+	case x.passesToken(): // no answer is about the gateway
+	case resp.StatusCode == http.StatusUnauthorized && (!isProxied(ctx) || says(resp, isUnauthorized)):
 		return errRefusesUs
-	case resp.StatusCode == http.StatusForbidden && x.refuses(resp, false, impersonationRefused.Match):
+	case resp.StatusCode == http.StatusForbidden && says(resp, impersonationRefused.Match):
 		return errImpersonate
 	}
 	if location := resp.Header.Get("Location"); location != "" {
@@ -67,21 +66,21 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-// refuses reports whether an answer is about the gateway and not about its caller: certainly, or by what it says, which may be said by what is
-// proxied as well, and then harms that alone. The body can be read once more.
-func (x *exchange) refuses(resp *http.Response, certainly bool, says func(text []byte) bool) bool {
-	if x.token != "" && !x.asOther {
-		return false
-	}
-	if certainly {
-		return true
-	}
+// isProxied reports whether an answer is one of a Pod, Service or node.
+func isProxied(ctx context.Context) bool {
+	info, known := request.RequestInfoFrom(ctx)
+	return known && info.Subresource == "proxy"
+}
+
+// says reports whether an answer is about the gateway by what it says, which what is proxied may say as well, and then harms that alone. The
+// body can be read once more.
+func says(resp *http.Response, matches func(text []byte) bool) bool {
 	head, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
 	resp.Body = &struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
-	return err == nil && says(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
+	return err == nil && matches(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
 }
 
 // isUnauthorized reports whether a text is what kube-apiserver answers to a credential that it does not know.

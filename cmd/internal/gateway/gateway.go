@@ -325,7 +325,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	answer, timed, done := g.writers.writes(w)
 	defer done()
 	handler.ServeHTTP(answer, rest)
-	g.metrics.count(c, x.stream, timed.code, time.Since(began))
+	g.metrics.count(x, timed.code, time.Since(began))
 }
 
 // find returns who answers a request, and what is left of it: the way to a cluster too, where it is for one that is known.

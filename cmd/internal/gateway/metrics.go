@@ -32,14 +32,14 @@ func (m *gatewayMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency}
 }
 
-// count counts a request to a cluster, nil for none.
-func (m *gatewayMetrics) count(c *route, stream bool, code int, took time.Duration) {
+// count counts a request that was answered.
+func (m *gatewayMetrics) count(x *exchange, code int, took time.Duration) {
 	cluster := noCluster
-	if c != nil {
-		cluster = c.name
+	if x.route != nil {
+		cluster = x.route.name
 	}
 	m.requests.WithLabelValues(cluster, strconv.Itoa(code)).Inc()
-	if !stream {
+	if !x.stream {
 		m.latency.WithLabelValues(cluster).Observe(took.Seconds())
 	}
 }

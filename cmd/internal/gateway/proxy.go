@@ -22,7 +22,7 @@ type exchange struct {
 	path    string                 // as it came, with escapes
 	prefix  string                 // of it, which the cluster's has not
 	stream  bool                   // it is answered for as long as the caller likes
-	token   string                 // a service account's own, to be passed on
+	token   string                 // a service account's own, for its own cluster
 	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
@@ -30,6 +30,9 @@ type exchange struct {
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
 }
+
+// passesToken reports whether a request goes on by the token of its own service account, and not as somebody by the gateway's credential.
+func (x *exchange) passesToken() bool { return x.token != "" && !x.asOther }
 
 type exchangeKey struct{}
 
@@ -72,14 +75,14 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
 	as := c.impersonator
-	if x.token != "" && !x.asOther {
+	if x.passesToken() {
 		as = c.anonymous
 	}
 	next := as.requests
 	if r.Header.Get("Upgrade") != "" {
 		next = as.upgrades
 	}
-	if x.token != "" && !x.asOther {
+	if x.passesToken() {
 		r.Header.Set("Authorization", "Bearer "+x.token)
 		return next.RoundTrip(r)
 	}

@@ -252,13 +252,14 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 	}
 	m.note(c.name, p.space, outcome, fmt.Sprintf("%s %s: %d %s", p.method, p.path, a.code, a.message()))
 	if p.review != nil {
-		m.record(c, p, !a.deniedByAuthorization())
+		m.record(c, p, a)
 	}
 	return nil
 }
 
 // record keeps what authorization said, which must be the same each time.
-func (m *matrix) record(c *caller, p probe, allowed bool) {
+func (m *matrix) record(c *caller, p probe, a answer) {
+	allowed := !a.deniedByAuthorization()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.answers[c] == nil {

@@ -228,13 +228,14 @@ func TestAnsweredTwice(t *testing.T) {
 	of := func(version string) probe {
 		return probe{method: "GET", path: "/x", review: &question{Verb: "get", Version: version, Resource: "pods"}}
 	}
-	m.record(c, of("v1"), true)
-	m.record(c, of("v1beta1"), true)
-	m.record(&caller{name: "other"}, of("v1"), false)
+	allowed, denied := answer{code: http.StatusOK}, answer{code: http.StatusUnauthorized}
+	m.record(c, of("v1"), allowed)
+	m.record(c, of("v1beta1"), allowed)
+	m.record(&caller{name: "other"}, of("v1"), denied)
 	if !m.report.OK() || len(m.answers[c]) != 1 {
 		t.Errorf("problems %v, answers %v", m.report.Problems, m.answers[c])
 	}
-	if m.record(c, of("v1"), false); len(m.report.Problems) != 1 || !strings.Contains(m.report.Problems[0], "answered in two ways") {
+	if m.record(c, of("v1"), denied); len(m.report.Problems) != 1 || !strings.Contains(m.report.Problems[0], "answered in two ways") {
 		t.Errorf("problems %v", m.report.Problems)
 	}
 }

@@ -261,8 +261,8 @@ func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 		}
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
 	}
-	if s.Terminal && s.Width < widthOf(t, options.Wide) {
-		return s.blocks(t, options.Wide)
+	if columns := shownColumns(t, options); s.Terminal && s.Width < widthOf(t, columns) {
+		return s.blocks(t, columns)
 	}
 	return written(s.Writer, printers.NewTablePrinter(options), t)
 }
@@ -273,12 +273,19 @@ const none = "<none>"
 // columnGap is what kubectl's tables have between columns.
 const columnGap = 3
 
-func widthOf(t *metav1.Table, wide bool) (width int) {
+// shownColumns returns the indices of the columns that are printed.
+func shownColumns(t *metav1.Table, options printers.PrintOptions) (columns []int) {
 	for i, c := range t.ColumnDefinitions {
-		if c.Priority > 0 && !wide {
-			continue
+		if c.Priority == 0 || options.Wide {
+			columns = append(columns, i)
 		}
-		widest := len(c.Name)
+	}
+	return columns
+}
+
+func widthOf(t *metav1.Table, columns []int) (width int) {
+	for _, i := range columns {
+		widest := len(t.ColumnDefinitions[i].Name)
 		for _, r := range t.Rows {
 			widest = max(widest, len(fmt.Sprint(r.Cells[i])))
 		}
@@ -288,13 +295,11 @@ func widthOf(t *metav1.Table, wide bool) (width int) {
 }
 
 // blocks prints a row below the other, each with the names of its cells.
-func (s *Screen) blocks(t *metav1.Table, wide bool) error {
+func (s *Screen) blocks(t *metav1.Table, columns []int) error {
 	for i, r := range t.Rows {
 		var fields [][2]string
-		for j, c := range t.ColumnDefinitions {
-			if c.Priority == 0 || wide {
-				fields = append(fields, [2]string{c.Name, fmt.Sprint(r.Cells[j])})
-			}
+		for _, j := range columns {
+			fields = append(fields, [2]string{t.ColumnDefinitions[j].Name, fmt.Sprint(r.Cells[j])})
 		}
 		if i > 0 {
 			if _, err := fmt.Fprintln(s); err != nil {

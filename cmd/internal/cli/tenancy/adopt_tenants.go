@@ -65,7 +65,13 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 		}
 		w.Say("made Tenant %s of tenant %s (namespaces: %d)", u.GetName(), id, len(of.namespaces))
 		made = append(made, u)
-		if err := takeOver(ctx, k, d, id, of, a.Nothing, w); err != nil {
+		if a.Nothing {
+			for i := range of.bindings {
+				sayTakenOver(&of.bindings[i], w)
+			}
+			continue
+		}
+		if err := of.takeOver(ctx, k, d, id, w); err != nil {
 			return made, err
 		}
 	}
@@ -164,26 +170,25 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 }
 
 // takeOver takes the bindings away by which admins were such, when the server has given them theirs.
-func takeOver(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, of *owned, nothing bool, w Writing) error {
-	if len(of.admins) == 0 {
-		return nil
-	}
-	if !nothing && len(w.DryRun) == 0 {
+func (of *owned) takeOver(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, w Writing) error {
+	if len(of.admins) > 0 && len(w.DryRun) == 0 {
 		if err := AwaitPrepared(ctx, k, d, id, of.namespaces); err != nil {
 			return err
 		}
 	}
 	for i := range of.bindings {
 		b := &of.bindings[i]
-		if !nothing {
-			err := k.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{DryRun: w.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return refusal(err)
-			}
+		err := k.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{DryRun: w.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return refusal(err)
 		}
-		w.Say("took over RoleBinding %s of namespace %s: %s", b.Name, b.Namespace, subjectName(b.Subjects[0], b.Namespace))
+		sayTakenOver(b, w)
 	}
 	return nil
+}
+
+func sayTakenOver(b *rbacv1.RoleBinding, w Writing) {
+	w.Say("took over RoleBinding %s of namespace %s: %s", b.Name, b.Namespace, subjectName(b.Subjects[0], b.Namespace))
 }
 
 func byName(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) }

@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,17 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 )
+
+// from asks for the admission half alone, and says where kube-apiserver's requests come from.
+func from(networks ...string) func(*manifests.Options) {
+	return func(o *manifests.Options) {
+		o.AdmissionOnly, o.URL = true, ""
+		for _, text := range networks {
+			_, network, _ := net.ParseCIDR(text)
+			o.AdmissionClients = append(o.AdmissionClients, *network)
+		}
+	}
+}
 
 // TestGenerateOptions: what the configuration does not say reaches the files that it is about, and only those.
 func TestGenerateOptions(t *testing.T) {
@@ -36,6 +48,8 @@ func TestGenerateOptions(t *testing.T) {
 		"what stands behind":      {func(o *manifests.Options) { o.Authorizers = []string{"RBAC"} }, "control-plane/authorization.yaml", "type: RBAC", "type: Node"},
 		"the image":               {func(*manifests.Options) {}, "cluster/deployment.yaml", "example.com/kubetenant-webhook:1", ""},
 		"admission alone":         {func(o *manifests.Options) { o.AdmissionOnly, o.ClientCA, o.URL = true, "", "" }, "cluster/deployment.yaml", "--admission-only", "client"},
+		"whence it is asked":      {from("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "- --admission-clients=2001:db8::/64\n", ""},
+		"and from nowhere else":   {from("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "from:\n    - { ipBlock: { cidr: \"10.1.0.0/28\" } }\n    - { ipBlock: { cidr: \"2001:db8::/64\" } }\n", "whoever reaches"},
 		"all that is asked":       {func(*manifests.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
 		"the configuration":       {func(*manifests.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
 	} {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -49,6 +50,8 @@ type Options struct {
 	// AdmissionOnly installs what is asked about writes alone, for clusters whose kube-apiserver nobody configures: it shows no
 	// certificate, and has no files.
 	AdmissionOnly bool
+	// AdmissionClients are the networks that kube-apiserver's requests come from then, where that is known: others are not answered.
+	AdmissionClients []net.IPNet
 	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required unless AdmissionOnly);
 	// ServingCA that of the service's, empty where it makes them itself.
 	ClientCA, ServingCA string
@@ -195,6 +198,9 @@ func valuesOf(o *Options) (map[string]any, error) {
 	case o.Image == "" && !o.External:
 		return nil, errors.New("the image is required")
 	}
+	if len(o.AdmissionClients) > 0 && !o.AdmissionOnly {
+		return nil, errors.New("the networks of kube-apiserver's requests (--admission-clients) are for a service that is asked about writes alone (--admission-only)")
+	}
 	var clientCA []byte
 	if !o.AdmissionOnly {
 		if clientCA, err = os.ReadFile(o.ClientCA); err != nil {
@@ -206,6 +212,11 @@ func valuesOf(o *Options) (map[string]any, error) {
 		return nil, err
 	}
 	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring, o.AdmissionOnly
+	networks := []string{}
+	for i := range o.AdmissionClients {
+		networks = append(networks, o.AdmissionClients[i].String())
+	}
+	v["admissionClients"] = networks
 	v["clusterIP"], v["names"] = o.ClusterIP, slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
 	if o.External {
 		v["url"] = o.URL

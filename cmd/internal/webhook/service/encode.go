@@ -1,6 +1,7 @@
 package service
 
 import (
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -45,11 +46,7 @@ func (w *answerWriter) name(name string) {
 
 func (w *answerWriter) bool(name string, value bool) {
 	w.name(name)
-	if value {
-		w.text = append(w.text, "true"...)
-		return
-	}
-	w.text = append(w.text, "false"...)
+	w.text = strconv.AppendBool(w.text, value)
 }
 
 func (w *answerWriter) string(name, value string) {

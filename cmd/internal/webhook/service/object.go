@@ -53,8 +53,12 @@ func (o *objects) read(ctx context.Context, kind schema.GroupVersionKind, raw ..
 		}
 		done = func() { o.trees.Release(weight) }
 	}
+	read := func(raw []byte) (runtime.Object, error) { return readTyped(kind, raw) }
+	if weight > 0 {
+		read = readTree
+	}
 	for _, text := range raw {
-		object, err := readObject(kind, text, weight > 0)
+		object, err := readObject(text, read)
 		if err != nil {
 			done()
 			return nil, func() {}, err
@@ -64,21 +68,28 @@ func (o *objects) read(ctx context.Context, kind schema.GroupVersionKind, raw ..
 	return out, done, nil
 }
 
-// readObject reads one object.
-func readObject(kind schema.GroupVersionKind, raw []byte, tree bool) (runtime.Object, error) {
+// readObject reads one object, nil where there is none.
+func readObject(raw []byte, read func([]byte) (runtime.Object, error)) (runtime.Object, error) {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil, nil
 	}
 	if raw[0] != '{' {
 		return nil, errReview
 	}
-	if tree {
-		out := &unstructured.Unstructured{}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil || out.Object == nil {
-			return nil, errReview
-		}
-		return out, nil
+	return read(raw)
+}
+
+// readTree reads an object as a tree of maps.
+func readTree(raw []byte) (runtime.Object, error) {
+	out := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil || out.Object == nil {
+		return nil, errReview
 	}
+	return out, nil
+}
+
+// readTyped reads an object as its type, a [customObject] where there is none.
+func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error) {
 	out, err := scheme.Scheme.New(kind)
 	if err != nil {
 		out = &customObject{}

@@ -54,7 +54,7 @@ func TestEveryKind(t *testing.T) {
 			if err := json.Unmarshal(text, want); err != nil {
 				t.Fatalf("%s: %v", kind, err)
 			}
-			got, err := readObject(kind, text, false)
+			got, err := readObject(text, typed(kind))
 			if err != nil {
 				t.Fatalf("%s: %v", kind, err)
 			}
@@ -109,7 +109,7 @@ func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object 
 	if err != nil {
 		t.Fatalf("%s: %s of %s: %v", kind, patch, text, err)
 	}
-	got, err := readObject(kind, now, false)
+	got, err := readObject(now, typed(kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestPatch(t *testing.T) {
 			`[{"op":"add","path":"/spec/enableServiceLinks","value":false}]`},
 		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
 	} {
-		object, err := readObject(pod, []byte(c.text), false)
+		object, err := readObject([]byte(c.text), typed(pod))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestUnstructured(t *testing.T) {
 	// Two that differ in something that nobody looked at are never the same.
 	fresh := func(text string) runtime.Object {
 		t.Helper()
-		object, err := readObject(kind, []byte(text), false)
+		object, err := readObject([]byte(text), typed(kind))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,10 +230,16 @@ func TestUnstructured(t *testing.T) {
 		t.Error("two that are the same are not")
 	}
 	for _, bad := range []string{`[]`, `"x"`, `1`, `{`, `{"metadata":1}`} {
-		for _, content := range []bool{true, false} {
-			if _, err := readObject(kind, []byte(bad), content); err == nil && (!content || bad != `{"metadata":1}`) {
-				t.Errorf("%s is an object", bad)
-			}
+		if _, err := readObject([]byte(bad), typed(kind)); err == nil {
+			t.Errorf("%s is an object", bad)
+		}
+		if _, err := readObject([]byte(bad), readTree); err == nil && bad != `{"metadata":1}` {
+			t.Errorf("%s is a tree", bad)
 		}
 	}
+}
+
+// typed reads objects of a kind.
+func typed(kind schema.GroupVersionKind) func([]byte) (runtime.Object, error) {
+	return func(raw []byte) (runtime.Object, error) { return readTyped(kind, raw) }
 }

@@ -119,15 +119,24 @@ func checkType(is *metav1.TypeMeta, group, kind string) error {
 	return nil
 }
 
-// answerBody answers one review.
-func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *content, by answerer) {
+// readRest reads a body to its end, or answers that it cannot be read.
+func readRest(w http.ResponseWriter, r *http.Request, c *content) (body []byte, ok bool) {
 	body, err := c.rest(r)
 	switch {
 	case errors.Is(err, errTooLarge):
 		tooLarge(w)
-		return
+		return nil, false
 	case err != nil:
 		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		return nil, false
+	}
+	return body, true
+}
+
+// answerBody answers one review.
+func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *content, by answerer) {
+	body, ok := readRest(w, r, c)
+	if !ok {
 		return
 	}
 	out, err := by(ctx, body)

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -38,15 +37,12 @@ type Options struct {
 	Register func(metrics.Registerable) error
 	// Tracer records spans; nil for none.
 	Tracer oteltrace.TracerProvider
-	// Reviews are the paths that are answered; nil for all.
-	Reviews []string
+	// Anonymous is of a service that authenticates nobody, which answers reviews of admission alone; nil of one that does.
+	Anonymous *Anonymous
 }
 
-// AdmissionReviews are the paths of admission, which may be answered to whoever asks: see [state.State.WithoutReservations].
-func AdmissionReviews() []string { return []string{MutatePath, ValidatePath} }
-
 // New returns the handler. Whoever reaches it may ask who a token is and what anybody may do, so its
-// callers MUST be authenticated before, as [serving.Server] does, where more than [AdmissionReviews] are answered.
+// callers MUST be authenticated before, as [serving.Server] does, unless they are to be Anonymous.
 func New(o Options) (http.Handler, error) {
 	m := newServiceMetrics()
 	for _, r := range m.registerables() {
@@ -57,7 +53,7 @@ func New(o Options) (http.Handler, error) {
 	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
 	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
 	objects := newObjects(o.Stack.ReadsContent, 6*sixteenth, o.Limits.Memory)
-	for path, kind := range map[string]struct {
+	kinds := map[string]struct {
 		answer answerer
 		memory int64
 	}{
@@ -65,11 +61,16 @@ func New(o Options) (http.Handler, error) {
 		AuthorizePath:    {authorize(o.Stack.Authorizer), sixteenth},
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
-	} {
-		if o.Reviews != nil && !slices.Contains(o.Reviews, path) {
-			continue
-		}
-		reviews[path] = m.measured(path, serving.Recovered(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer)))
+	}
+	protected := func(next http.Handler) http.Handler { return next }
+	if o.Anonymous != nil {
+		bodies := newArrivals(kinds[AuthenticatePath].memory + kinds[AuthorizePath].memory) // which are not needed then
+		delete(kinds, AuthenticatePath)
+		delete(kinds, AuthorizePath)
+		protected = func(next http.Handler) http.Handler { return o.Anonymous.fromKnown(bodies.whole(o.Limits, next)) }
+	}
+	for path, kind := range kinds {
+		reviews[path] = m.measured(path, serving.Recovered(protected(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer))))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)
