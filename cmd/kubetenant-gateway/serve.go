@@ -99,7 +99,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	live := []healthz.HealthChecker{healthz.PingHealthz}
-	side, err := serving.ServeSide(ctx, o.metrics, registry, live, []healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()})
+	side, err := serving.ServeSide(ctx, o.metrics, registry, live, []healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid(), healthz.NamedCheck("clusters", g.Known)})
 	if err != nil {
 		return err
 	}

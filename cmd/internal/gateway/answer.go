@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -85,8 +84,9 @@ func says(resp *http.Response, matches func(text []byte) bool) bool {
 
 // isUnauthorized reports whether a text is what kube-apiserver answers to a credential that it does not know.
 func isUnauthorized(text []byte) bool {
-	var status metav1.Status
-	return json.Unmarshal(text, &status) == nil && status.Kind == "Status" && status.Reason == metav1.StatusReasonUnauthorized
+	obj, _, err := codecs().UniversalDeserializer().Decode(text, nil, nil)
+	status, is := obj.(*metav1.Status)
+	return err == nil && is && status.Reason == metav1.StatusReasonUnauthorized
 }
 
 // locate returns a Location of the cluster as the caller has to ask for it.
@@ -153,6 +153,10 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 	switch {
 	case errors.As(err, &not):
 		return forbidden(not)
+	case errors.Is(err, errOwn):
+		return forbidden(err)
+	case apierrors.IsUnauthorized(err): // to a question of our own
+		said = errRefusesUs
 	case errors.Is(err, errRedirect), errors.Is(err, errImpersonate):
 		code, said = http.StatusBadGateway, err
 	case errors.Is(err, errRefusesUs):

@@ -20,12 +20,19 @@ type auditing struct {
 	sink   audit.Sink
 	policy audit.PolicyRuleEvaluator
 	path   string
+	// policyFile is that of the policy, and policyText what stood in it.
+	policyFile string
+	policyText fingerprint
 }
 
 // openAuditing reads a policy, nil for none, and opens its log, unless it is the one that is open.
 func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error) {
 	if config == nil {
 		return &auditing{}, nil
+	}
+	text, err := fingerprintOf(config.PolicyFile) // before it is read: what is written meanwhile is seen later
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
 	}
 	rules, err := policy.LoadPolicyFromFile(config.PolicyFile)
 	if err != nil {
@@ -36,7 +43,7 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 			return nil, fmt.Errorf("audit: %s: rule %d has the level %s: bodies are the clusters' to record", config.PolicyFile, i, rule.Level)
 		}
 	}
-	out := &auditing{policy: policy.NewPolicyRuleEvaluator(rules), path: config.LogPath}
+	out := &auditing{policy: policy.NewPolicyRuleEvaluator(rules), path: config.LogPath, policyFile: config.PolicyFile, policyText: text}
 	if before := g.current.Load(); before != nil && before.auditing.path == out.path {
 		out.sink = before.auditing.sink
 		return out, nil

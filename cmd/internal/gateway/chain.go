@@ -34,10 +34,11 @@ type route struct {
 	gateway *Gateway
 	link    *link
 
-	// credentials are the kubeconfigs that it was made of, by path.
-	credentials map[string]fingerprint
+	// files are the kubeconfigs that it was made of, by path, with the certificates and authorities that they name.
+	files   map[string]fingerprint
 	tenants     tenant.Set
 	mapping     *mapping
+	own         *ownNames
 	server      *url.URL
 	// impersonator acts for callers, anonymous passes their own tokens on.
 	impersonator, anonymous *transports
@@ -116,10 +117,7 @@ const clusterAnnotation = "gateway.kubetenant.dev/cluster"
 
 // audited says in the audit log which cluster a request is for: its path says so no more.
 func (c *route) audited(next http.Handler) http.Handler {
-	name := c.name
-	if name == "" {
-		name = noCluster
-	}
+	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), clusterAnnotation, name)
 		next.ServeHTTP(w, r)
@@ -156,9 +154,30 @@ func described(next http.Handler) http.Handler {
 		info, _ := request.RequestInfoFrom(r.Context())
 		x := exchangeOf(r.Context())
 		x.stream = isStream(r, info)
-		x.prefix = strings.TrimSuffix(strings.TrimSuffix(x.path, r.URL.EscapedPath()), "/")
+		x.prefix = prefixOf(x, r.URL.EscapedPath())
 		next.ServeHTTP(w, r)
 	})
+}
+
+// prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path, in whose middle the tenant stood, what
+// names the cluster.
+func prefixOf(x *exchange, path string) string {
+	before, found := strings.CutSuffix(x.path, path)
+	if !found {
+		before = ""
+		if named := clustersPath + nameOf(x.route); strings.HasPrefix(x.path, named+"/") {
+			before = named
+		}
+	}
+	return strings.TrimSuffix(before, "/")
+}
+
+// nameOf returns that of a route's cluster; of none, one that no cluster has.
+func nameOf(c *route) string {
+	if c == nil || c.name == "" {
+		return noCluster
+	}
+	return c.name
 }
 
 // authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster says, everything else it decides when

@@ -27,15 +27,23 @@ var (
 // fingerprint tells the contents of a kubeconfig apart from others.
 type fingerprint [sha256.Size]byte
 
-// load reads a kubeconfig. What it names by path client-go follows.
-func load(path string) (*rest.Config, fingerprint, error) {
+// credential is a kubeconfig as it was read.
+type credential struct {
+	*rest.Config
+	text fingerprint
+	// whole is of the text and of the certificates and authorities that it names too: a file of a token is read anew by client-go.
+	whole fingerprint
+}
+
+// load reads a kubeconfig.
+func load(path string) (*credential, error) {
 	data, err := os.ReadFile(path) // #nosec G304 -- the operator names it
 	if err != nil {
-		return nil, fingerprint{}, err
+		return nil, err
 	}
 	raw, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, fingerprint{}, fmt.Errorf("%s: is no kubeconfig", path) // not what stands in it
+		return nil, fmt.Errorf("%s: is no kubeconfig", path) // not what stands in it
 	}
 	for _, c := range raw.Clusters {
 		c.LocationOfOrigin = path
@@ -44,31 +52,35 @@ func load(path string) (*rest.Config, fingerprint, error) {
 		u.LocationOfOrigin = path
 	}
 	if err := clientcmd.ResolveLocalPaths(raw); err != nil {
-		return nil, fingerprint{}, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*raw, nil).ClientConfig()
+	named := rest.TLSClientConfig{}
 	if err == nil {
-		err = checkCredential(config)
+		named, err = checkCredential(config)
 	}
 	if err != nil {
-		return nil, fingerprint{}, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return config, sha256.Sum256(data), nil
+	return &credential{config, sha256.Sum256(data), sha256.Sum256(bytes.Join([][]byte{data, named.CAData, named.CertData, named.KeyData}, []byte{0}))}, nil
 }
 
-func checkCredential(config *rest.Config) error {
+// checkCredential returns what the files of a configuration hold, or why it is refused.
+func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	server, err := serverOf(config.Host)
 	switch {
 	case err != nil:
-		return err
+		return rest.TLSClientConfig{}, err
 	case config.Insecure:
-		return errInsecure
+		return rest.TLSClientConfig{}, errInsecure
 	case server.Scheme != "https":
-		return errPlain
+		return rest.TLSClientConfig{}, errPlain
 	case config.Impersonate.UserName != "":
-		return errImpersonates
+		return rest.TLSClientConfig{}, errImpersonates
 	}
-	return rest.LoadTLSFiles(rest.CopyConfig(config))
+	loaded := rest.CopyConfig(config)
+	err = rest.LoadTLSFiles(loaded)
+	return loaded.TLSClientConfig, err
 }
 
 // checkSameCluster returns why two credentials cannot be of one cluster: it may have several addresses, and one authority then.
@@ -84,14 +96,15 @@ func checkSameCluster(reader, impersonator *rest.Config) error {
 }
 
 const (
-	// credentialsEvery is how often the kubeconfigs are looked at.
-	credentialsEvery = 2 * time.Second
+	// filesEvery is how often the files are looked at that a configuration names and nobody else follows.
+	filesEvery = 2 * time.Second
 	// refusedLooks is how many looks after ones that were refused they are tried again: another file may not have been ready.
 	refusedLooks = 10
 )
 
-// followCredentials makes kubeconfigs that have changed count, until ctx ends: those that can be read, and were the same at two looks.
-func (g *Gateway) followCredentials(ctx context.Context) {
+// followFiles makes kubeconfigs, what they name, and audit policies that have changed count, until ctx ends: those that can be read, and were the
+// same at two looks.
+func (g *Gateway) followFiles(ctx context.Context) {
 	var looked, refused map[string]fingerprint
 	since := 0
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -106,14 +119,14 @@ func (g *Gateway) followCredentials(ctx context.Context) {
 		switch renewed, err := g.renew(ctx, now); {
 		case err != nil:
 			refused = found
-			klog.FromContext(ctx).Error(err, "Refused a new version of a kubeconfig: the one before stays")
+			klog.FromContext(ctx).Error(err, "Refused a new version of a kubeconfig or audit policy: the one before stays")
 		case renewed:
-			klog.FromContext(ctx).Info("Took over a new version of a kubeconfig")
+			klog.FromContext(ctx).Info("Took over a new version of a kubeconfig or audit policy")
 		}
-	}, credentialsEvery)
+	}, filesEvery)
 }
 
-// renew makes a generation anew, unless another is in force by now: that has read the kubeconfigs itself.
+// renew makes a generation anew, unless another is in force by now: that has read the files itself.
 func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err error) {
 	g.following.Lock()
 	defer g.following.Unlock()
@@ -124,18 +137,34 @@ func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err 
 	return err == nil, err
 }
 
-// look returns what stands in the kubeconfigs of a generation now, and whether that is another than counts.
+// look returns what stands in the files of a generation now, and whether that is another than counts. Those that cannot be read are tried again.
 func (now *generation) look() (found map[string]fingerprint, changed bool) {
 	found = map[string]fingerprint{}
+	note := func(path string, counts, is fingerprint, err error) {
+		if err != nil {
+			is = counts
+		}
+		found[path] = is
+		changed = changed || is != counts
+	}
 	for _, c := range now.routes {
-		for path, counts := range c.credentials {
-			_, is, err := load(path)
+		for path, counts := range c.files {
+			is, err := load(path)
 			if err != nil {
-				is = counts // it is tried again
+				is = &credential{}
 			}
-			found[path] = is
-			changed = changed || is != counts
+			note(path, counts, is.whole, err)
 		}
 	}
+	if a := now.auditing; a.policyFile != "" {
+		is, err := fingerprintOf(a.policyFile)
+		note(a.policyFile, a.policyText, is, err)
+	}
 	return found, changed
+}
+
+// fingerprintOf returns that of a file.
+func fingerprintOf(path string) (fingerprint, error) {
+	data, err := os.ReadFile(path) // #nosec G304 -- the operator names it
+	return sha256.Sum256(data), err
 }

@@ -35,7 +35,7 @@ func TestCheckCredential(t *testing.T) {
 		"any server":   {rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, errInsecure},
 		"impersonated": {rest.Config{Host: "https://a", Impersonate: rest.ImpersonationConfig{UserName: "root"}}, errImpersonates},
 	} {
-		if err := checkCredential(&c.config); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+		if _, err := checkCredential(&c.config); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}

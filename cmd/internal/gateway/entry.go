@@ -48,6 +48,10 @@ func (c *route) enter(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errTenantName))
 			return
 		}
+		if err := c.own.check(ctx, there.GetName()); err != nil {
+			respond(w, r, statusOf(ctx, err))
+			return
+		}
 		if c.writesUnseen(r, id) {
 			respond(w, r, forbidden(errAdmission))
 			return
@@ -74,6 +78,15 @@ func (c *route) enter(next http.Handler) http.Handler {
 			var stop func()
 			ctx, stop = context.WithDeadline(ctx, end)
 			defer stop()
+		}
+		if x.stream {
+			var done func()
+			var ok bool
+			if ctx, done, ok = c.gateway.stopping.stream(ctx, r); !ok {
+				refuseStream(w, r)
+				return
+			}
+			defer done()
 		}
 		x.asOther = r.Header.Get("Impersonate-User") != ""
 		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, there)))

@@ -40,7 +40,10 @@ type Gateway struct {
 	writers           writers
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
-	following         sync.Mutex           // held while a generation is made
+	stopping          *stopping
+	opened            time.Time
+	known             atomic.Bool // all clusters have been, once
+	following         sync.Mutex // held while a generation is made
 	current           atomic.Pointer[generation]
 }
 
@@ -67,7 +70,7 @@ type Options struct {
 // Open returns the gateway of the configuration at path, which is followed until ctx ends: a new version takes effect for all clusters, or,
 // where anything in it is wrong, for none. That a cluster cannot be reached is nothing wrong.
 func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
-	g := &Gateway{register: o.Register, tracer: o.Tracer}
+	g := &Gateway{register: o.Register, tracer: o.Tracer, stopping: newStopping(), opened: time.Now()}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
 		if err := g.register(m); err != nil {
@@ -92,7 +95,7 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	go file.Run(ctx)
-	go g.followCredentials(ctx)
+	go g.followFiles(ctx)
 	go g.writers.run(ctx)
 	return g, nil
 }
@@ -225,36 +228,39 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 // newRoute returns the way to a cluster, over the link that there is, if it is the same.
 func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
 	c = &route{name: config.Name, config: config, shared: settings.Gateway, gateway: g}
-	reader, readerIs, err := load(config.Reader.KubeConfigFile)
+	reader, err := load(config.Reader.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	sender, senderIs, err := load(config.Impersonator.KubeConfigFile)
+	sender, err := load(config.Impersonator.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := checkSameCluster(reader, sender); err != nil {
+	if err := checkSameCluster(reader.Config, sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
-	c.credentials = map[string]fingerprint{config.Reader.KubeConfigFile: readerIs, config.Impersonator.KubeConfigFile: senderIs}
+	c.files = map[string]fingerprint{config.Reader.KubeConfigFile: reader.whole, config.Impersonator.KubeConfigFile: sender.whole}
 	if c.tenants, err = tenant.ParseSet(config.Tenants); err != nil {
 		return nil, nil, nil, err
 	}
 	if c.mapping, err = newMapping(config); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := c.reach(sender); err != nil {
+	if err := c.reach(sender.Config); err != nil {
+		return nil, nil, nil, err
+	}
+	if c.own, err = newOwnNames(reader.Config, sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
 	var keep, drop func()
-	key := keyOf(readerIs, config, settings)
+	key := keyOf(reader.text, config, settings)
 	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil && before.routes[config.Name].link.key == key {
 		c.link = before.routes[config.Name].link
 		if keep, drop, err = c.link.stack.Prepare(ctx, settings); err != nil {
 			return nil, nil, nil, err
 		}
 	} else {
-		if c.link, err = newLink(ctx, key, reader, config, settings, g.front.Revocations); err != nil {
+		if c.link, err = newLink(ctx, key, reader.Config, config, settings, g.front.Revocations); err != nil {
 			return nil, nil, nil, err
 		}
 		keep, drop = func() {}, c.link.stop
@@ -291,22 +297,18 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
-	if err := checkRaw(r); err != nil {
-		respond(w, r, err)
+	began, now := time.Now(), g.current.Load()
+	answer, timed, done := g.writers.writes(w)
+	x := &exchange{path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
+	defer func() { // of answers that are broken off, too
+		g.metrics.count(x, timed.code, time.Since(began))
+		done()
+	}()
+	handler, rest, refused := now.accept(x, r)
+	if refused != nil {
+		respond(answer, r, refused)
 		return
 	}
-	if isOfPage(r) && !bearsToken(r) {
-		respond(w, r, forbidden(errPage))
-		return
-	}
-	now := g.current.Load()
-	c, handler, rest, err := now.find(r)
-	if err != nil {
-		respond(w, r, apierrors.NewBadRequest(err.Error()))
-		return
-	}
-	x := &exchange{route: c, path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
 	if r.ContentLength != 0 {
 		// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
 		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
@@ -322,10 +324,23 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion { // #nosec G404 -- spreads load
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
-	answer, timed, done := g.writers.writes(w)
-	defer done()
 	handler.ServeHTTP(answer, rest)
-	g.metrics.count(x, timed.code, time.Since(began))
+}
+
+// accept returns who answers a request, and what is left of it, or why nobody does, whoever it is of.
+func (now *generation) accept(x *exchange, r *http.Request) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
+	if err := checkRaw(r); err != nil {
+		return nil, nil, err
+	}
+	if isOfPage(r) && !bearsToken(r) {
+		return nil, nil, forbidden(errPage)
+	}
+	c, handler, rest, err := now.find(r)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	x.route = c
+	return handler, rest, nil
 }
 
 // find returns who answers a request, and what is left of it: the way to a cluster too, where it is for one that is known.
@@ -363,13 +378,6 @@ func ofPage(r *http.Request) *http.Request {
 
 // Collector tells of each cluster whether it is known as it is now.
 func (g *Gateway) Collector() metrics.StableCollector { return g.metrics.current }
-
-// EndStreams ends all that is open at every cluster, for who is about to stop.
-func (g *Gateway) EndStreams() {
-	for _, c := range g.current.Load().routes {
-		c.link.stack.EndSessions()
-	}
-}
 
 // Clusters returns the names of the clusters in force.
 func (g *Gateway) Clusters() []string { return slices.Sorted(maps.Keys(g.current.Load().routes)) }

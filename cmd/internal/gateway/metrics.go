@@ -34,10 +34,7 @@ func (m *gatewayMetrics) registerables() []metrics.Registerable {
 
 // count counts a request that was answered.
 func (m *gatewayMetrics) count(x *exchange, code int, took time.Duration) {
-	cluster := noCluster
-	if x.route != nil {
-		cluster = x.route.name
-	}
+	cluster := nameOf(x.route)
 	m.requests.WithLabelValues(cluster, strconv.Itoa(code)).Inc()
 	if !x.stream {
 		m.latency.WithLabelValues(cluster).Observe(took.Seconds())

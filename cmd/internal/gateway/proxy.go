@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -94,6 +95,12 @@ func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
 	who, err := c.mapping.impersonation(u)
 	if err != nil {
 		return nil, &uncarried{err}
+	}
+	switch err := c.own.check(r.Context(), who.UserName); {
+	case errors.Is(err, errOwn):
+		return nil, &uncarried{err}
+	case err != nil:
+		return nil, err
 	}
 	return transport.NewImpersonatingRoundTripper(who, next).RoundTrip(r)
 }

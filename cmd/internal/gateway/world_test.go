@@ -162,6 +162,10 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
+	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && r.Header.Get("Authorization") == "Bearer "+impersonatorToken && r.Header.Get("Impersonate-User") == "" {
+		reviewSelf(w, impersonatorName)
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	s.came = append(s.came, request{r, string(body)})
@@ -261,7 +265,22 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, namespaces bool)
 	}
 }
 
+// The gateway's names at a stand-in.
+const readerName, impersonatorName = "gateway-reads", "gateway-acts"
+
+// reviewSelf tells somebody his name.
+func reviewSelf(w http.ResponseWriter, name string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
+		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}}})
+}
+
 func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+		reviewSelf(w, readerName)
+		return
+	}
 	w.WriteHeader(http.StatusCreated)
 	body, _ := io.ReadAll(r.Body)
 	if strings.HasSuffix(r.URL.Path, "/tokenreviews") {

@@ -120,5 +120,21 @@ type timedConnWriter struct {
 // Hijack implements [http.Hijacker].
 func (w *timedConnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.code = http.StatusSwitchingProtocols
-	return w.hijacker.Hijack()
+	conn, buffered, err := w.hijacker.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &timedConn{conn, w.timedWriter}, buffered, nil
+}
+
+// timedConn is a connection that was taken over from HTTP.
+type timedConn struct {
+	net.Conn
+	writer *timedWriter
+}
+
+// Write implements [net.Conn].
+func (c *timedConn) Write(b []byte) (n int, err error) {
+	c.writer.within(func() { n, err = c.Conn.Write(b) })
+	return n, err
 }

@@ -53,8 +53,8 @@ type Serving struct {
 	ClientNames []string
 	// Drain is how long requests are answered after the end has begun.
 	Drain time.Duration
-	// Leaving ends what goes on by itself, when nobody is to come any more. Nil: nothing does.
-	Leaving func()
+	// Leaving ends what goes on by itself, when nobody connects any more, and returns when all has ended. Nil: nothing does.
+	Leaving func(context.Context)
 	// Ready reports whether callers are to come. While they are not, each connection is closed after its next
 	// answer, so that they find another replica: a Service takes none away that is there. Nil: always.
 	Ready func() bool
@@ -280,7 +280,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 		return err
 	}
 	if s.Leaving != nil {
-		s.Leaving()
+		s.Leaving(background)
 	}
 	last, cancel := context.WithTimeout(background, lastRequests)
 	defer cancel()
