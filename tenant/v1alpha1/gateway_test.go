@@ -62,6 +62,7 @@ func TestGatewaySection(t *testing.T) {
 		"a user becomes the cluster's": {"as: bob", `as: "system:admin"`, "gateway.clusters[0].identity.users[0].as"},
 		"a user becomes nobody":        {"as: bob", `as: ""`, "gateway.clusters[0].identity.users[0].as"},
 		"a user becomes an unmapped":   {"as: bob", `as: "kt:bob"`, "gateway.clusters[0].identity.users[0].as"},
+		"a user becomes a system's":    {`usernamePrefix: "kt:", groupsPrefix: "g:", extras: [example.com/floor], withUID: true, users: [ { tenant: acme, user: alice, as: bob } ], unmapped: Keep`, "users: [ { tenant: acme, user: alice, as: root } ], unmapped: Deny", "gateway.clusters[0].identity.users[0].as"},
 		"a user twice":                 {"as: bob }", "as: bob }, { tenant: acme, user: alice, as: eve }", "gateway.clusters[0].identity.users[1]"},
 		"users, and one for all":       {"withUser: true", "withUser: false", "gateway.clusters[0].identity.users"},
 		"the unmapped":                 {"unmapped: Keep", "unmapped: Drop", "gateway.clusters[0].identity.unmapped"},

@@ -129,7 +129,8 @@ func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, metav1validation.ValidateLabels(c.Labels, path.Child("labels"))...)
 	errs = append(errs, validateTenantMap(c.TenantMap, path.Child("tenantMap"))...)
-	return append(errs, c.Identity.validate(path.Child("identity"))...)
+	errs = append(errs, c.Identity.validate(path.Child("identity"))...)
+	return append(errs, c.validateNamesakes(path.Child("identity", "users"))...)
 }
 
 func validateMayUse(names []string, path *field.Path) field.ErrorList {
@@ -202,7 +203,23 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	return append(errs, i.validateUsers(path.Child("users"))...)
 }
 
-// validateUsers refuses names that somebody else could bear.
+// validateNamesakes refuses names of users that those could bear who are not mapped: all of the system tenant's are not.
+func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	system := slices.Contains(c.Tenants, tenant.System().String())
+	for n, u := range c.Identity.Users {
+		switch {
+		case !strings.HasPrefix(u.As, c.Identity.UsernamePrefix):
+		case c.Identity.Unmapped == UnmappedKeep:
+			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As, "an unmapped caller could bear it too: deny those, or have a usernamePrefix that it does not begin with"))
+		case system:
+			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As, "a caller of the system tenant could bear it too: have a usernamePrefix that it does not begin with"))
+		}
+	}
+	return errs
+}
+
+// validateUsers refuses names that are of nobody, or twice there.
 func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[GatewayUser]bool{}
@@ -224,8 +241,6 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 		switch {
 		case !tenant.IsWellFormed(u.As) || u.As == "" || strings.HasPrefix(u.As, "system:"):
 			errs = append(errs, field.Invalid(p.Child("as"), u.As, "must be the name of somebody who is not the cluster's"))
-		case i.Unmapped == UnmappedKeep && strings.HasPrefix(u.As, i.UsernamePrefix):
-			errs = append(errs, field.Invalid(p.Child("as"), u.As, "an unmapped caller could bear it too: deny those, or have a usernamePrefix that it does not begin with"))
 		}
 	}
 	if len(i.Users) > 0 && !*i.WithUser {

@@ -1,12 +1,18 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestLocate: where a cluster sends a caller to is somewhere at that cluster, by the caller's own way.
@@ -71,5 +77,59 @@ func TestEndedBody(t *testing.T) {
 	end()
 	if n, err := body.Read(text); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// TestUnauthorizedForms: a 401 of the cluster's is recognised in each form in which it answers.
+func TestUnauthorizedForms(t *testing.T) {
+	status := &apierrors.NewUnauthorized("Unauthorized").ErrStatus
+	for _, info := range codecs().SupportedMediaTypes() {
+		var text bytes.Buffer
+		if err := codecs().EncoderForVersion(info.Serializer, schemaVersion).Encode(status, &text); err != nil {
+			t.Fatal(err)
+		}
+		if !isUnauthorized(text.Bytes()) {
+			t.Errorf("%s: it is not recognised", info.MediaType)
+		}
+	}
+	for _, text := range []string{"", "no", "{}", `{"kind":"Status","apiVersion":"v1","reason":"Forbidden"}`, `{"kind":"Pod","apiVersion":"v1","reason":"Unauthorized"}`, `<html>Unauthorized`} {
+		if isUnauthorized([]byte(text)) {
+			t.Errorf("%q is taken for one", text)
+		}
+	}
+}
+
+// TestPrefixes: what a caller's paths begin with at a cluster: of an older tenant path the tenant stood in the middle.
+func TestPrefixes(t *testing.T) {
+	for _, c := range []struct{ cluster, came, rest, want string }{
+		{"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},
+		{"eu1", "/clusters/eu1/tenants/acme/api/v1/pods", "/api/v1/pods", "/clusters/eu1/tenants/acme"},
+		{"eu1", "/tenants/acme/api/v1/pods", "/api/v1/pods", "/tenants/acme"},
+		{"eu1", "/api/v1/pods", "/api/v1/pods", ""},
+		{"eu1", "/clusters/eu1", "/", "/clusters/eu1"},
+		{"eu1", "/clusters/eu1/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", "/clusters/eu1"},
+		{"eu1", "/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", ""},
+	} {
+		if got := prefixOf(&exchange{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {
+			t.Errorf("%s of %s: %q, want %q", c.rest, c.came, got, c.want)
+		}
+	}
+}
+
+// TestOfPage: of a page there is nothing but its token.
+func TestOfPage(t *testing.T) {
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://gateway/", http.NoBody)
+	r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{{}}, [][]*x509.Certificate{{{}}}
+	r.Header.Set("Authorization", "Basic eDp5")
+	out := ofPage(r)
+	if len(out.TLS.PeerCertificates)+len(out.TLS.VerifiedChains) > 0 || out.Header.Get("Authorization") != "" {
+		t.Errorf("%v, %v", out.TLS.PeerCertificates, out.Header)
+	}
+	if len(r.TLS.PeerCertificates) == 0 {
+		t.Error("the connection lost its certificates for others")
+	}
+	r.Header.Set("Authorization", "Bearer x")
+	if out := ofPage(r); out.Header.Get("Authorization") != "Bearer x" {
+		t.Errorf("%v", out.Header)
 	}
 }

@@ -54,3 +54,36 @@ func TestAuditNamesTheCluster(t *testing.T) {
 		t.Errorf("%v in %s", of, text)
 	}
 }
+
+// TestAuditPolicyIsFollowed: another policy counts, though nothing else changes.
+func TestAuditPolicyIsFollowed(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	policy := func(level string) {
+		w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: "+level+" } ]\n")
+	}
+	policy("None")
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
+	recorded := func() bool {
+		w.get("alice-token", "/clusters/eu1"+podsPath)
+		text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
+		return err == nil && len(text) > 0
+	}
+	waittest.Until(t, func() error {
+		if _, err := os.Stat(filepath.Join(w.dir, "audit.log")); err != nil {
+			return err
+		}
+		return nil
+	})
+	if recorded() {
+		t.Fatal("something is recorded that is not to be")
+	}
+	policy("Metadata")
+	waittest.Until(t, func() error {
+		if !recorded() {
+			return errors.New("nothing is recorded")
+		}
+		return nil
+	})
+}

@@ -36,10 +36,10 @@ type route struct {
 
 	// files are the kubeconfigs that it was made of, by path, with the certificates and authorities that they name.
 	files   map[string]fingerprint
-	tenants     tenant.Set
-	mapping     *mapping
-	own         *ownNames
-	server      *url.URL
+	tenants tenant.Set
+	mapping *mapping
+	own     *ownNames
+	server  *url.URL
 	// impersonator acts for callers, anonymous passes their own tokens on.
 	impersonator, anonymous *transports
 	// reviews decides at the cluster.
@@ -163,7 +163,7 @@ func described(next http.Handler) http.Handler {
 // names the cluster.
 func prefixOf(x *exchange, path string) string {
 	before, found := strings.CutSuffix(x.path, path)
-	if !found {
+	if !found && path != "/" { // which the root of a cluster may come without
 		before = ""
 		if named := clustersPath + nameOf(x.route); strings.HasPrefix(x.path, named+"/") {
 			before = named

@@ -43,7 +43,7 @@ type Gateway struct {
 	stopping          *stopping
 	opened            time.Time
 	known             atomic.Bool // all clusters have been, once
-	following         sync.Mutex // held while a generation is made
+	following         sync.Mutex  // held while a generation is made
 	current           atomic.Pointer[generation]
 }
 

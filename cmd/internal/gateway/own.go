@@ -83,6 +83,8 @@ func (o *ownNames) ask(ctx context.Context) (*sets.Set[string], error) {
 		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsForbidden(err):
 		case err != nil:
 			return nil, err
+		case review.Status.UserInfo.Username == "":
+			return nil, errForm
 		default:
 			known.Insert(review.Status.UserInfo.Username)
 		}

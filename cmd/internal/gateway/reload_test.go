@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kubetenant/kubetenant/internal/waittest"
@@ -113,5 +114,54 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
+	}
+}
+
+// TestCertificatesAreFollowed: a certificate that is renewed in the file that a kubeconfig names counts, though connections are open by the one
+// before, and what they carry goes on.
+func TestCertificatesAreFollowed(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	renew := func(name string) {
+		certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.write("imp.crt", string(certificate))
+		w.write("imp.key", string(key))
+	}
+	renew("first")
+	config, err := clientcmd.LoadFromFile(filepath.Join(w.dir, "eu1-imp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range config.AuthInfos {
+		u.ClientCertificate, u.ClientKey = "imp.crt", "imp.key"
+	}
+	if err := clientcmd.WriteToFile(*config, filepath.Join(w.dir, "eu1-imp")); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(want string) func() error {
+		return func() error {
+			c.sent()
+			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+				return fmt.Errorf("%d: %s", code, text)
+			}
+			for _, r := range c.sent() {
+				if certs := r.TLS.PeerCertificates; len(certs) == 0 || !strings.HasPrefix(certs[0].Subject.CommonName, want) {
+					return fmt.Errorf("%d certificates", len(certs))
+				}
+			}
+			return nil
+		}
+	}
+	waittest.Until(t, shown("first"))
+	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "") // by a connection that is busy from now on
+	defer func() { _ = watch.Body.Close() }()
+	renew("second")
+	waittest.Until(t, shown("second"))
+	if !goesOn(read(watch)) {
+		t.Error("what was open ended")
 	}
 }

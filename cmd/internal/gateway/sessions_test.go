@@ -107,31 +107,34 @@ func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config,
 	return &tls.Config{RootCAs: pool, ServerName: "example.com", MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, ca
 }
 
+// echo returns what answers logs that are followed with nothing, and what is upgraded with what it is sent.
+func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Upgrade") == "" && !r.URL.Query().Has("follow") {
+			return false
+		}
+		if r.Header.Get("Upgrade") == "" {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return true
+		}
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		_, _ = io.Copy(conn, buffered)
+		return true
+	}
+}
+
 // TestEndWithCertificate: so do a watch, a log and what is upgraded that began with a certificate, which the sources know the end of.
 func TestEndWithCertificate(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
-	c.become(func() {
-		c.answer = func(w http.ResponseWriter, r *http.Request) bool {
-			if r.Header.Get("Upgrade") == "" && !r.URL.Query().Has("follow") {
-				return false
-			}
-			if r.Header.Get("Upgrade") == "" {
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
-				return true
-			}
-			conn, buffered, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return true
-			}
-			defer func() { _ = conn.Close() }()
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-			_, _ = io.Copy(conn, buffered)
-			return true
-		}
-	})
+	c.become(func() { c.answer = echo(t) })
 	end := time.Now().Add(5 * time.Second).Truncate(time.Second)
 	config, ca := withCertificate(t, w, end)
 	w.write("ca.crt", string(ca))

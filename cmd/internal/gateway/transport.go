@@ -43,8 +43,11 @@ func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err 
 	return t.requests, t.upgrades, nil
 }
 
-// newTransports returns those of who config says, whose files of certificates and tokens are followed.
+// newTransports returns those of who config says. A file of a token is followed, and so is what a plugin says: with another certificate of its, there
+// are other connections.
 func newTransports(config *rest.Config) (*transports, error) {
+	config = rest.CopyConfig(config)
+	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext
 	to, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -72,7 +75,7 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 	}
 	t := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secured, TLSHandshakeTimeout: dialTimeout,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext,
+		DialContext:         to.DialHolder.Dial, // by which plugins close connections
 		MaxIdleConnsPerHost: idleEach, IdleConnTimeout: idleTimeout,
 		MaxResponseHeaderBytes: headerBytes,
 		DisableCompression:     true, // bodies go on as they come

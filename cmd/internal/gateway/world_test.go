@@ -99,6 +99,7 @@ func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
 	s := &standIn{readerToken: readerToken, key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.EnableHTTP2 = true
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
 	s.StartTLS()
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s
@@ -162,7 +163,7 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && r.Header.Get("Authorization") == "Bearer "+impersonatorToken && r.Header.Get("Impersonate-User") == "" {
+	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && r.Header.Get("Impersonate-User") == "" {
 		reviewSelf(w, impersonatorName)
 		return
 	}
@@ -410,6 +411,17 @@ func (w *world) write(name, text string) {
 	if err := os.Rename(path+".new", path); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// until asks until a status comes.
+func (w *world) until(want int, token, path string) {
+	w.t.Helper()
+	waittest.Until(w.t, func() error {
+		if code, text := w.get(token, path); code != want {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
 }
 
 // get asks over HTTP/2, and returns the answer.

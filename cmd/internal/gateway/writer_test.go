@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -46,9 +47,21 @@ func TestWritersThatStandStill(t *testing.T) {
 			t.Errorf("%s, after its end: deadlines %v", what, d.set)
 		}
 	}
+	// So does one to a connection that was taken over.
+	here, there := net.Pipe()
+	defer func() { _ = here.Close() }()
+	_, w, done := all.writes(&deadlines{ResponseRecorder: httptest.NewRecorder()})
+	go func() { _, _ = (&timedConn{here, w}).Write([]byte("x")) }()
+	for deadline := time.Now().Add(10 * time.Second); w.since.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a write to a connection does not say that it goes on")
+		}
+	}
+	_ = there.Close()
+	done()
 	// A write says since when it goes on, and that it has ended.
 	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	_, w, done := all.writes(d)
+	_, w, done = all.writes(d)
 	defer done()
 	w.within(func() {
 		if w.since.Load() == 0 {

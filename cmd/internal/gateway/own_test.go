@@ -1,0 +1,79 @@
+package gateway_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// TestNobodyIsTheGateway: whose source gives somebody the name of one of the gateway's accounts is refused, and so is who asks in that name: what
+// such an account may do, impersonating others too, would be the caller's.
+func TestNobodyIsTheGateway(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\nacts-token,"+impersonatorName+",u2,dev,,acme\nreads-token,"+readerName+",u3,dev,,system\nroot-token,root,u4,\"system:masters\",,system\n")
+	w.until(http.StatusForbidden, "acts-token", podsPath)
+	c.sent()
+	for what, ask := range map[string]func() (int, string){
+		"the impersonator":           func() (int, string) { return w.get("acts-token", podsPath) },
+		"the impersonator, as carol": func() (int, string) { return w.get("acts-token", podsPath, "Impersonate-User", "carol") },
+		"the reader":                 func() (int, string) { return w.get("reads-token", "/api/v1/nodes") },
+		"root, as the impersonator": func() (int, string) {
+			return w.get("root-token", podsPath, "Impersonate-User", impersonatorName, "Impersonate-Extra-Kubetenant.dev%2ftenant", "acme")
+		},
+		"root, as the reader": func() (int, string) {
+			return w.get("root-token", podsPath, "Impersonate-User", readerName, "Impersonate-Extra-Kubetenant.dev%2ftenant", "acme")
+		},
+	} {
+		if code, text := ask(); code != http.StatusForbidden || !strings.Contains(text, "a name of the gateway's own") {
+			t.Errorf("%s: %d: %s", what, code, text)
+		}
+	}
+	if sent := c.sent(); len(sent) > 0 {
+		t.Errorf("%d requests were sent on, the first as %s", len(sent), sent[0].as())
+	}
+	if code, text := w.get("root-token", podsPath, "Impersonate-User", "carol", "Impersonate-Extra-Kubetenant.dev%2ftenant", "acme"); code != http.StatusOK {
+		t.Errorf("root, as carol: %d: %s", code, text)
+	}
+}
+
+// TestOwnNamesUnknown: while a cluster does not say who the gateway is, nobody gets there; one that has no such reviews says nothing.
+func TestOwnNamesUnknown(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct{ code, want int }{
+		"it has no such reviews":  {http.StatusNotFound, http.StatusOK},
+		"it lets nobody ask":      {http.StatusForbidden, http.StatusOK},
+		"it answers with nothing": {http.StatusOK, http.StatusServiceUnavailable},
+		"it fails":                {http.StatusInternalServerError, http.StatusServiceUnavailable},
+		"it knows us no more":     {http.StatusUnauthorized, http.StatusServiceUnavailable},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			known := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": known})
+			other := newStandIn(t, spaces())
+			other.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(c.code)
+				}
+				return strings.HasSuffix(r.URL.Path, "/selfsubjectreviews")
+			}
+			other.kubeconfig(t, filepath.Join(w.dir, "us1-reader"), readerToken)
+			other.kubeconfig(t, filepath.Join(w.dir, "us1-imp"), impersonatorToken)
+			w.write("tenancy.yaml", header+entry("eu1", "")+entry("us1", ""))
+			w.until(c.want, "alice-token", "/clusters/us1"+podsPath)
+			if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != c.want {
+				t.Errorf("%d: %s", code, text)
+			}
+			if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusOK {
+				t.Errorf("another cluster: %d: %s", code, text)
+			}
+		})
+	}
+}
