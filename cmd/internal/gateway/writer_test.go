@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,11 @@ type deadlines struct {
 }
 
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.set = append(d.set, t); return nil }
+
+// hijacked is a connection to be taken over.
+type hijacked struct{ net.Conn }
+
+func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
 
 // TestWritersThatStandStill: what a caller does not read is cut off, what says nothing for long is not, and what is left of an answer has its end.
 func TestWritersThatStandStill(t *testing.T) {
@@ -51,7 +57,11 @@ func TestWritersThatStandStill(t *testing.T) {
 	here, there := net.Pipe()
 	defer func() { _ = here.Close() }()
 	_, w, done := all.writes(&deadlines{ResponseRecorder: httptest.NewRecorder()})
-	go func() { _, _ = (&timedConn{here, w}).Write([]byte("x")) }()
+	conn, _, err := (&timedConnWriter{timedWriter: w, hijacker: hijacked{here}}).Hijack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = conn.Write([]byte("x")) }()
 	for deadline := time.Now().Add(10 * time.Second); w.since.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a write to a connection does not say that it goes on")
