@@ -16,7 +16,8 @@ func newGenerateCommand() *cobra.Command {
 		Short: "Write what is installed for the gateway, or check it",
 		Long: `Writes, from one TenancyConfiguration, what runs the gateway (DIR/gateway.yaml) and,
 for each cluster, its two service accounts and what they may do
-(DIR/clusters/NAME.yaml). The admission half is kubetenant-webhook's
+(DIR/clusters/NAME.yaml). With --contexts it also writes their kubeconfigs
+(DIR/kubeconfigs), without their tokens. The admission half is kubetenant-webhook's
 (generate --admission-only).
 
 With --check it compares a set with the configuration as it is now, and says what
@@ -30,6 +31,8 @@ the impersonators are worth.`,
 	f.StringVar(&o.Image, "image", "kubetenant-gateway", "image of kubetenant-gateway")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace in which the gateway runs")
 	f.BoolVar(&o.Accounts, "impersonate-service-accounts", false, "let the impersonators be service accounts, for callers whose clusters' roles let them")
+	f.StringToStringVar(&o.Contexts, "contexts", nil, "contexts of your kubeconfig that lead to clusters, NAME=CONTEXT,...: write kubeconfigs of the two accounts there (DIR/kubeconfigs), whose tokens are in files")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "with --contexts: your kubeconfig; empty: where kubectl looks")
 	_ = cmd.MarkFlagRequired("config")
 	return cmd
 }

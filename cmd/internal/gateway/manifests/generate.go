@@ -24,6 +24,10 @@ type Options struct {
 	Image, Namespace string
 	// Accounts lets callers impersonate service accounts, where their clusters' roles let them.
 	Accounts bool
+	// Contexts name, by cluster, contexts of the operator's Kubeconfig that lead there: kubeconfigs are written for those. An empty Kubeconfig is
+	// where kubectl looks.
+	Contexts   map[string]string
+	Kubeconfig string
 }
 
 var (
@@ -31,7 +35,8 @@ var (
 	errNoImage   = errors.New("the image is required")
 )
 
-// Generate returns the files to apply, by their path: gateway.yaml where the gateway runs, and clusters/<name>.yaml in each cluster.
+// Generate returns the files, by their path: gateway.yaml to apply where the gateway runs, clusters/<name>.yaml in each cluster, and kubeconfigs/* for
+// the Secret of the configuration.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := v1alpha1.Load(o.Config)
 	switch {
@@ -52,7 +57,7 @@ func Generate(o Options) (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	return out, nil
+	return out, o.addKubeconfigs(config.Gateway.Clusters, out)
 }
 
 // render renders the chart, whose other values are an operator's to set with Helm.

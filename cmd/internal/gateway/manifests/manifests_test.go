@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
@@ -62,7 +63,7 @@ func TestRights(t *testing.T) {
 		"mapped alone": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
 			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
 		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false, []string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
-		"mapped, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+		"mapped, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
 			[]string{"users: ", "groups: tenant:acme tenant:system", "userextras/kubetenant.dev/tenant: acme system"}, false},
 		"constrained": {`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`, true, []string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "}, true},
 	} {
@@ -169,6 +170,54 @@ func TestWorthAnAdmin(t *testing.T) {
 		_, notes, err := manifests.Check(dir, o)
 		if told := strings.Contains(strings.Join(notes, "\n"), "worth an admin"); err != nil || told != c.told {
 			t.Errorf("%s: %v, %v", what, notes, err)
+		}
+	}
+}
+
+// TestKubeconfigs: of clusters that the operator has contexts for, kubeconfigs of both accounts are written that lead there and hold no credential.
+func TestKubeconfigs(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("ca.crt", "an authority")
+	mine := write("mine", `{apiVersion: v1, kind: Config, current-context: b, users: [{name: me, user: {token: s3cret}}],
+clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}],
+contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}]}`)
+	config := write("tenancy.yaml", header+`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
+  - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
+`)
+	generate := func(contexts map[string]string) (map[string][]byte, error) {
+		return manifests.Generate(manifests.Options{Config: config, Image: "i", Namespace: "kubetenant-system", Contexts: contexts, Kubeconfig: mine})
+	}
+	files, err := generate(map[string]string{"eu1": "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"eu1-reader", "eu1-imp"} {
+		got, err := clientcmd.Load(files["kubeconfigs/"+name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, as := got.Clusters[got.Contexts[got.CurrentContext].Cluster], got.AuthInfos[got.Contexts[got.CurrentContext].AuthInfo]
+		if at.Server != "https://a:6443" || string(at.CertificateAuthorityData) != "an authority" || as.TokenFile != "/etc/kubetenant/tokens/"+name || as.Token != "" {
+			t.Errorf("%s: %s", name, files["kubeconfigs/"+name])
+		}
+	}
+	for name, text := range files {
+		if strings.Contains(string(text), "s3cret") || strings.HasPrefix(name, "kubeconfigs/") && !strings.Contains(name, "eu1") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	for what, contexts := range map[string]map[string]string{
+		"no such cluster": {"ap1": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "two of one name": {"us1": "a"},
+	} {
+		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
