@@ -66,8 +66,8 @@ type GatewayCluster struct {
 	// +optional
 	Identity GatewayIdentity `json:"identity,omitempty"`
 	// admission is Required (default): while the cluster does not ask the webhook service about every write, as generated and with
-	// failurePolicy Fail, tenants may write no Namespaces, and see no lists over all namespaces, since labels could be
-	// forged. Unchecked looks at nothing.
+	// failurePolicy Fail, tenants create and change no objects, delete no Namespaces, and see no lists over all namespaces, since labels could
+	// be forged. Unchecked looks at nothing.
 	// +optional
 	Admission GatewayAdmission `json:"admission,omitempty"`
 	// namespace in which kubetenant-webhook runs in the cluster: its controller says there of which resources all objects are
@@ -186,7 +186,7 @@ const (
 	GatewayAdmissionUnchecked GatewayAdmission = "Unchecked"
 )
 
-// GatewayLimits bound what the callers of one tenant have open at one replica. Those without a tenant are bounded together.
+// GatewayLimits bound what the callers of one tenant have open at one replica. The system tenant's have no limits.
 type GatewayLimits struct {
 	// perTenantRequests that run at the same time; more are answered 429. Default: 64.
 	// +optional
