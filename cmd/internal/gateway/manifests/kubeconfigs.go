@@ -14,7 +14,7 @@ import (
 )
 
 // tokensDirectory is where the chart puts the Secret of the accounts' tokens.
-const tokensDirectory = "/etc/kubetenant/tokens/"
+const tokensDirectory = "/etc/kubetenant/tokens/" // #nosec G101 -- a directory
 
 // addKubeconfigs adds those of the two accounts of each cluster that the operator has a context for, by the names that the configuration gives
 // them. They hold where a cluster is and no credential: of its tokens they name the files.
