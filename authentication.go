@@ -28,6 +28,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
+// Credentials are those that are presented to a stack.
+type Credentials int
+
+const (
+	// AllCredentials are a server's own callers': every source is built.
+	AllCredentials Credentials = iota
+	// BearerTokens are presented by a server that does not take them for its own service accounts': sources
+	// of anything else are not built.
+	BearerTokens
+	// NoCredentials are presented where callers are known already: sources are not built, and their files not
+	// read. Whom revocations cover is refused all the same.
+	NoCredentials
+)
+
 // sourceParts are what sources are opened with.
 type sourceParts struct {
 	Authentication

@@ -40,6 +40,23 @@ type RBAC struct {
 	AskedAgain bool
 }
 
+// Authorization is what a server has of its own to authorize with.
+type Authorization struct {
+	// Authorizer is asked where the boundary delegates, after RBAC where that is lent. Nil has no opinion.
+	Authorizer authorizer.Authorizer
+	// RuleResolver lists the rules of Authorizer. Nil lists none.
+	RuleResolver authorizer.RuleResolver
+	// RBAC is the server's, to be asked before Authorizer. Nil where Authorizer holds it.
+	RBAC *RBAC
+	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
+	// where all of the server's authorizers are lent.
+	Grantors authorizer.Authorizer
+	// ReviewsElsewhere says that the server answers reviews of rules, of tokens and of subjects itself: they are closed to tenants.
+	ReviewsElsewhere bool
+	// Reviewed decides about subjects that tenants' callers review. Nil: the Stack's own Authorizer does.
+	Reviewed authorizer.Authorizer
+}
+
 // authorizationParts are what a boundary is made with.
 type authorizationParts struct {
 	Authorization
@@ -66,13 +83,13 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners, Lineage: p.cluster.lineage()},
 		Owners:       p.cluster.Owners,
 		Scopes:       authz.Scopes{Custom: p.cluster.CustomScope},
-		UnboundPaths: config.UnboundAllow.Paths,
-		Shared:       groupResources(config.SharedClusterResources),
-		Labelled:     p.cluster.Labelled,
-		Selectable:   groupResources(config.SelectableResources),
-		Stale:        p.cluster.Stale,
-		Shadow:       config.Mode == v1alpha1.ModeShadow,
-		Observe:      p.observe,
+		UnboundPaths: config.UnboundAllow.Paths, UnboundObjects: objectVerbs(config.UnboundAllow.Resources),
+		Shared:     groupResources(config.SharedClusterResources),
+		Labelled:   p.cluster.Labelled,
+		Selectable: groupResources(config.SelectableResources),
+		Stale:      p.cluster.Stale,
+		Shadow:     config.Mode == v1alpha1.ModeShadow,
+		Observe:    p.observe,
 
 		QualifiedNames: p.qualified,
 		OwnPrefixes:    p.ownPrefixes,
@@ -84,10 +101,6 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		ObjectOf:         p.cluster.objectOf,
 		OwnWritable:      []schema.GroupResource{membersResource()},
 		Access:           p.cluster.access(ctx, config.RequireTenant),
-	}
-	for _, r := range config.UnboundAllow.Resources {
-		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name,
-			Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
 	}
 	if p.revoked != nil {
 		o.Revoked = func(id tenant.ID, u user.Info) bool {
@@ -124,6 +137,13 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 	}
 	chain.boundary = authz.New(o, delegate, union.NewRuleResolvers(chain.rules...))
 	return chain.boundary, nil
+}
+
+func objectVerbs(resources []v1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
+	for _, r := range resources {
+		out = append(out, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name, Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
+	}
+	return out
 }
 
 // limitsHold reports whether what limits a binding holds for everybody: no other evaluator of RBAC is asked, and tenants are kept apart.

@@ -137,34 +137,17 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 			return nil, err
 		}
 	}
-	revoked := g.revoked
 	authorization := &authorizationParts{Authorization: of.Authorization, cluster: &of.Cluster, names: names, qualified: config.Authentication.QualifyNames,
 		accountsInGroup: of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.ServiceAccount != nil }),
-		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: revoked, sourceTenant: of.sourceTenant, report: report,
+		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: g.revoked, sourceTenant: of.sourceTenant, report: report,
 		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") }}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
 	}
 	g.limitsHold = authorization.limitsHold(&config.Authorization)
-	sources := &sourceParts{Authentication: of.Authentication, names: names, settings: &config.Authentication, report: report, revoked: revoked, now: of.Now,
-		certificates: authnx509.NewVerifier(of.Now),
-		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
-		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
-	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: revoked,
-		Subject: g.boundary.Subjects.Of, Accepts: of.accepts(), Metrics: of.counters, Limits: tenant.Limits(config.Authentication.Limits), Now: of.Now}
-	if ca := of.Authentication.ClientCA; ca != nil {
-		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {
-			options, known := ca.VerifyOptions()
-			if !known {
-				return nil
-			}
-			return authnx509.Chains(presented, options)
-		}
-	}
-	if err = addSources(ctx, sources, config.Authentication.Sources, &chain); err != nil {
+	if err = g.authenticate(ctx, of, names, report); err != nil {
 		return nil, err
 	}
-	g.authenticator, g.clientCAs = authn.New(chain), sources.clientCAs
 	admission := &admissionParts{cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now, grantors: of.grantors, gates: of.decisions.gates,
 		denies: func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) }}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
@@ -178,6 +161,31 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)
 	}
 	return g, nil
+}
+
+// authenticate makes the authenticator of a generation whose boundary and revocations are there.
+func (g *generation) authenticate(ctx context.Context, of *shared, names *tenant.SystemNames, report reload.Report) error {
+	config := &g.config.Authentication
+	sources := &sourceParts{Authentication: of.Authentication, names: names, settings: config, report: report, revoked: g.revoked, now: of.Now,
+		certificates: authnx509.NewVerifier(of.Now),
+		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
+		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed}
+	chain := authn.Chain{Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: g.revoked,
+		Subject: g.boundary.Subjects.Of, Accepts: of.accepts(), Metrics: of.counters, Limits: tenant.Limits(config.Limits), Now: of.Now}
+	if ca := of.Authentication.ClientCA; ca != nil {
+		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {
+			options, known := ca.VerifyOptions()
+			if !known {
+				return nil
+			}
+			return authnx509.Chains(presented, options)
+		}
+	}
+	if err := addSources(ctx, sources, config.Sources, &chain); err != nil {
+		return err
+	}
+	g.authenticator, g.clientCAs = authn.New(chain), sources.clientCAs
+	return nil
 }
 
 // revocationsChanged is told of another list, which counts by then.

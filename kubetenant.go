@@ -57,20 +57,6 @@ type Server struct {
 	Now func() time.Time
 }
 
-// Credentials are those that are presented to a stack.
-type Credentials int
-
-const (
-	// AllCredentials are a server's own callers': every source is built.
-	AllCredentials Credentials = iota
-	// BearerTokens are presented by a server that does not take them for its own service accounts': sources
-	// of anything else are not built.
-	BearerTokens
-	// NoCredentials are presented where callers are known already: sources are not built, and their files not
-	// read. Whom revocations cover is refused all the same.
-	NoCredentials
-)
-
 // Authentication is what a server has of its own to authenticate with.
 type Authentication struct {
 	// Credentials are those that the stack is shown.
@@ -106,23 +92,6 @@ type Authentication struct {
 	Reviewed authenticator.Request
 	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
-}
-
-// Authorization is what a server has of its own to authorize with.
-type Authorization struct {
-	// Authorizer is asked where the boundary delegates, after RBAC where that is lent. Nil has no opinion.
-	Authorizer authorizer.Authorizer
-	// RuleResolver lists the rules of Authorizer. Nil lists none.
-	RuleResolver authorizer.RuleResolver
-	// RBAC is the server's, to be asked before Authorizer. Nil where Authorizer holds it.
-	RBAC *RBAC
-	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
-	// where all of the server's authorizers are lent.
-	Grantors authorizer.Authorizer
-	// ReviewsElsewhere says that the server answers reviews of rules, of tokens and of subjects itself: they are closed to tenants.
-	ReviewsElsewhere bool
-	// Reviewed decides about subjects that tenants' callers review. Nil: the Stack's own Authorizer does.
-	Reviewed authorizer.Authorizer
 }
 
 // Cluster is what is known of the cluster; package cluster knows a live one.

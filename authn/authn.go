@@ -115,7 +115,10 @@ func (c *Chain) request(s Source) authenticator.Request {
 			return resp, ok, err
 		}
 		resp, ok, err = acceptance(c.Accepts).check(req.Context(), s.Hygiene.Source, resp, from)
-		return noteExpiry(req.Context(), until, resp, ok, err)
+		if ok && err == nil {
+			noteExpiry(req.Context(), until)
+		}
+		return resp, ok, err
 	})
 }
 

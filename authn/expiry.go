@@ -3,8 +3,6 @@ package authn
 import (
 	"context"
 	"time"
-
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
 // Expiry is told when the credential ends by which a request is authenticated: of an X.509 certificate when the last of its chains does (the
@@ -23,10 +21,9 @@ func WithExpiry(ctx context.Context, e *Expiry) context.Context {
 	return context.WithValue(ctx, expiryKey{}, e)
 }
 
-// noteExpiry tells who wants to know when the credential of an answer ends, if that is no refusal, and returns the answer.
-func noteExpiry(ctx context.Context, at time.Time, resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
-	if e, wanted := ctx.Value(expiryKey{}).(*Expiry); wanted && ok && err == nil {
+// noteExpiry tells who wants to know when the credential ends by which somebody was let in.
+func noteExpiry(ctx context.Context, at time.Time) {
+	if e, wanted := ctx.Value(expiryKey{}).(*Expiry); wanted {
 		e.At = at
 	}
-	return resp, ok, err
 }

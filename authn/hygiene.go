@@ -138,6 +138,8 @@ func refusalIn(err error) *refusal {
 }
 
 // apply takes the three results of the source's authenticator and returns them cleaned.
+//
+//nolint:revive // ok is one of them
 func (h *Hygiene) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
 	if err != nil {
 		return nil, false, &refusal{source: h.Source, err: err}

@@ -229,7 +229,10 @@ func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Respon
 		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
 	}
 	resp, ok, err := d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
-	return noteExpiry(ctx, v.expires, resp, ok, err)
+	if ok && err == nil {
+		noteExpiry(ctx, v.expires)
+	}
+	return resp, ok, err
 }
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {

@@ -71,6 +71,8 @@ type objects struct {
 	// kept are templates of which nothing is known now: what was made of them stays.
 	kept []string
 	all  bool // of every template
+	// mayBe says that there may be some: where a namespace has drifted there may be more than it says.
+	mayBe bool
 	// wrong says why there is something that is not given.
 	wrong error
 }

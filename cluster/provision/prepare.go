@@ -53,7 +53,8 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return nil
 	}
 	objects := gives.objects(id, ns)
-	err = e.applyAll(ctx, ns, gives, &objects, drifted)
+	objects.mayBe = drifted || hasObjects(ns)
+	err = e.applyAll(ctx, ns, gives, &objects)
 	if err == nil && objects.wrong == nil {
 		err = e.release(ctx, id, ns, gives)
 	}
@@ -66,12 +67,11 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 }
 
 // applyAll brings all that is given in a namespace in line. What is there is read at once; what of it cannot be read keeps nothing else back.
-// Of a namespace that has drifted there may be more than it says.
-func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects, drifted bool) error {
+func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects) error {
 	var reading sync.WaitGroup
 	var made map[object]*unstructured.Unstructured
 	var noObjects error
-	if drifted || hasObjects(ns) {
+	if objects.mayBe {
 		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns) })
 	}
 	bindings, err := e.bindingsThere(ctx, ns.Name)

@@ -86,22 +86,16 @@ func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *cli
 		}
 		r.Subresource = named.Subresource
 	}
-	resource := dynamic.ResourceInterface(nil)
 	k, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
 		return err
 	}
+	resource := dynamic.ResourceInterface(k.Resource(mapping.Resource))
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		if o.object.GetNamespace() == "" {
-			o.object.SetNamespace(c.Namespace)
+		if r.Namespace, err = o.namespace(cmd, c); err != nil {
+			return err
 		}
-		if given := client.Changed(cmd.Flags(), "namespace"); given && o.object.GetNamespace() != c.Namespace {
-			return fmt.Errorf("the object is of the namespace %q, not of %q", o.object.GetNamespace(), c.Namespace)
-		}
-		r.Namespace = o.object.GetNamespace()
 		resource = k.Resource(mapping.Resource).Namespace(r.Namespace)
-	} else {
-		resource = k.Resource(mapping.Resource)
 	}
 	q.Write = &explain.Write{Kind: kind}
 	switch r.Verb {
@@ -121,6 +115,17 @@ func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *cli
 	q.Request = r
 	q.Write.Object, err = typed(o.object)
 	return err
+}
+
+// namespace returns that of the object, which is the kubeconfig's where it names none.
+func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (string, error) {
+	if o.object.GetNamespace() == "" {
+		o.object.SetNamespace(c.Namespace)
+	}
+	if given := client.Changed(cmd.Flags(), "namespace"); given && o.object.GetNamespace() != c.Namespace {
+		return "", fmt.Errorf("the object is of the namespace %q, not of %q", o.object.GetNamespace(), c.Namespace)
+	}
+	return o.object.GetNamespace(), nil
 }
 
 // typed returns an object as plugins have it.

@@ -114,7 +114,10 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 	case o.issuer == "" || o.clientID == "":
 		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
 	}
-	problems = append(problems, checkStorage(o.storage), o.gateway.check(o.serviceAccount != ""))
+	problems = append(problems, checkStorage(o.storage), o.gateway.check())
+	if o.serviceAccount != "" {
+		problems = append(problems, o.gateway.checkServiceAccount())
+	}
 	if o.user == "" && len(o.groups) > 0 {
 		problems = append(problems, errors.New("--group is about --user"))
 	}
@@ -191,74 +194,91 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 
 // make returns the kubeconfig, nil in a dry run.
 func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*clientcmdapi.Config, error) {
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	k, err := c.Kube()
 	if err != nil {
 		return nil, err
 	}
 	e := &kubeconfig.Entry{Cluster: c.Server, User: o.user, Tenant: id, Auth: clientcmdapi.NewAuthInfo()}
+	authenticate := o.byLogin
 	switch {
 	case o.user != "":
-		request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: id, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
-		if len(o.groups) > 0 && o.gateway.url == "" { // which reads them from OU
-			shape, err := isolation.ShapeOf(ctx, k)
-			if err != nil {
-				return nil, fmt.Errorf("whether the server reads groups from O or OU: %w", c.Explain(err))
-			}
-			request.AsOrganizations = shape == isolation.Webhook // which never sees certificates
-		}
-		defer sayProgress(cmd, request)()
-		if o.mode != "" {
-			return nil, o.tryCertificate(ctx, cmd, k, request)
-		}
-		e.Auth.ClientCertificateData, e.Auth.ClientKeyData, err = request.Sign(ctx, k)
+		authenticate = o.byCertificate
 	case o.serviceAccount != "":
-		e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
-		if e.Tenant, err = ownerOf(ctx, c, k, c.Namespace); err != nil {
-			return nil, err
-		}
-		if !id.IsZero() && id != e.Tenant {
-			return nil, fmt.Errorf("the namespace %s is not tenant %s's: its service accounts are not either", c.Namespace, id)
-		}
-		if o.mode == dryRunClient {
-			_, err := fmt.Fprintf(out, "would ask for a token of the service account %s/%s for %s (dry run)\n", c.Namespace, o.serviceAccount, o.expires)
-			return nil, err
-		}
-		e.Auth.Token, err = o.token(cmd, c, k)
-		if err == nil && o.mode == dryRunServer {
-			_, err := fmt.Fprintf(out, "the server would give a token of the service account %s/%s (dry run)\n", c.Namespace, o.serviceAccount)
-			return nil, err
-		}
-	default:
-		e.User, e.Auth.Exec = "oidc", o.login()
-		if o.mode != "" {
-			_, err := fmt.Fprintf(out, "would run %s %s (dry run)\n", e.Auth.Exec.Command, strings.Join(e.Auth.Exec.Args, " "))
-			return nil, err
-		}
+		authenticate = o.byAccount
 	}
-	if err != nil {
+	if err := authenticate(cmd, c, k, e); err != nil || o.mode != "" {
 		return nil, err
 	}
 	if c.Config.Insecure && o.gateway.ca == "" {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
 	}
+	narrowed := e.Tenant
+	if !o.tenantPath {
+		narrowed = tenant.System() // whom nothing is narrowed to
+	}
 	if o.gateway.url != "" {
 		if client.Changed(cmd.Flags(), "namespace") {
 			e.Namespace = c.Namespace
 		}
-		return o.gateway.place(e, c.Config, o.tenantPath)
+		return o.gateway.place(e, c.Config, narrowed)
 	}
-	at := e.Tenant
-	if !o.tenantPath {
-		at = tenant.System() // whom nothing is narrowed to
-	}
-	if e.Server, err = c.TenantURL(ctx, at); err != nil {
+	if e.Server, err = c.TenantURL(cmd.Context(), narrowed); err != nil {
 		return nil, err
 	}
 	if o.serviceAccount == "" {
 		e.Namespace = firstNamespace(cmd, c, k, e.Tenant)
 	}
 	return kubeconfig.New(e, c.Config)
+}
+
+// byCertificate has a certificate signed for an entry, or says in a dry run what would be.
+func (o *genOptions) byCertificate(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry) (err error) {
+	request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: e.Tenant, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
+	if len(o.groups) > 0 && o.gateway.url == "" { // which reads them from OU
+		shape, err := isolation.ShapeOf(cmd.Context(), k)
+		if err != nil {
+			return fmt.Errorf("whether the server reads groups from O or OU: %w", c.Explain(err))
+		}
+		request.AsOrganizations = shape == isolation.Webhook // which never sees certificates
+	}
+	defer sayProgress(cmd, request)()
+	if o.mode != "" {
+		return o.tryCertificate(cmd.Context(), cmd, k, request)
+	}
+	e.Auth.ClientCertificateData, e.Auth.ClientKeyData, err = request.Sign(cmd.Context(), k)
+	return err
+}
+
+// byAccount gives an entry a token of a service account and its tenant, or says in a dry run that it would.
+func (o *genOptions) byAccount(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry) error {
+	asked := e.Tenant
+	e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
+	var err error
+	if e.Tenant, err = ownerOf(cmd.Context(), c, k, c.Namespace); err != nil {
+		return err
+	}
+	if !asked.IsZero() && asked != e.Tenant {
+		return fmt.Errorf("the namespace %s is not tenant %s's: its service accounts are not either", c.Namespace, asked)
+	}
+	if o.mode == dryRunClient {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would ask for a token of the service account %s/%s for %s (dry run)\n", c.Namespace, o.serviceAccount, o.expires)
+		return err
+	}
+	if e.Auth.Token, err = o.token(cmd, c, k); err != nil || o.mode == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "the server would give a token of the service account %s/%s (dry run)\n", c.Namespace, o.serviceAccount)
+	return err
+}
+
+// byLogin has an entry log in when it is used, or says in a dry run how.
+func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kubernetes.Interface, e *kubeconfig.Entry) error {
+	e.User, e.Auth.Exec = "oidc", o.login()
+	if o.mode == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would run %s %s (dry run)\n", e.Auth.Exec.Command, strings.Join(e.Auth.Exec.Args, " "))
+	return err
 }
 
 // sayProgress shows what a request comes to, until done is called; what somebody must do stays.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // gatewayOptions are the flags of gen-kubeconfig that lead to clusters behind a gateway.
@@ -34,8 +35,8 @@ func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
 
 var errGatewayURL = errors.New("--gateway is the address of a gateway: it begins with https:// and names no cluster")
 
-// check looks at the flags. One cluster alone knows a service account's token.
-func (g *gatewayOptions) check(ofServiceAccount bool) error {
+// check looks at the flags.
+func (g *gatewayOptions) check() error {
 	if g.url == "" {
 		if g.ca != "" {
 			return errors.New("--gateway-ca is about --gateway")
@@ -52,14 +53,19 @@ func (g *gatewayOptions) check(ofServiceAccount bool) error {
 			return fmt.Errorf("--cluster %q: names of clusters are lower-case DNS labels, each once", name)
 		}
 	}
-	if ofServiceAccount && len(g.clusters) > 1 {
+	return nil
+}
+
+// checkServiceAccount refuses several clusters: one alone knows a service account's token.
+func (g *gatewayOptions) checkServiceAccount() error {
+	if len(g.clusters) > 1 {
 		return errors.New("--serviceaccount: the token of a service account counts at its own cluster alone: name that with --cluster")
 	}
 	return nil
 }
 
-// place returns a kubeconfig with a context of an entry for each cluster.
-func (g *gatewayOptions) place(e *kubeconfig.Entry, asked *rest.Config, tenantPath bool) (*clientcmdapi.Config, error) {
+// place returns a kubeconfig with a context of an entry for each cluster, narrowed to a tenant, the system's for none.
+func (g *gatewayOptions) place(e *kubeconfig.Entry, asked *rest.Config, narrowed tenant.ID) (*clientcmdapi.Config, error) {
 	known := &rest.Config{}
 	host, err := url.Parse(asked.Host)
 	if u, _ := url.Parse(g.url); err == nil && u != nil && host.Host == u.Host {
@@ -76,8 +82,8 @@ func (g *gatewayOptions) place(e *kubeconfig.Entry, asked *rest.Config, tenantPa
 	for _, name := range g.clusters {
 		at := *e
 		at.Cluster, at.Server = name, g.url+"/clusters/"+name
-		if tenantPath && !e.Tenant.IsSystem() {
-			at.Server += "/tenants/" + e.Tenant.String()
+		if !narrowed.IsSystem() {
+			at.Server += "/tenants/" + narrowed.String()
 		}
 		one, err := kubeconfig.New(&at, known)
 		if err != nil {

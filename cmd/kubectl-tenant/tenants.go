@@ -250,39 +250,18 @@ repository.`,
   kubectl tenant create-tenant acme --members-admin --dry-run=client -o yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(t.Namespaces) == 0 {
-				id, err := tenant.Parse(args[0])
-				if err == nil && !id.IsSystem() {
-					if id.NamespacePrefix() == "" {
-						return fmt.Errorf("tenant %q: no namespace's name can begin with it: name its namespaces with --namespaces", args[0])
-					}
-					t.Namespaces = []string{id.NamespacePrefix() + "default"}
-				}
+			if err := setDefaultNamespace(t, args[0]); err != nil {
+				return err
 			}
-			err := checkNewTenant(t, args[0])
-			if err := errors.Join(err, checkDryRun(mode), format.Check()); err != nil {
+			if err := errors.Join(checkNewTenant(t, args[0]), checkDryRun(mode), format.Check()); err != nil {
 				return err
 			}
 			say := sayTo(cmd, mode)
 			if !format.IsForPeople() {
 				say = func(string, ...any) {}
 			}
-			if mode == dryRunClient { // asks no cluster
-				admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all its callers"}}[t.MembersAdmin]...)
-				say("tenant %s with namespaces %s and admins %s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
-				return printObjects(cmd, format, t.Objects()...)
-			}
-			c, k, d, err := flags.Clients()
-			if err != nil {
+			if err := createTenant(cmd, flags, t, mode, say); err != nil {
 				return err
-			}
-			if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
-				return c.Explain(err)
-			}
-			if len(t.Admins) > 0 && mode == "" {
-				if err := tenancy.AwaitPrepared(cmd.Context(), k, d, t.ID, t.Namespaces); err != nil {
-					return c.Explain(err)
-				}
 			}
 			return printObjects(cmd, format, t.Objects()...)
 		},
@@ -298,6 +277,39 @@ repository.`,
 	addDryRun(cmd, &mode)
 	format.AddFlags(cmd)
 	return cmd
+}
+
+// createTenant makes a tenant, and waits until its admins are such.
+func createTenant(cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, say func(string, ...any)) error {
+	if mode == dryRunClient { // asks no cluster
+		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all its callers"}}[t.MembersAdmin]...)
+		say("tenant %s with namespaces %s and admins %s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
+		return nil
+	}
+	c, k, d, err := flags.Clients()
+	if err != nil {
+		return err
+	}
+	if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
+		return c.Explain(err)
+	}
+	if len(t.Admins) > 0 && mode == "" {
+		return c.Explain(tenancy.AwaitPrepared(cmd.Context(), k, d, t.ID, t.Namespaces))
+	}
+	return nil
+}
+
+// setDefaultNamespace names the first namespace of a tenant for which none was named.
+func setDefaultNamespace(t *tenancy.New, name string) error {
+	id, err := tenant.Parse(name)
+	if len(t.Namespaces) > 0 || err != nil || id.IsSystem() { // which is told of later
+		return nil
+	}
+	if id.NamespacePrefix() == "" {
+		return fmt.Errorf("tenant %q: no namespace's name can begin with it: name its namespaces with --namespaces", name)
+	}
+	t.Namespaces = []string{id.NamespacePrefix() + "default"}
+	return nil
 }
 
 // printObjects prints objects that were made, or would be, where -o asks for them.
@@ -337,91 +349,4 @@ func sayTo(cmd *cobra.Command, mode string) func(string, ...any) {
 	return func(format string, args ...any) {
 		_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...))+note)
 	}
-}
-
-func newAdoptCommand(flags *client.Flags) *cobra.Command {
-	name, config, mode := "", "", ""
-	cmd := &cobra.Command{
-		Use:   "adopt NAMESPACE... --tenant T",
-		Short: "Give existing namespaces to a tenant",
-		Long: `Labels namespaces that are nobody's, and the objects in them, as a tenant's.
-That cannot be taken back: an owner never changes.
-
-It runs the server's admission plugins over each object and says which the
-tenant could not have made, as DaemonSets, pods that ask for a node, or bindings
-to service accounts of others: they stay as they are, and changes to them may be
-refused. With --dry-run nothing is labelled. Exit status 1 if there are any such
-objects in a dry run.`,
-		Example: `  kubectl tenant adopt web db --tenant acme --dry-run=client --config tenancy.yaml`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := client.ParseTenant("--tenant", name)
-			problems := []error{err, checkDryRun(mode)}
-			if id.IsSystem() {
-				problems = append(problems, errors.New("--tenant system: namespaces without a label are the system tenant's already"))
-			}
-			for _, ns := range args {
-				problems = append(problems, client.CheckNamespace("NAMESPACE", ns))
-			}
-			if err := errors.Join(problems...); err != nil {
-				return err
-			}
-			c, err := flags.Cluster()
-			if err != nil {
-				return err
-			}
-			known, done, err := serverSettings(cmd, c, config)
-			if err != nil {
-				return err
-			}
-			defer done()
-			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Say: sayTo(cmd, mode),
-				Warn: func(format string, args ...any) {
-					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
-				}}
-			if a.Kube, err = c.Kube(); err != nil {
-				return err
-			}
-			if a.Objects, err = dynamic.NewForConfig(c.Config); err != nil {
-				return err
-			}
-			return c.Explain(adopt(cmd, a, args))
-		},
-	}
-	cmd.Flags().StringVar(&name, "tenant", "", "the tenant (required)")
-	_ = cmd.MarkFlagRequired("tenant")
-	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
-	cmd.ValidArgsFunction = flags.CompleteNamespaces
-	addConfig(cmd, &config)
-	addDryRun(cmd, &mode)
-	return cmd
-}
-
-// adopt looks at all namespaces before it changes the first.
-func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string) error {
-	ctx := quiet(cmd.Context())
-	refused := 0
-	for _, name := range names {
-		if _, err := a.Check(ctx, name); err != nil {
-			return err
-		}
-	}
-	for _, name := range names {
-		ns, err := a.Check(ctx, name)
-		if err != nil {
-			return err
-		}
-		n, err := a.Adopt(ctx, ns)
-		if err != nil {
-			return err
-		}
-		refused += n
-	}
-	if refused > 0 {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d objects that the tenant could not make\n", refused)
-		if a.DryRun {
-			return errFailed
-		}
-	}
-	return nil
 }

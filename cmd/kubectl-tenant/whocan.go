@@ -20,7 +20,7 @@ import (
 )
 
 func newWhoCanCommand(flags *client.Flags) *cobra.Command {
-	format, config, hideSystem, everywhere := output.NewListFormat(), "", true, false
+	format, config, everywhere := newAnswersFlags(), "", false
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [-n NAMESPACE]",
 		Short: "Show who may do something",
@@ -63,13 +63,12 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 			if err != nil {
 				return c.Explain(err)
 			}
-			return printAnswers(cmd, answers, format, hideSystem, "nobody may: kubectl tenant explain says what is lacking")
+			return format.print(cmd, answers, "nobody may: kubectl tenant explain says what is lacking")
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "look at all namespaces one by one, which is so without -n and NAME")
-	format.AddFlags(cmd)
-	addHideSystem(cmd, &hideSystem)
+	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
 }
@@ -79,12 +78,12 @@ func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return verbs()[:8], cobra.ShellCompDirectiveNoFileComp
+	return requestVerbs(), cobra.ShellCompDirectiveNoFileComp
 }
 
 func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
 	who := &identityFlags{}
-	format, config, hideSystem := output.NewListFormat(), "", true
+	format, config := newAnswersFlags(), ""
 	cmd := &cobra.Command{
 		Use:   "who-can-become (USER | --serviceaccount SA)",
 		Short: "Show the paths by which somebody may reach an identity",
@@ -97,19 +96,7 @@ tenant.`,
   kubectl tenant who-can-become --serviceaccount acme--web/robot`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			problems := []error{format.Check(), who.check(cmd)}
-			if len(args) == 1 && args[0] == "" {
-				problems = append(problems, errors.New("USER is empty: name somebody"))
-			} else if (len(args) == 1) == (who.serviceAccount != "") {
-				problems = append(problems, errors.New("name a USER, or a service account with --serviceaccount"))
-			}
-			if err := errors.Join(problems...); err != nil {
-				return err
-			}
-			if len(args) == 1 {
-				who.user = args[0]
-			}
-			if err := who.check(cmd); err != nil {
+			if err := errors.Join(format.Check(), who.takeUser(cmd, args)); err != nil {
 				return err
 			}
 			if namespace, name, found := strings.Cut(who.user, "/"); found && client.CheckNamespace("", namespace) == nil && client.CheckObject("", name) == nil {
@@ -135,19 +122,27 @@ tenant.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			return printAnswers(cmd, answers, format, hideSystem, "nobody")
+			return format.print(cmd, answers, "nobody")
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
 	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
-	format.AddFlags(cmd)
-	addHideSystem(cmd, &hideSystem)
+	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
 }
 
-func addHideSystem(cmd *cobra.Command, hide *bool) {
-	cmd.Flags().BoolVar(hide, "hide-system", true, "leave out what every cluster has of its own: default bindings of Kubernetes")
+// takeUser takes somebody from the arguments, who is no service account, and returns what is wrong with what was named.
+func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "":
+		return errors.New("USER is empty: name somebody")
+	case (len(args) == 1) == (f.serviceAccount != ""):
+		return errors.New("name a USER, or a service account with --serviceaccount")
+	case len(args) == 1:
+		f.user = args[0]
+	}
+	return f.check(cmd)
 }
 
 // ask reads from the cluster and answers from that.
@@ -225,9 +220,14 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere b
 	return q, nil
 }
 
+// requestVerbs are those of requests for resources.
+func requestVerbs() []string {
+	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+}
+
 // verbs are those that servers ask about, but for impersonation's.
 func verbs() []string {
-	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*"}
+	return append(requestVerbs(), "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*")
 }
 
 // resource is a resource with its subresource.
@@ -293,9 +293,22 @@ func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name st
 	return fmt.Errorf("%s has no subresource %q: for an object write %s %s", of.Resource, name, of.Resource, name)
 }
 
-// printAnswers prints answers; none is said where there are none. What every cluster has of its own is left out where
-// hideSystem is set.
-func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format *output.Format, hideSystem bool, none string) error {
+// answersFlags say how answers are printed.
+type answersFlags struct {
+	*output.Format
+	hideSystem bool
+}
+
+func newAnswersFlags() *answersFlags { return &answersFlags{Format: output.NewListFormat()} }
+
+// addFlags adds them to a command.
+func (f *answersFlags) addFlags(cmd *cobra.Command) {
+	f.AddFlags(cmd)
+	cmd.Flags().BoolVar(&f.hideSystem, "hide-system", true, "leave out what every cluster has of its own: default bindings of Kubernetes")
+}
+
+// print prints answers; none is said where there are none.
+func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, none string) error {
 	hidden := 0
 	list := &output.List{Columns: append(output.Columns("Kind", "Name", "Tenants", "Scope"), output.Column{Name: "By"}, output.Column{Name: "Role", Wide: true})}
 	paths := len(answers) > 0 && answers[0].Path != ""
@@ -304,7 +317,7 @@ func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format *outpu
 	}
 	for i := range answers {
 		a := &answers[i]
-		if hideSystem && a.System {
+		if f.hideSystem && a.System {
 			hidden++
 			continue
 		}
@@ -318,9 +331,9 @@ func printAnswers(cmd *cobra.Command, answers []privileges.Answer, format *outpu
 		}
 		list.Rows = append(list.Rows, output.Row{Kind: schema.GroupKind{Kind: a.Kind}, Name: a.Name, Cells: cells, Item: a})
 	}
-	if len(list.Rows) == 0 && format.IsForPeople() {
+	if len(list.Rows) == 0 && f.IsForPeople() {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), none)
-	} else if err := format.List(cmd.OutOrStdout(), list); err != nil {
+	} else if err := f.List(cmd.OutOrStdout(), list); err != nil {
 		return err
 	}
 	if hidden > 0 {

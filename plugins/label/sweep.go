@@ -2,7 +2,6 @@ package label
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,12 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -330,95 +326,4 @@ func (s *Sweep) due(now time.Time) []string {
 		names = append(names, name)
 	}
 	return names
-}
-
-// sweep brings the objects of a resource in line, page by page. It returns the tenants of whose objects
-// some could not be written, with the errors; nil where not all objects were looked at.
-func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenants, error) {
-	lacking, problems := tenants{}, []error(nil)
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := s.objects.Resource(r).Namespace(namespace).List(ctx, options)
-		if err != nil {
-			return nil, errors.Join(append(problems, err)...)
-		}
-		err = s.mend(ctx, r, page.Items, lacking)
-		if errors.Is(err, errOwner) {
-			return nil, errors.Join(append(problems, err)...)
-		}
-		if err != nil && len(problems) < maxProblems {
-			problems = append(problems, err)
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return lacking, errors.Join(problems...)
-		}
-	}
-}
-
-// mend writes the label of those objects whose label is wrong, and notes whose could not be written.
-func (s *Sweep) mend(ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants) error {
-	owners := map[string]tenant.ID{} // each looked up once
-	for i := range objects {
-		namespace := objects[i].Namespace
-		if _, known := owners[namespace]; known {
-			continue
-		}
-		var err error
-		if owners[namespace], err = s.owner(ctx, namespace); err != nil {
-			return fmt.Errorf("%w %s: %v", errOwner, namespace, err) //nolint:errorlint // the client's errors are nobody's API
-		}
-	}
-	var group errgroup.Group
-	group.SetLimit(writers)
-	var mu sync.Mutex
-	for i := range objects {
-		m := &objects[i].ObjectMeta
-		owner := owners[m.Namespace]
-		label, has := m.Labels[tenant.Label]
-		want := owner.String()
-		if owner.IsSystem() {
-			want = ""
-		}
-		if has == (want != "") && label == want {
-			continue
-		}
-		group.Go(func() error {
-			err := s.write(ctx, r, m, want)
-			if err == nil {
-				return nil
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			lacking[owner] = true
-			if claimed, invalid := tenant.Parse(label); invalid == nil {
-				lacking[claimed] = true
-			}
-			return fmt.Errorf("%s/%s: %w", m.Namespace, m.Name, err)
-		})
-	}
-	return group.Wait()
-}
-
-// write patches the label alone, of this very object. The plugin has the last word on the value.
-func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta, want string) error {
-	var label any // null removes it
-	if want != "" {
-		label = want
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": m.UID, "labels": map[string]any{tenant.Label: label}}})
-	if err != nil {
-		return err
-	}
-	_, err = s.objects.Resource(r).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && s.isGone(ctx, r, m) {
-		return nil
-	}
-	return err
-}
-
-// isGone reports whether the object is not there any more, though another of its name may be.
-func (s *Sweep) isGone(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta) bool {
-	now, err := s.objects.Resource(r).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
-	return apierrors.IsNotFound(err) || err == nil && now.UID != m.UID
 }

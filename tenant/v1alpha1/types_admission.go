@@ -4,6 +4,97 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// Admission configures the admission plugins.
+type Admission struct {
+	// restriction configures TenantRestriction.
+	// +optional
+	Restriction Restriction `json:"restriction,omitempty"`
+	// namespace configures TenantNamespace.
+	// +optional
+	Namespace Namespace `json:"namespace,omitempty"`
+	// workloads are the kinds, besides the built-in ones, whose objects hold templates of pods:
+	// TenantPlacement, TenantPolicy and TenantAttribution look there too.
+	// +optional
+	Workloads []WorkloadKind `json:"workloads,omitempty"`
+	// placement configures TenantPlacement.
+	// +optional
+	Placement Placement `json:"placement,omitempty"`
+	// policy configures TenantPolicy.
+	// +optional
+	Policy Policy `json:"policy,omitempty"`
+	// attribution configures TenantAttribution.
+	// +optional
+	Attribution Attribution `json:"attribution,omitempty"`
+	// binding configures TenantBinding.
+	// +optional
+	Binding Binding `json:"binding,omitempty"`
+	// status configures TenantStatus, which keeps the status of built-in objects their controllers'.
+	// +optional
+	Status Status `json:"status,omitempty"`
+	// services says what tenants may have in theirs.
+	// +optional
+	Services Services `json:"services,omitempty"`
+	// persistentVolumeClaims says what tenants may have in theirs.
+	// +optional
+	PersistentVolumeClaims PersistentVolumeClaims `json:"persistentVolumeClaims,omitempty"`
+	// roleBinding is refused: what stood here has moved.
+	// +optional
+	RoleBinding MovedRoleBinding `json:"roleBinding,omitempty"`
+	// quota configures TenantQuota.
+	// +optional
+	Quota Quota `json:"quota,omitempty"`
+	// gate configures TenantGate.
+	// +optional
+	Gate Gate `json:"gate,omitempty"`
+}
+
+// Restriction configures TenantRestriction, which keeps resources out of tenant space.
+type Restriction struct {
+	// resources that no tenant's caller may create or update anywhere, nor anybody in a tenant's
+	// namespace. Default: nodes and daemonsets.apps. An empty list switches the plugin off.
+	// +optional
+	Resources []GroupResource `json:"resources"`
+	// exemptSystem lets callers of the system tenant do so in a tenant's namespace.
+	// Default: false.
+	// +optional
+	ExemptSystem bool `json:"exemptSystem,omitempty"`
+}
+
+// NamespacePrefix says how a tenant's namespaces must be named.
+type NamespacePrefix string
+
+const (
+	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for that tenant, whoever
+	// asks.
+	NamespacePrefixRequired NamespacePrefix = "Required"
+	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
+	// conflict that the other has it.
+	NamespacePrefixNone NamespacePrefix = "None"
+)
+
+// Namespace configures TenantNamespace, which guards the Namespace objects of tenants.
+type Namespace struct {
+	// namespacePrefix is Required (default) or None.
+	// +optional
+	NamespacePrefix NamespacePrefix `json:"namespacePrefix,omitempty"`
+	// podSecurity is the value of pod-security.kubernetes.io/enforce on the namespaces that tenants
+	// create: privileged, baseline (default) or restricted.
+	// +optional
+	PodSecurity string `json:"podSecurity,omitempty"`
+	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a domain is allowed
+	// anyway, as are app.kubernetes.io/managed-by, part-of, version and created-by, helm.sh/chart and
+	// kustomize.toolkit.fluxcd.io/name and namespace, which tools write; "example.com/*" allows a whole domain; but
+	// istio-injection, control-plane and keys by which a webhook or policy selects namespaces must be listed as they are.
+	// +optional
+	AllowedLabels []string `json:"allowedLabels"`
+	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
+	// namespaces, in the same form. Default: what kubectl apply, Helm and Argo CD write:
+	// kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
+	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id, argocd.argoproj.io/sync-wave.
+	// +optional
+	AllowedAnnotations []string `json:"allowedAnnotations"`
+}
+
 // WorkloadKind is a kind whose objects hold templates of pods.
 type WorkloadKind struct {
 	// group is the API group, empty for the core group.

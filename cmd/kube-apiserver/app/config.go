@@ -149,7 +149,7 @@ func checkHandlerChain() error {
 	return nil
 }
 
-// addTenancy puts the stack in place of what the generic configuration has.
+// addTenancy opens the stack, and puts it in place of what the generic configuration has.
 func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory, lent *lentRBAC) (*kubetenant.Stack, error) {
 	if err := checkHandlerChain(); err != nil {
 		return nil, err
@@ -171,14 +171,8 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	if err != nil {
 		return nil, err
 	}
-	quotas, err := known.Quotas.Metrics()
-	if err != nil {
+	if err := registerMetrics(known); err != nil {
 		return nil, err
-	}
-	for _, m := range append(quotas, known.Tenants.Metrics()...) {
-		if err := register(m); err != nil {
-			return nil, err
-		}
 	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{
 		Authentication: kubetenant.Authentication{
@@ -207,20 +201,37 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	known.Tenants.OnLess(stack.TenantChanged)
-	generic.Authentication.Authenticator = stack.Authenticator
-	generic.Authorization.Authorizer = stack.Authorizer
-	generic.RuleResolver = stack.RuleResolver
-	advertise(generic.SecureServing, stack.ClientCA)
-
-	build := generic.BuildHandlerChainFunc
-	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return stack.WithRequestState(build(stack.WithTenant(api), c))
-	}
-
+	replace(generic, stack)
 	if err := addClusterHooks(generic, known, stack, lent.synced); err != nil {
 		return nil, err
 	}
 	return stack, addAdmission(opts, stack)
+}
+
+// replace puts a stack in place of what the generic configuration has.
+func replace(generic *genericapiserver.Config, stack *kubetenant.Stack) {
+	generic.Authentication.Authenticator = stack.Authenticator
+	generic.Authorization.Authorizer = stack.Authorizer
+	generic.RuleResolver = stack.RuleResolver
+	advertise(generic.SecureServing, stack.ClientCA)
+	build := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return stack.WithRequestState(build(stack.WithTenant(api), c))
+	}
+}
+
+// registerMetrics registers those of what follows the cluster.
+func registerMetrics(known *cluster.Cluster) error {
+	all, err := known.Quotas.Metrics()
+	if err != nil {
+		return err
+	}
+	for _, m := range append(all, known.Tenants.Metrics()...) {
+		if err := register(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // register registers metrics. Of several servers in one process the first one's are shown, as upstream's are.

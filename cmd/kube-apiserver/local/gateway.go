@@ -147,7 +147,7 @@ func (s *shape) prepareGateway(ctx context.Context, config *v1alpha1.GatewayClus
 	if err != nil {
 		return err
 	}
-	roles, err := manifests.Roles(config, true)
+	roles, err := (&manifests.Options{Accounts: true}).Roles(config)
 	if err != nil {
 		return err
 	}

@@ -221,11 +221,7 @@ func (s *shape) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Not readyz: that waits for hooks which may need the service.
-	if err := s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
-		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
-		return err
-	}); err != nil {
+	if err := s.awaitServer(ctx, client); err != nil {
 		return err
 	}
 	if err := startControllers(ctx, s.admin, filepath.Join(s.dir, "pki")); err != nil {
@@ -265,6 +261,14 @@ func (s *shape) start(ctx context.Context) error {
 	}
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// awaitServer waits until kube-apiserver answers. Not for readyz: that waits for hooks which may need the service.
+func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) error {
+	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+		return err
 	})
 }
 

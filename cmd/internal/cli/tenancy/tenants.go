@@ -67,23 +67,7 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 		}
 	}
 	unread = p.Unread
-	for _, b := range p.Bindings {
-		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
-			of(owner)
-		}
-		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.Ended(time.Now()) {
-			continue
-		}
-		for _, s := range b.Subjects {
-			group, isTenant := strings.CutPrefix(s.Name, tenant.GroupPrefix)
-			switch owner := p.Owner(b.Namespace); {
-			case b.Namespace == "" && s.Kind == rbacv1.GroupKind && isTenant:
-				of(group).Admins = append(of(group).Admins, "group "+s.Name)
-			case !owner.IsZero() && !owner.IsSystem():
-				of(owner.String()).Admins = append(of(owner.String()).Admins, subjectName(s, b.Namespace))
-			}
-		}
-	}
+	addBound(p, of)
 	list, err := d.Resource(quotas).List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -119,6 +103,27 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 		t.Admins = slices.Compact(t.Admins)
 	}
 	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) }), unread, nil
+}
+
+// addBound adds those to whom bindings give all of a tenant's namespace, and tenants that have bindings alone.
+func addBound(p *simulator.Snapshot, of func(name string) *Tenant) {
+	for _, b := range p.Bindings {
+		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
+			of(owner)
+		}
+		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.Ended(time.Now()) {
+			continue
+		}
+		for _, s := range b.Subjects {
+			group, isTenant := strings.CutPrefix(s.Name, tenant.GroupPrefix)
+			switch owner := p.Owner(b.Namespace); {
+			case b.Namespace == "" && s.Kind == rbacv1.GroupKind && isTenant:
+				of(group).Admins = append(of(group).Admins, "group "+s.Name)
+			case !owner.IsZero() && !owner.IsSystem():
+				of(owner.String()).Admins = append(of(owner.String()).Admins, subjectName(s, b.Namespace))
+			}
+		}
+	}
 }
 
 func subjectName(s rbacv1.Subject, namespace string) string {
@@ -223,16 +228,11 @@ func (t *New) object() *unstructured.Unstructured {
 
 // Create makes a tenant of [New.Objects]. What is there already stays. w.Say is told of each thing.
 func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
-	for _, ns := range t.Namespaces { // before anything is made
-		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
-			return err
-		}
+	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is made
+		return err
 	}
 	said := false
-	tell := func(format string, args ...any) {
-		said = true
-		w.Say(format, args...)
-	}
+	tell := func(format string, args ...any) { said = true; w.Say(format, args...) }
 	defer func() {
 		if !said && err == nil {
 			w.Say("tenant %s is as it is asked for", t.ID)
@@ -283,6 +283,16 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
+		}
+	}
+	return nil
+}
+
+// checkNamespaces refuses namespaces that cannot become or are not the tenant's.
+func checkNamespaces(ctx context.Context, k kubernetes.Interface, t *New) error {
+	for _, ns := range t.Namespaces {
+		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
+			return err
 		}
 	}
 	return nil

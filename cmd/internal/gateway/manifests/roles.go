@@ -30,7 +30,7 @@ var everyVerb = []string{"get", "list", "watch", "create", "update", "patch", "d
 // Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook service. They are two service accounts and what they may do. The reader reads what the boundary has to
 // know, the impersonator may do nothing but act for the callers that the configuration lets through. That is worth an admin where users are not
 // named: whoever holds its credential is whom he likes, but for groups and extras that a role names.
-func Roles(c *v1alpha1.GatewayCluster, accountsToo bool) ([]byte, error) {
+func (o *Options) Roles(c *v1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
 		account(c.Namespace, ReaderAccount), account(c.Namespace, ImpersonatorAccount),
 		role(ReaderAccount, readerRules()), binding(c.Namespace, ReaderAccount),
@@ -39,7 +39,7 @@ func Roles(c *v1alpha1.GatewayCluster, accountsToo bool) ([]byte, error) {
 		&rbacv1.RoleBinding{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "RoleBinding"), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ReaderAccount},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.Namespace, Name: ReaderAccount}}},
-		role(ImpersonatorAccount, impersonatorRules(c, accountsToo)), binding(c.Namespace, ImpersonatorAccount),
+		role(ImpersonatorAccount, o.impersonatorRules(c)), binding(c.Namespace, ImpersonatorAccount),
 	}
 	var out strings.Builder
 	for _, o := range objects {
@@ -68,7 +68,7 @@ func readerRules() []rbacv1.PolicyRule {
 }
 
 // impersonatorRules let the impersonator be the callers of a cluster, of whom the configuration names what it can.
-func impersonatorRules(c *v1alpha1.GatewayCluster, accountsToo bool) []rbacv1.PolicyRule {
+func (o *Options) impersonatorRules(c *v1alpha1.GatewayCluster) []rbacv1.PolicyRule {
 	verb := []string{"impersonate"}
 	if c.Impersonator.Mode == v1alpha1.ImpersonationConstrained {
 		verb = []string{"impersonate:user-info"}
@@ -97,7 +97,7 @@ func impersonatorRules(c *v1alpha1.GatewayCluster, accountsToo bool) []rbacv1.Po
 		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"uids"}})
 	}
 	constrained := c.Impersonator.Mode == v1alpha1.ImpersonationConstrained
-	if accountsToo && !constrained {
+	if o.Accounts && !constrained {
 		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"serviceaccounts"}})
 	}
 	for i := range rules {

@@ -82,7 +82,7 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	if c.selfManaged, err = isSelfManaged(dir); err != nil {
 		return nil, err
 	}
-	if c.made, c.conditions, err = generated(config, namespace, c.selfManaged); err != nil {
+	if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
 		return nil, err
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -121,15 +121,18 @@ func isSelfManaged(dir string) (found bool, err error) {
 	return found, err
 }
 
+// servingCA returns a file for the authorities of the service's certificate, where it does not make them itself. Any does: they are not looked at.
+func (c *checker) servingCA(file string) string {
+	if c.selfManaged {
+		return ""
+	}
+	return file
+}
+
 // generated returns what the chart makes of the configuration, by kind and name, and the match conditions
 // of the authorizer.
-func generated(config, namespace string, selfManaged bool) (map[string]map[string]any, []any, error) {
-	servingCA := config
-	if selfManaged {
-		servingCA = ""
-	}
-	// Any file does for the authorities: they are not looked at.
-	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: selfManaged, ServingCA: servingCA, URL: "https://none", Authorizers: []string{"RBAC"}})
+func generated(config, namespace, servingCA string) (map[string]map[string]any, []any, error) {
+	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: servingCA == "", ServingCA: servingCA, URL: "https://none", Authorizers: []string{"RBAC"}})
 	if err != nil {
 		return nil, nil, err
 	}

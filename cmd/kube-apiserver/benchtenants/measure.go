@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// latencies makes namespaces one after the other, and says after how long they were prepared.
+func (b *bench) latencies(ctx context.Context, what string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	prepared := make(chan string, probes)
+	factory := informers.NewSharedInformerFactory(b.kube, 0)
+	watched := factory.Core().V1().Namespaces().Informer()
+	if _, err := watched.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
+		before, now := was.(*corev1.Namespace), is.(*corev1.Namespace)
+		if strings.Contains(now.Name, busy) && before.Annotations[tenant.PreparedAnnotation] == "" && now.Annotations[tenant.PreparedAnnotation] != "" {
+			prepared <- now.Name
+		}
+	}}); err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	defer stop()
+	if !cache.WaitForCacheSync(ctx.Done(), watched.HasSynced) {
+		return ctx.Err()
+	}
+	var took []time.Duration
+	for i := range probes {
+		of := fmt.Sprintf("t%d", i)
+		name := of + "--" + busy + strconv.FormatInt(time.Now().UnixNano(), 36)
+		began := time.Now()
+		if err := b.namespace(ctx, name, of); err != nil {
+			return err
+		}
+		for done := ""; done != name; {
+			select {
+			case done = <-prepared:
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Minute):
+				return fmt.Errorf("%s is not prepared after a minute", name)
+			}
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	fmt.Printf("%s: p50 %s, p99 %s, worst %s, from its creation to the annotation seen by a watch\n", what,
+		took[probes/2].Round(time.Millisecond), took[probes*99/100].Round(time.Millisecond), took[probes-1].Round(time.Millisecond))
+	return nil
+}
+
+// each patches many Tenants.
+func (b *bench) each(ctx context.Context, patch string) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(parallel)
+	for i := range b.changed {
+		all.Go(func() error {
+			_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+// lessAdmins takes an admin out of many tenants.
+func (b *bench) lessAdmins(ctx context.Context) error {
+	return b.each(ctx, `[{"op":"remove","path":"/spec/admins/0"}]`)
+}
+
+// nameTemplate has many tenants get the template.
+func (b *bench) nameTemplate(ctx context.Context) error {
+	return b.each(ctx, `[{"op":"add","path":"/spec/namespaces","value":{"templates":["std"]}}]`)
+}
+
+// template makes the template, or changes it: one NetworkPolicy, with a label of some value.
+func (b *bench) template(ctx context.Context, value string) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindNamespaceTemplate, "metadata": map[string]any{"name": "std"},
+		"spec": map[string]any{"objects": []any{map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "own", "labels": map[string]any{"v": value}},
+			"spec": map[string]any{"podSelector": map[string]any{}, "ingress": []any{map[string]any{"from": []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{tenant.Label: "${tenant}"}}}}}}}}}}}}
+	_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)).Apply(ctx, "std", u, metav1.ApplyOptions{FieldManager: "bench", Force: true})
+	return err
+}
+
+// change changes what many namespaces get, and looks after new namespaces meanwhile.
+func (b *bench) change(ctx context.Context, what string, write func(context.Context) error) error {
+	before := map[string]string{}
+	list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		before[list.Items[i].Name] = list.Items[i].Annotations[tenant.PreparedAnnotation]
+	}
+	wrote, err := b.written(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		if err := write(ctx); err != nil {
+			return err
+		}
+		n := b.changed * perTenant
+		if err := b.await(ctx, n, func(ns *corev1.Namespace) bool {
+			was, had := before[ns.Name]
+			return had && was != ns.Annotations[tenant.PreparedAnnotation]
+		}); err != nil {
+			return err
+		}
+		fmt.Printf("%s %d namespaces: ", what, n)
+		return b.tellWrites(ctx, began, wrote)
+	})
+	both.Go(func() error { return b.latencies(ctx, "a new namespace beside that") })
+	return both.Wait()
+}
+
+// restarts starts the server anew, and says how soon it works again, what it wrote, and what it costs while nothing changes.
+func (b *bench) restarts(ctx context.Context, start func(more ...string) error) error {
+	before, err := b.versions(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.server.Stop(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := start(); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	name := "t0--again"
+	if err := b.namespace(ctx, name, "t0"); err != nil {
+		return err
+	}
+	for {
+		ns, err := b.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ns.Annotations[tenant.PreparedAnnotation] != "" {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	works := time.Since(began)
+	time.Sleep(quiet)
+	after, err := b.versions(ctx)
+	if err != nil {
+		return err
+	}
+	written := 0
+	for key, version := range after {
+		if was, had := before[key]; had && was != version {
+			written++
+		}
+	}
+	fmt.Printf("a restart: ready after %s, a namespace prepared after %s, %d of %d objects written\n", ready.Round(100*time.Millisecond), works.Round(100*time.Millisecond), written, len(before))
+	with, err := b.cost(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.server.Stop(); err != nil {
+		return err
+	}
+	if err := start("--tenancy=false"); err != nil {
+		return err
+	}
+	time.Sleep(quiet)
+	without, err := b.cost(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("while nothing changes: %.2f %% of a core, without tenancy %.2f %%\n", with, without)
+	return nil
+}
+
+// versions returns the resourceVersions of what the engine writes.
+func (b *bench) versions(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	spaces, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range spaces.Items {
+		out["ns/"+spaces.Items[i].Name] = spaces.Items[i].ResourceVersion
+	}
+	bindings, err := b.kube.RbacV1().RoleBindings("").List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	if err != nil {
+		return nil, err
+	}
+	for i := range bindings.Items {
+		out[bindings.Items[i].Namespace+"/"+bindings.Items[i].Name] = bindings.Items[i].ResourceVersion
+	}
+	policies, err := b.kube.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	if err != nil {
+		return nil, err
+	}
+	for i := range policies.Items {
+		out["policy/"+policies.Items[i].Namespace] = policies.Items[i].ResourceVersion
+	}
+	return out, nil
+}
+
+// cost returns what share of a core the server's process takes, in hundredths, for a while.
+func (b *bench) cost(ctx context.Context) (float64, error) {
+	cpu := func(name string, _ map[string]string) bool { return name == "process_cpu_seconds_total" }
+	before, err := b.metric(ctx, cpu)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(quiet)
+	after, err := b.metric(ctx, cpu)
+	return (after - before) / quiet.Seconds() * 100, err
+}
+
+// written returns how much the engine has written since the server's start, by the server's count: bindings, what templates give, the annotations of
+// Namespaces and the status of Tenants. The benchmark itself writes none of these.
+func (b *bench) written(ctx context.Context) (float64, error) {
+	return b.metric(ctx, func(name string, labels map[string]string) bool {
+		if name != "apiserver_request_total" || !strings.HasPrefix(labels["code"], "2") {
+			return false
+		}
+		switch labels["resource"] {
+		case "rolebindings", "networkpolicies":
+			return slices.Contains([]string{"POST", "PUT", "PATCH", "DELETE"}, labels["verb"])
+		case "namespaces":
+			return labels["verb"] == "PATCH"
+		}
+		return labels["resource"] == v1alpha1.ResourceTenants && labels["subresource"] == "status" && labels["verb"] == "PATCH"
+	})
+}
+
+// metric returns the sum of what the server counts.
+func (b *bench) metric(ctx context.Context, is func(name string, labels map[string]string) bool) (sum float64, err error) {
+	text, err := b.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return 0, err
+	}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if is(name, labels) {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum, nil
+}
