@@ -55,7 +55,7 @@ func TestImports(t *testing.T) {
 			return under(p, "authn", "authz", "cluster", "cmd", "tenant/v1alpha1") || p == module
 		}, "plugins get what they need as function values"},
 		{[]string{"cluster"}, func(p string) bool { return under(p, "cmd") || p == module }, "cluster knows nothing of stacks"},
-		{[]string{"cluster/accessgrant", "cluster/tenantquota"}, func(p string) bool { return p == path.Join(module, "cluster") }, "the parts of cluster do not know it"},
+		{[]string{"cluster/accessgrant", "cluster/provision", "cluster/retirement", "cluster/tenantquota", "cluster/tenants"}, func(p string) bool { return p == path.Join(module, "cluster") }, "the parts of cluster do not know it"},
 		{[]string{""}, func(p string) bool {
 			return strings.HasPrefix(p, "k8s.io/kubernetes/") || strings.HasPrefix(p, "go.etcd.io/")
 		}, "only the nested module may import the server and etcd"},

@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,9 +23,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/lru"
 
 	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -54,7 +52,7 @@ type signatures interface {
 type accounts struct {
 	issuers []string
 	keys    signatures
-	limits  *reviewLimits
+	limits  *budget.Budgets // of reviews, by namespace
 	revoked func() *authn.Revocations
 	reviews authenticationclient.TokenReviewInterface
 }
@@ -63,29 +61,7 @@ type accounts struct {
 const (
 	reviewsPerSecond = 20
 	reviewsAtOnce    = 200
-	// limitedNamespaces is of how many namespaces it is known how many were.
-	limitedNamespaces = 4096
 )
-
-// reviewLimits bound how many tokens of one namespace are reviewed. Safe for concurrent use.
-type reviewLimits struct {
-	mu sync.Mutex
-	of *lru.Cache // by namespace
-}
-
-func newReviewLimits() *reviewLimits { return &reviewLimits{of: lru.New(limitedNamespaces)} }
-
-// allow reports whether one more token of a namespace may be reviewed now.
-func (l *reviewLimits) allow(namespace string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	limit, known := l.of.Get(namespace)
-	if !known {
-		limit = rate.NewLimiter(reviewsPerSecond, reviewsAtOnce)
-		l.of.Add(namespace, limit)
-	}
-	return limit.(*rate.Limiter).Allow()
-}
 
 // newAccounts returns the authenticator of requests that bear such tokens, and notes the token to be passed on. It abstains from tokens of
 // other issuers.
@@ -179,7 +155,7 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	}
 	if namespace, _, err := serviceaccount.SplitUsername(verified.Subject); err != nil {
 		return nil, false, errNotAccount
-	} else if !a.limits.allow(namespace) {
+	} else if !a.limits.Of(namespace).TryAccept() {
 		return nil, false, errTooManyReviews
 	}
 	// client-go logs bodies, if that is asked for: this one holds the token.

@@ -22,14 +22,14 @@ const (
 
 var errTooMuch = errors.New("the cluster answers more than is read of it")
 
-// bounded returns a configuration by which no more of an answer is read than a budget allows, but of watches.
-func bounded(config *rest.Config, of func() *budget) *rest.Config {
+// bounded returns a configuration by which no more of an answer is read than a limit allows, but of watches.
+func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
 			if err == nil && !r.URL.Query().Has("watch") {
-				resp.Body = &boundedBody{ReadCloser: resp.Body, budget: of()}
+				resp.Body = &boundedBody{ReadCloser: resp.Body, limit: of()}
 			}
 			return resp, err
 		})
@@ -37,27 +37,27 @@ func bounded(config *rest.Config, of func() *budget) *rest.Config {
 	return out
 }
 
-// budget is what may be held of answers at the same time. Safe for concurrent use.
-type budget struct{ left atomic.Int64 }
+// byteLimit is what may be held of answers at the same time. Safe for concurrent use.
+type byteLimit struct{ left atomic.Int64 }
 
-func newBudget(most int64) *budget {
-	b := &budget{}
+func newByteLimit(most int64) *byteLimit {
+	b := &byteLimit{}
 	b.left.Store(most)
 	return b
 }
 
-// boundedBody is a body that is read within a budget, until it is closed.
+// boundedBody is a body that is read within a limit, until it is closed.
 type boundedBody struct {
 	io.ReadCloser
-	budget *budget
-	held   int64
+	limit *byteLimit
+	held  int64
 }
 
 // Read implements [io.Reader].
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.held += int64(n)
-	if b.budget.left.Add(-int64(n)) < 0 {
+	if b.limit.left.Add(-int64(n)) < 0 {
 		return 0, errTooMuch
 	}
 	return n, err
@@ -65,7 +65,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 
 // Close implements [io.Closer].
 func (b *boundedBody) Close() error {
-	b.budget.left.Add(b.held)
+	b.limit.left.Add(b.held)
 	b.held = 0
 	return b.ReadCloser.Close()
 }

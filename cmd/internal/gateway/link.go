@@ -16,6 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
+	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -27,7 +28,7 @@ type link struct {
 	stack  *kubetenant.Stack
 	client kubernetes.Interface // of the reader
 	keys   signatures
-	limits *reviewLimits
+	limits *budget.Budgets // of reviews of tokens, by namespace
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -51,8 +52,8 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 			stop()
 		}
 	}()
-	l := &link{key: key, stop: stop, limits: newReviewLimits()}
-	asking := bounded(reader, func() *budget { return newBudget(answerBytes) })
+	l := &link{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
+	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin
 	if l.client, err = kubernetes.NewForConfig(asking); err != nil {
@@ -68,8 +69,8 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 		return nil, err
 	}
 	l.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
-	lists := newBudget(listBytes)
-	if l.state, err = state.NewForGateway(bounded(reader, func() *budget { return lists }), settings, c.Namespace); err != nil {
+	lists := newByteLimit(listBytes)
+	if l.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }), settings, c.Namespace); err != nil {
 		return nil, err
 	}
 	lent := l.state.Server

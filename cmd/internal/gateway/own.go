@@ -29,7 +29,7 @@ type ownNames struct {
 func newOwnNames(configs ...*rest.Config) (*ownNames, error) {
 	o := &ownNames{stated: sets.New[string](), asking: make(chan struct{}, 1)}
 	for _, config := range configs {
-		config := bounded(config, func() *budget { return newBudget(answerBytes) })
+		config := bounded(config, func() *byteLimit { return newByteLimit(answerBytes) })
 		config.Timeout = answerWithin
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
