@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -672,21 +673,20 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 	if _, err := c.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	untilWritten := wait.Backoff{Steps: 50, Duration: 10 * time.Millisecond, Factor: 1.1, Jitter: 1} // whoever the others are quicker than
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 10 {
-				if err := retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, func() error {
-					return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-						is, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
-						if err != nil {
-							return err
-						}
-						is.Annotations["n"] += "x"
-						is.Spec.Template.Annotations = nil // as who writes the whole template
-						_, err = c.Update(t.Context(), is, metav1.UpdateOptions{})
+				if err := retry.RetryOnConflict(untilWritten, func() error {
+					is, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
+					if err != nil {
 						return err
-					})
+					}
+					is.Annotations["n"] += "x"
+					is.Spec.Template.Annotations = nil // as who writes the whole template
+					_, err = c.Update(t.Context(), is, metav1.UpdateOptions{})
+					return err
 				}); err != nil {
 					t.Error(err)
 				}
