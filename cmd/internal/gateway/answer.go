@@ -142,6 +142,10 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		klog.FromContext(r.Context()).V(2).Info("A request was not answered by its cluster", "cluster", c.name, "err", err)
 	}
+	if exchangeOf(r.Context()).stream && c.gateway.stopping.begun.Err() != nil { // which ended it
+		refuseStream(w, r)
+		return
+	}
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)
 }
 

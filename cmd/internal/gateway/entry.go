@@ -48,10 +48,6 @@ func (c *route) enter(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errTenantName))
 			return
 		}
-		if err := c.own.check(ctx, there.GetName()); err != nil {
-			respond(w, r, statusOf(ctx, err))
-			return
-		}
 		if c.writesUnseen(r, id) {
 			respond(w, r, forbidden(errAdmission))
 			return
@@ -67,6 +63,10 @@ func (c *route) enter(next http.Handler) http.Handler {
 				return
 			}
 			defer leave()
+		}
+		if err := c.own.check(ctx, there.GetName()); err != nil {
+			respond(w, r, statusOf(ctx, err))
+			return
 		}
 		if r.Body != nil {
 			r.Body = http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)

@@ -5,90 +5,144 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"net/http"
+	"os"
 	"sync/atomic"
+	"time"
 
+	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // errOwn: who came as the gateway itself could be whomever the gateway can.
 var errOwn = errors.New("a name of the gateway's own")
 
+const (
+	// ownNamesFor is how long the cluster's word counts of who the gateway is: a token in a file may become another account's.
+	ownNamesFor = 30 * time.Second
+	// ownNamesFailFor is how long it is not asked again that has not said it.
+	ownNamesFailFor = time.Second
+)
+
 // ownNames are those of the gateway in a cluster: of its two credentials. Safe for concurrent use.
 type ownNames struct {
+	configs []*rest.Config
 	clients []kubernetes.Interface
-	stated  sets.Set[string] // by certificates
-	asking  chan struct{}    // has room for who asks the cluster
-	known   atomic.Pointer[sets.Set[string]]
+	flight  singleflight.Group // of who asks the cluster
+	known   atomic.Pointer[ownAnswer]
+}
+
+// ownAnswer is what the cluster said, or why it did not.
+type ownAnswer struct {
+	names sets.Set[string] // nil where it did not
+	err   error
+	until time.Time
 }
 
 func newOwnNames(configs ...*rest.Config) (*ownNames, error) {
-	o := &ownNames{stated: sets.New[string](), asking: make(chan struct{}, 1)}
+	o := &ownNames{configs: configs}
 	for _, config := range configs {
 		config := bounded(config, func() *byteLimit { return newByteLimit(answerBytes) })
-		config.Timeout = answerWithin
-		client, err := kubernetes.NewForConfig(config)
+		config.QPS, config.Timeout = -1, answerWithin // nobody asks twice at the same time
+		connection, err := rest.HTTPClientFor(config)
+		if err != nil {
+			return nil, err
+		}
+		connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // our credential goes nowhere else
+		client, err := kubernetes.NewForConfigAndClient(config, connection)
 		if err != nil {
 			return nil, err
 		}
 		o.clients = append(o.clients, client)
-		if err := rest.LoadTLSFiles(config); err != nil {
-			return nil, err
-		}
-		if block, _ := pem.Decode(config.CertData); block != nil {
-			if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-				o.stated.Insert(cert.Subject.CommonName)
-			}
-		}
 	}
 	return o, nil
 }
 
-// check returns why nobody comes by a name, nil where one may. The error wraps [errOwn], or says that the cluster could not be asked who the
-// gateway is.
+// check returns why nobody comes by a name, nil where one may. The error wraps [errOwn], or says that the cluster has not said who the gateway is.
 func (o *ownNames) check(ctx context.Context, name string) error {
 	known := o.known.Load()
-	if known == nil {
-		var err error
-		if known, err = o.ask(ctx); err != nil {
-			return err
+	if known == nil || time.Now().After(known.until) {
+		asked := o.flight.DoChan("", func() (any, error) { return o.ask(context.WithoutCancel(ctx)), nil })
+		if known == nil || known.names == nil { // else it counts until there is another
+			select {
+			case answer := <-asked:
+				known, _ = answer.Val.(*ownAnswer)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
-	if known.Has(name) {
+	switch {
+	case known.names == nil:
+		return known.err
+	case known.names.Has(name):
 		return errOwn
 	}
 	return nil
 }
 
-// ask asks the cluster, until it has said it once. One that has no such reviews (before Kubernetes 1.28), or lets nobody ask, says nothing: what
-// certificates state counts then.
-func (o *ownNames) ask(ctx context.Context) (*sets.Set[string], error) {
-	select {
-	case o.asking <- struct{}{}:
-		defer func() { <-o.asking }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// ask asks the cluster, unless it has just been asked. What it said before counts where it says nothing now.
+func (o *ownNames) ask(ctx context.Context) *ownAnswer {
+	before := o.known.Load()
+	if before != nil && time.Now().Before(before.until) {
+		return before
 	}
-	if known := o.known.Load(); known != nil {
-		return known, nil
+	answer := &ownAnswer{until: time.Now().Add(ownNamesFor)}
+	if answer.names, answer.err = o.names(ctx); answer.err != nil {
+		klog.FromContext(ctx).Error(answer.err, "A cluster has not said who the gateway is there")
+		answer.until = time.Now().Add(ownNamesFailFor)
+		if before != nil {
+			answer.names = before.names
+		}
 	}
-	known := o.stated.Clone()
-	for _, client := range o.clients {
+	o.known.Store(answer)
+	return answer
+}
+
+// names asks for the name of each credential, beside which the one counts that it states itself. A cluster that has no such reviews (before
+// Kubernetes 1.28) says nothing.
+func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
+	names := sets.New[string]()
+	for i, client := range o.clients {
+		names.Insert(statedNames(o.configs[i])...)
 		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		switch {
-		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err), apierrors.IsForbidden(err):
+		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, err
 		case review.Status.UserInfo.Username == "":
 			return nil, errForm
 		default:
-			known.Insert(review.Status.UserInfo.Username)
+			names.Insert(review.Status.UserInfo.Username)
 		}
 	}
-	o.known.Store(&known)
-	return &known, nil
+	return names, nil
+}
+
+// statedNames returns those that a certificate or token says itself.
+func statedNames(config *rest.Config) (names []string) {
+	loaded := rest.CopyConfig(config)
+	if err := rest.LoadTLSFiles(loaded); err == nil {
+		if block, _ := pem.Decode(loaded.CertData); block != nil {
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+				names = append(names, cert.Subject.CommonName)
+			}
+		}
+	}
+	token := config.BearerToken
+	if config.BearerTokenFile != "" {
+		if text, err := os.ReadFile(config.BearerTokenFile); err == nil {
+			token = string(text)
+		}
+	}
+	if subject := claimsOf(token).Subject; subject != "" {
+		names = append(names, subject)
+	}
+	return names
 }

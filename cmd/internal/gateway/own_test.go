@@ -47,7 +47,7 @@ func TestOwnNamesUnknown(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ code, want int }{
 		"it has no such reviews":  {http.StatusNotFound, http.StatusOK},
-		"it lets nobody ask":      {http.StatusForbidden, http.StatusOK},
+		"it lets nobody ask":      {http.StatusForbidden, http.StatusServiceUnavailable},
 		"it answers with nothing": {http.StatusOK, http.StatusServiceUnavailable},
 		"it fails":                {http.StatusInternalServerError, http.StatusServiceUnavailable},
 		"it knows us no more":     {http.StatusUnauthorized, http.StatusServiceUnavailable},
@@ -75,5 +75,36 @@ func TestOwnNamesUnknown(t *testing.T) {
 				t.Errorf("another cluster: %d: %s", code, text)
 			}
 		})
+	}
+}
+
+// TestNobodyReviewsAsTheGateway: nor does a review say that somebody is: whoever asks for it would believe that.
+func TestNobodyReviewsAsTheGateway(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	w := newWorld(t, entry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": c})
+	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\ncarol-token,carol,u2,dev,,acme\nacts-token,"+impersonatorName+",u3,dev,,acme\n")
+	w.until(http.StatusForbidden, "acts-token", podsPath)
+	tokenReview := func(token string) (int, string) {
+		return w.do("alice-token", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
+	}
+	accessReview := func(name string) (int, string) {
+		return w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+name+
+			`","extra":{"kubetenant.dev/tenant":["acme"]},"resourceAttributes":{"namespace":"acme--web","verb":"get","resource":"pods"}}}`)
+	}
+	for what, ask := range map[string]struct {
+		somebodys, gateways func() (int, string)
+		yes                 string
+	}{
+		"a token":   {func() (int, string) { return tokenReview("carol-token") }, func() (int, string) { return tokenReview("acts-token") }, `"authenticated":true`},
+		"a subject": {func() (int, string) { return accessReview("carol") }, func() (int, string) { return accessReview(impersonatorName) }, `"allowed":true`},
+	} {
+		if code, text := ask.somebodys(); code != http.StatusCreated || !strings.Contains(text, ask.yes) {
+			t.Errorf("%s of somebody: %d: %s", what, code, text)
+		}
+		if code, text := ask.gateways(); strings.Contains(text, ask.yes) {
+			t.Errorf("%s of the gateway's: %d: %s", what, code, text)
+		}
 	}
 }

@@ -64,6 +64,9 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 		case c.gateway.front.Revocations().Covers(c.mapping.source(id), resp.User):
 			return nil, false, authn.ErrRevoked
 		}
+		if err := c.own.check(r.Context(), resp.User.GetName()); err != nil {
+			return nil, false, err
+		}
 		return resp, true, nil
 	}
 	id, err := tenant.Of(resp.User)
@@ -71,6 +74,9 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 		return nil, false, errCluster
 	}
 	there, err := c.mapping.caller(id, resp.User)
+	if err == nil {
+		err = c.own.check(r.Context(), there.GetName())
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -85,6 +91,9 @@ func (l *link) reviewSubject(ctx context.Context, a authorizer.Attributes) (auth
 	}
 	if reason := l.stack.Denies(ctx, a); reason != "" {
 		return authorizer.DecisionDeny, reason, nil
+	}
+	if err := c.own.check(ctx, a.GetUser().GetName()); err != nil {
+		return authorizer.DecisionDeny, "", err
 	}
 	// As its own requests would be sent: the cluster gives tenants' roles to their groups.
 	if record, is := a.(authorizer.AttributesRecord); is && !tenant.IsServiceAccountName(record.User.GetName()) {

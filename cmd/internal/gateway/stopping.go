@@ -14,6 +14,8 @@ import (
 const (
 	// upgradeGrace is how long what was upgraded may go on when the gateway stops: a shell cannot be opened again where it was, as a watch is.
 	upgradeGrace = 10 * time.Second
+	// lastWords is how long what is ended then has to say so, to its caller and in the audit log.
+	lastWords = time.Second
 	// knownWithin is how long a gateway that starts waits for clusters before it takes requests for the others.
 	knownWithin = 30 * time.Second
 )
@@ -62,15 +64,21 @@ func refuseStream(w http.ResponseWriter, r *http.Request) {
 }
 
 // EndStreams ends watches and logs, opens no streams any more, and ends what was upgraded after a grace, or when ctx ends. It returns when all of
-// them have ended, or are about to.
+// them have ended, as far as they do.
 func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.begin()
-	ctx, cancel := context.WithTimeout(ctx, upgradeGrace)
-	defer cancel()
-	_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return g.stopping.upgrades.Load() == 0, nil })
+	g.stopping.awaitUpgrades(ctx, upgradeGrace)
 	for _, c := range g.current.Load().routes {
 		c.link.stack.EndSessions()
 	}
+	g.stopping.awaitUpgrades(context.WithoutCancel(ctx), lastWords)
+}
+
+// awaitUpgrades waits until nothing that was upgraded is open, for a time.
+func (s *stopping) awaitUpgrades(ctx context.Context, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return s.upgrades.Load() == 0, nil })
 }
 
 // Known returns why a gateway that has just started should not be sent requests yet: clusters of which nothing is known deny their tenants. One

@@ -133,6 +133,14 @@ type timedConn struct {
 	writer *timedWriter
 }
 
+// CloseWrite tells the caller that no more comes while what it sends is still read: [httputil.ReverseProxy] asks for it.
+func (c *timedConn) CloseWrite() error {
+	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 // Write implements [net.Conn].
 func (c *timedConn) Write(b []byte) (n int, err error) {
 	c.writer.within(func() { n, err = c.Conn.Write(b) })

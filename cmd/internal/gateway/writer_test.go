@@ -89,3 +89,19 @@ func TestWritersThatStandStill(t *testing.T) {
 		t.Errorf("an upgrade: deadlines %v", upgraded.set)
 	}
 }
+
+// halfClosed is a connection of which one direction can be closed.
+type halfClosed struct {
+	net.Conn
+	closed bool
+}
+
+func (h *halfClosed) CloseWrite() error { h.closed = true; return nil }
+
+// TestHalvesAreClosed: of a connection that was taken over what comes is still read when no more is sent.
+func TestHalvesAreClosed(t *testing.T) {
+	conn := &halfClosed{}
+	if err := (&timedConn{conn, &timedWriter{}}).CloseWrite(); err != nil || !conn.closed {
+		t.Errorf("%v, %t", err, conn.closed)
+	}
+}

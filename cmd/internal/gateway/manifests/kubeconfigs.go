@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -28,7 +29,7 @@ func (o *Options) addKubeconfigs(clusters []v1alpha1.GatewayCluster, out map[str
 	if err != nil {
 		return err
 	}
-	left := maps.Clone(o.Contexts)
+	left, of := maps.Clone(o.Contexts), map[string]string{} // the clusters of files
 	for i := range clusters {
 		c := &clusters[i]
 		name, asked := left[c.Name]
@@ -41,10 +42,14 @@ func (o *Options) addKubeconfigs(clusters []v1alpha1.GatewayCluster, out map[str
 			return fmt.Errorf("cluster %s: %w", c.Name, err)
 		}
 		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
-			file := "kubeconfigs/" + filepath.Base(path)
-			if _, taken := out[file]; taken && c.Reader.KubeConfigFile != c.Impersonator.KubeConfigFile {
-				return fmt.Errorf("cluster %s: two kubeconfigs are called %s", c.Name, filepath.Base(path))
+			if filepath.Dir(path) != filepath.Dir(o.Config) {
+				return fmt.Errorf("cluster %s: %s: kubeconfigs are written for files beside the configuration", c.Name, path)
 			}
+			if of[path] != "" && of[path] != c.Name {
+				return fmt.Errorf("clusters %s and %s have one kubeconfig: %s", of[path], c.Name, path)
+			}
+			of[path] = c.Name
+			file := "kubeconfigs/" + filepath.Base(path)
 			if out[file], err = clientcmd.Write(*accountConfig(c.Name, at, filepath.Base(path))); err != nil {
 				return err
 			}
@@ -66,6 +71,8 @@ func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluste
 	switch {
 	case at == nil:
 		return nil, fmt.Errorf("the context %q leads to no cluster", context)
+	case !strings.HasPrefix(at.Server, "https://"):
+		return nil, fmt.Errorf("the context %q leads to no https:// URL", context)
 	case at.InsecureSkipTLSVerify:
 		return nil, fmt.Errorf("the context %q does not check who the cluster is (insecure-skip-tls-verify)", context)
 	}
@@ -73,7 +80,7 @@ func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluste
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
 		return nil, errors.New("the authorities of its cluster cannot be read")
 	}
-	at.LocationOfOrigin, at.Extensions = "", nil
+	at.LocationOfOrigin, at.Extensions, at.ProxyURL = "", nil, "" // where the operator is
 	return at, nil
 }
 

@@ -189,6 +189,7 @@ func TestKubeconfigs(t *testing.T) {
 clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}],
 contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}]}`)
 	config := write("tenancy.yaml", header+`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
+  - { name: ap1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: ap1-imp } }
   - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
 `)
 	generate := func(contexts map[string]string) (map[string][]byte, error) {
@@ -214,7 +215,7 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		}
 	}
 	for what, contexts := range map[string]map[string]string{
-		"no such cluster": {"ap1": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "two of one name": {"us1": "a"},
+		"no such cluster": {"ap2": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "files elsewhere": {"us1": "a"}, "one file of two": {"eu1": "a", "ap1": "a"},
 	} {
 		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", what, err)

@@ -1,9 +1,8 @@
 package service
 
 import (
-	"bytes"
 	"context"
-	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,7 +21,7 @@ type Anonymous struct {
 }
 
 // arrivalTime is how long the body of a review may take to arrive of who is not known.
-const arrivalTime = 5 * time.Second
+const arrivalTime = 3 * time.Second
 
 // admits reports whether an address is one that reviews come from.
 func (a *Anonymous) admits(from netip.Addr) bool {
@@ -38,41 +37,44 @@ func addressOf(r *http.Request) netip.Addr {
 	return from.Addr().Unmap().WithZone("")
 }
 
-// arrivals bound the bodies that have not been let in yet: all together, and those of one address to half of that, so that who sends slowly or
-// nothing keeps no other address out. Safe for concurrent use.
+// arrivals bound the bodies that have not been let in yet: all together, and those of one address to half of that, in which tenants come by turns.
+// Who sends slowly, or nothing, keeps none of the others out; several addresses together make them wait, for arrivalTime at a time. Safe for
+// concurrent use.
 type arrivals struct {
-	most int64
-	all  *semaphore.Weighted
-	mu   sync.Mutex
-	from map[netip.Addr]*sender
+	queued int
+	most   int64
+	all    *semaphore.Weighted
+	mu     sync.Mutex
+	from   map[netip.Addr]*sender
 }
 
 // sender is an address that bodies come from.
 type sender struct {
-	room *semaphore.Weighted
+	*queue
 	open int
 }
 
-func newArrivals(most int64) *arrivals {
-	return &arrivals{most: most, all: semaphore.NewWeighted(most), from: map[netip.Addr]*sender{}}
+func newArrivals(queued int, most int64) *arrivals {
+	return &arrivals{queued: queued, most: most, all: semaphore.NewWeighted(most), from: map[netip.Addr]*sender{}}
 }
 
-// enter waits for room for a body, and returns what gives it back. The error is that of ctx.
-func (a *arrivals) enter(ctx context.Context, from netip.Addr, size int64) (leave func(), err error) {
+// enter waits for room for a body, and returns what gives it back.
+func (a *arrivals) enter(ctx context.Context, from netip.Addr, size int64, whose func() string) (leave func(), err error) {
 	size = min(size, a.most/2) // one alone always fits
 	s := a.open(from)
-	if err := s.room.Acquire(ctx, size); err != nil {
+	left, err := s.enter(ctx, size, whose)
+	if err != nil {
 		a.close(from, s)
 		return nil, err
 	}
 	if err := a.all.Acquire(ctx, size); err != nil {
-		s.room.Release(size)
+		left()
 		a.close(from, s)
 		return nil, err
 	}
 	return func() {
 		a.all.Release(size)
-		s.room.Release(size)
+		left()
 		a.close(from, s)
 	}, nil
 }
@@ -82,7 +84,7 @@ func (a *arrivals) open(from netip.Addr) *sender {
 	defer a.mu.Unlock()
 	s := a.from[from]
 	if s == nil {
-		s = &sender{room: semaphore.NewWeighted(a.most / 2)}
+		s = &sender{queue: newQueue(math.MaxInt, a.queued, a.most/2)}
 		a.from[from] = s
 	}
 	s.open++
@@ -97,6 +99,25 @@ func (a *arrivals) close(from netip.Addr, s *sender) {
 	}
 }
 
+// read reads the rest of a body into it, and returns what gives its room back; or answers why not.
+func (a *arrivals) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() string) (leave func(), ok bool) {
+	leave, err := a.enter(ctx, addressOf(r), body.size, whose)
+	if err != nil {
+		busy(w)
+		return nil, false
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(arrivalTime)) // of its own connections a server can
+	whole, ok := readRest(w, r, body)
+	if !ok {
+		leave()
+		return nil, false
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	body.head = whole
+	return leave, true
+}
+
 // fromKnown answers requests of the addresses that reviews come from alone.
 func (a *Anonymous) fromKnown(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,38 +125,6 @@ func (a *Anonymous) fromKnown(next http.Handler) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// whole reads a body to its end before the next handler has it, which may keep room for what it takes to answer.
-func (a *arrivals) whole(l Limits, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		size := r.ContentLength
-		if size >= 0 && size <= headBytes || size > l.BodyBytes || r.Method != http.MethodPost { // next keeps no room for it
-			next.ServeHTTP(w, r)
-			return
-		}
-		if size < 0 {
-			size = l.BodyBytes
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), l.Timeout)
-		defer cancel()
-		leave, err := a.enter(ctx, addressOf(r), size)
-		if err != nil {
-			busy(w)
-			return
-		}
-		defer leave()
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(arrivalTime)) // of its own connections a server can
-		body, ok := readRest(w, r, &content{size: size, limit: l.BodyBytes})
-		if !ok {
-			return
-		}
-		_ = control.SetReadDeadline(time.Time{})
-		r = r.WithContext(ctx)
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		next.ServeHTTP(w, r)
 	})
 }

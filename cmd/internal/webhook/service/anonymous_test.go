@@ -1,12 +1,14 @@
 package service_test
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
 )
@@ -84,10 +86,20 @@ func TestAnonymousBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	slow := dialFrom(t, "127.0.0.3", server)
+	if _, err := fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
+		t.Fatal(err)
+	}
 	large := admissionReview("CREATE", strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
 	for _, body := range []string{admissionReview("CREATE", configMap(""), ""), large} {
 		if got := postFrom(t, kubeAPIServer, server, service.ValidatePath, body); got != http.StatusOK {
 			t.Errorf("a review of %d bytes: %d", len(body), got)
 		}
+	}
+	if err := slow.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil { // the server itself sets none
+		t.Fatal(err)
+	}
+	if resp, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil || resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a body that does not come: %v, %v", resp, err)
 	}
 }

@@ -44,10 +44,9 @@ func busy(w http.ResponseWriter) {
 	http.Error(w, errBusy.Error(), http.StatusTooManyRequests)
 }
 
-// limited lets through what the limits allow. Each kind of requests has its own, so that those that wait
-// for a slow identity provider take no room from decisions.
-func limited(l Limits, memory int64, ownerOf func(namespace string) string, answer answerer) http.Handler {
-	queue := newQueue(l.Concurrent, l.Queued, memory)
+// limited lets through what the limits and a queue allow. Each kind of requests has its own queue, so that those that wait
+// for a slow identity provider take no room from decisions. Where bodies are bounded until they are let in, nil for not, they are read before.
+func limited(l Limits, queue *queue, bodies *arrivals, ownerOf func(namespace string) string, answer answerer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -70,13 +69,22 @@ func limited(l Limits, memory int64, ownerOf func(namespace string) string, answ
 			http.Error(w, "the body could not be read", http.StatusBadRequest)
 			return
 		}
-		leave, err := queue.enter(ctx, size*expansion, func() string { return flowOf(head, ownerOf) })
+		whose := func() string { return flowOf(head, ownerOf) }
+		body := &content{head, size, l.BodyBytes}
+		if bodies != nil && size > int64(len(head)) {
+			leave, ok := bodies.read(ctx, w, r, body, whose)
+			if !ok {
+				return
+			}
+			defer leave()
+		}
+		leave, err := queue.enter(ctx, size*expansion, whose)
 		if err != nil {
 			busy(w)
 			return
 		}
 		defer leave()
-		answerBody(ctx, w, r, &content{head, size, l.BodyBytes}, answer)
+		answerBody(ctx, w, r, body, answer)
 	})
 }
 

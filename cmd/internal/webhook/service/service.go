@@ -62,15 +62,15 @@ func New(o Options) (http.Handler, error) {
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
 	}
-	protected := func(next http.Handler) http.Handler { return next }
+	protected, bodies := func(next http.Handler) http.Handler { return next }, (*arrivals)(nil)
 	if o.Anonymous != nil {
-		bodies := newArrivals(kinds[AuthenticatePath].memory + kinds[AuthorizePath].memory) // which are not needed then
+		bodies = newArrivals(o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // which are not needed then
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
-		protected = func(next http.Handler) http.Handler { return o.Anonymous.fromKnown(bodies.whole(o.Limits, next)) }
+		protected = o.Anonymous.fromKnown
 	}
 	for path, kind := range kinds {
-		reviews[path] = m.measured(path, serving.Recovered(protected(limited(o.Limits, kind.memory, o.OwnerOf, kind.answer))))
+		reviews[path] = m.measured(path, serving.Recovered(protected(limited(o.Limits, newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory), bodies, o.OwnerOf, kind.answer))))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)
@@ -129,6 +129,9 @@ type statusWriter struct {
 	http.ResponseWriter
 	code int
 }
+
+// Unwrap is what [http.ResponseController] asks for.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(code int) {
 	w.code = code
