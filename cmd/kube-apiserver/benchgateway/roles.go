@@ -53,6 +53,7 @@ func serveStub(ctx context.Context, address, pki string) error {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(object)
 	})
+	mux.HandleFunc("/apis/authentication.k8s.io/", http.NotFound) // it does not say who the gateway is
 	mux.HandleFunc(large, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(list)))
 		_, _ = w.Write(list)
