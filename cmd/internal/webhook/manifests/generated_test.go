@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"encoding/base64"
 	"maps"
 	"net"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
 )
@@ -126,5 +129,34 @@ func TestWrite(t *testing.T) {
 	write(t, file, "in the way")
 	if err := manifests.Write(file, "", files); err == nil {
 		t.Error("files were written into a file")
+	}
+}
+
+// TestNoCredentialsOfTheGateway: of a configuration that a gateway has too, its kubeconfigs are not installed in a cluster: they are of others as well.
+func TestNoCredentialsOfTheGateway(t *testing.T) {
+	o := options(t)
+	write(t, filepath.Join(filepath.Dir(o.Config), "eu1-imp"), "s3cret")
+	text, err := os.ReadFile(o.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	config["gateway"] = map[string]any{"clusters": []any{map[string]any{"name": "eu1", "tenants": []any{"*"},
+		"reader": map[string]any{"kubeConfigFile": "not-made-yet"}, "impersonator": map[string]any{"kubeConfigFile": "eu1-imp"}}}}
+	if text, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	write(t, o.Config, string(text))
+	files, err := manifests.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if strings.Contains(string(text), "s3cret") || strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte("s3cret"))) {
+			t.Errorf("%s holds the gateway's credential", name)
+		}
 	}
 }

@@ -286,6 +286,7 @@ func configFiles(config string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
 	for _, name := range decoded.Paths() {
 		if !filepath.IsLocal(*name) {
 			return nil, fmt.Errorf("%s names %s: a file outside of its own folder cannot be installed with it", config, *name)
