@@ -238,8 +238,7 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 			errs = append(errs, field.Duplicate(p, u.Tenant+"/"+u.User))
 		}
 		seen[key] = true
-		switch {
-		case !tenant.IsWellFormed(u.As) || u.As == "" || strings.HasPrefix(u.As, "system:"):
+		if !tenant.IsWellFormed(u.As) || u.As == "" || strings.HasPrefix(u.As, "system:") {
 			errs = append(errs, field.Invalid(p.Child("as"), u.As, "must be the name of somebody who is not the cluster's"))
 		}
 	}

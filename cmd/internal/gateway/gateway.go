@@ -249,7 +249,7 @@ func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster,
 	if err := c.reach(sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
-	if c.own, err = newOwnNames(reader.Config, sender.Config); err != nil {
+	if c.own, err = newOwnNames(config.Name, reader.Config, sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
 	var keep, drop func()

@@ -32,6 +32,7 @@ const (
 
 // ownNames are those of the gateway in a cluster: of its two credentials. Safe for concurrent use.
 type ownNames struct {
+	cluster string // its name
 	configs []*rest.Config
 	clients []kubernetes.Interface
 	flight  singleflight.Group // of who asks the cluster
@@ -45,8 +46,8 @@ type ownAnswer struct {
 	until time.Time
 }
 
-func newOwnNames(configs ...*rest.Config) (*ownNames, error) {
-	o := &ownNames{configs: configs}
+func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
+	o := &ownNames{cluster: cluster, configs: configs}
 	for _, config := range configs {
 		config := bounded(config, func() *byteLimit { return newByteLimit(answerBytes) })
 		config.QPS, config.Timeout = -1, answerWithin // nobody asks twice at the same time
@@ -87,22 +88,32 @@ func (o *ownNames) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// ask asks the cluster, unless it has just been asked. What it said before counts where it says nothing now.
+// ask asks the cluster, unless it has just been asked. What it said before counts as well: who has been the gateway there may be so again.
 func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 	before := o.known.Load()
 	if before != nil && time.Now().Before(before.until) {
 		return before
 	}
 	answer := &ownAnswer{until: time.Now().Add(ownNamesFor)}
-	if answer.names, answer.err = o.names(ctx); answer.err != nil {
-		klog.FromContext(ctx).Error(answer.err, "A cluster has not said who the gateway is there")
-		answer.until = time.Now().Add(ownNamesFailFor)
-		if before != nil {
-			answer.names = before.names
-		}
+	if answer.names, answer.err = o.recovered(ctx); answer.err != nil {
+		klog.FromContext(ctx).Error(answer.err, "A cluster has not said who the gateway is there", "cluster", o.cluster)
+		answer.names, answer.until = nil, time.Now().Add(ownNamesFailFor)
+	}
+	if before != nil && before.names != nil {
+		answer.names = answer.names.Union(before.names)
 	}
 	o.known.Store(answer)
 	return answer
+}
+
+// recovered is names, for a goroutine of which a panic would end the gateway for all clusters.
+func (o *ownNames) recovered(ctx context.Context) (names sets.Set[string], err error) {
+	defer func() {
+		if recover() != nil { // what it says may be the cluster's
+			names, err = nil, errForm
+		}
+	}()
+	return o.names(ctx)
 }
 
 // names asks for the name of each credential, beside which the one counts that it states itself. A cluster that has no such reviews (before

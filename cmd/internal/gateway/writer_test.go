@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
 // deadlines notes the deadlines of writes that are set.
@@ -62,11 +65,12 @@ func TestWritersThatStandStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { _, _ = conn.Write([]byte("x")) }()
-	for deadline := time.Now().Add(10 * time.Second); w.since.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a write to a connection does not say that it goes on")
+	waittest.Until(t, func() error {
+		if w.since.Load() == 0 {
+			return errors.New("a write to a connection does not say that it goes on")
 		}
-	}
+		return nil
+	})
 	_ = there.Close()
 	done()
 	// A write says since when it goes on, and that it has ended.

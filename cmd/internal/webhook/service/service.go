@@ -62,7 +62,8 @@ func New(o Options) (http.Handler, error) {
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
 	}
-	protected, bodies := func(next http.Handler) http.Handler { return next }, (*arrivals)(nil)
+	protected := func(next http.Handler) http.Handler { return next }
+	var bodies *arrivals // bounded where somebody has to be
 	if o.Anonymous != nil {
 		bodies = newArrivals(o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // which are not needed then
 		delete(kinds, AuthenticatePath)
