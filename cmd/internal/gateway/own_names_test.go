@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestOwnNamesStay(t *testing.T) {
 	}
 	for what, answer := range map[string]func() (runtime.Object, error){
 		"another name": review("renewed"),
+		"no name":      review(""),
 		"no such path": func() (runtime.Object, error) {
 			return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "", schemaNone, "", "", 0, true)
 		},
@@ -38,7 +40,7 @@ func TestOwnNamesStay(t *testing.T) {
 			return true, obj, err
 		})
 		o := &ownNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
-		if err := o.check(t.Context(), "gateway"); (what == "an error" || what == "a panic") != (err != nil) {
+		if err := o.check(t.Context(), "gateway"); slices.Contains([]string{"no name", "an error", "a panic"}, what) != (err != nil) {
 			t.Errorf("%s, at first: %v", what, err)
 		}
 		ask := func(now func() (runtime.Object, error)) {

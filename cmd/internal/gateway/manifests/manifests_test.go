@@ -186,8 +186,8 @@ func TestKubeconfigs(t *testing.T) {
 	}
 	write("ca.crt", "an authority")
 	mine := write("mine", `{apiVersion: v1, kind: Config, current-context: b, users: [{name: me, user: {token: s3cret}}],
-clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}],
-contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}]}`)
+clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt, proxy-url: "socks5://localhost:1080"}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}, {name: d, cluster: {server: "http://d"}}],
+contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}, {name: d, context: {cluster: d, user: me}}]}`)
 	config := write("tenancy.yaml", header+`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
   - { name: ap1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: ap1-imp } }
   - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
@@ -205,7 +205,7 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 			t.Fatal(err)
 		}
 		at, as := got.Clusters[got.Contexts[got.CurrentContext].Cluster], got.AuthInfos[got.Contexts[got.CurrentContext].AuthInfo]
-		if at.Server != "https://a:6443" || string(at.CertificateAuthorityData) != "an authority" || as.TokenFile != "/etc/kubetenant/tokens/"+name || as.Token != "" {
+		if at.Server != "https://a:6443" || at.ProxyURL != "" || string(at.CertificateAuthorityData) != "an authority" || as.TokenFile != "/etc/kubetenant/tokens/"+name || as.Token != "" {
 			t.Errorf("%s: %s", name, files["kubeconfigs/"+name])
 		}
 	}
@@ -215,7 +215,7 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		}
 	}
 	for what, contexts := range map[string]map[string]string{
-		"no such cluster": {"ap2": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "files elsewhere": {"us1": "a"}, "one file of two": {"eu1": "a", "ap1": "a"},
+		"no such cluster": {"ap2": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "whoever listens": {"eu1": "d"}, "files elsewhere": {"us1": "a"}, "one file of two": {"eu1": "a", "ap1": "a"},
 	} {
 		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", what, err)
