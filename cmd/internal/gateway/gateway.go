@@ -57,7 +57,10 @@ type generation struct {
 	settings *v1alpha1.Settings
 }
 
-var errNoSection = errors.New("the configuration has no section gateway")
+var (
+	errNoSection  = errors.New("the configuration has no section gateway")
+	errFrontProxy = errors.New("the gateway believes no proxy's headers: a source of kind frontProxy is a kube-apiserver's")
+)
 
 // Options are what the configuration does not say.
 type Options struct {
@@ -147,6 +150,11 @@ func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (*gen
 func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
+	}
+	for i := range settings.Authentication.Sources {
+		if s := &settings.Authentication.Sources[i]; s.FrontProxy != nil {
+			return nil, fmt.Errorf("source %q: %w", s.Name, errFrontProxy)
+		}
 	}
 	settings = withoutAccounts(settings)
 	var commits, discards []func()

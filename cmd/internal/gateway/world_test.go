@@ -24,6 +24,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/metrics"
@@ -62,6 +63,8 @@ type standIn struct {
 	readerToken string
 	tokens      map[string]string // of whom
 	namespaces  map[string]string // and whose they are
+	again       map[string]int    // how often each was made anew
+	swept       string            // what the controller says of labels
 	retired     []string          // tenants that had a name before, by that
 	definitions []string          // of custom resources, by name
 	changed     chan struct{}     // closed when they are others
@@ -114,6 +117,26 @@ func (s *standIn) set(namespace, owner string) {
 	s.changed = make(chan struct{})
 }
 
+// makeAgain deletes a namespace and makes one of that name that is another's.
+func (s *standIn) makeAgain(namespace, owner string) {
+	s.become(func() {
+		if s.again == nil {
+			s.again = map[string]int{}
+		}
+		s.again[namespace]++
+	})
+	s.set(namespace, owner)
+}
+
+// sweep says whose labels hold.
+func (s *standIn) sweep(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.swept = text
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
 // become changes what it does.
 func (s *standIn) become(change func()) {
 	s.mu.Lock()
@@ -129,8 +152,10 @@ func (s *standIn) sent() []request {
 	return s.came
 }
 
-func namespaceOf(name, owner, version string) *corev1.Namespace {
-	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-1", ResourceVersion: version}}
+// namespaceOf is one of a name that was made so often before.
+func namespaceOf(name, owner, version string, before int) *corev1.Namespace {
+	uid := types.UID(fmt.Sprintf("u-%d", before+1))
+	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version}}
 	if owner != "" {
 		ns.Labels = map[string]string{tenant.Label: owner}
 	}
@@ -205,7 +230,7 @@ func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 	case r.URL.Query().Get("watch") != "":
-		s.watch(w, r, resource == "namespaces")
+		s.watch(w, r, resource)
 	default:
 		s.list(w, kind, resource == "namespaces")
 	}
@@ -216,7 +241,7 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	s.mu.Lock()
 	for name, owner := range s.namespaces {
 		if namespaces {
-			items = append(items, namespaceOf(name, owner, "1"))
+			items = append(items, namespaceOf(name, owner, "1", s.again[name]))
 		}
 	}
 	s.mu.Unlock()
@@ -243,8 +268,12 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items})
 }
 
-func (s *standIn) watch(w http.ResponseWriter, r *http.Request, namespaces bool) {
+func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	w.(http.Flusher).Flush()
+	made := map[string]int{}
+	tell := func(what string, object any) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": what, "object": object})
+	}
 	for version := 2; ; version++ {
 		s.mu.Lock()
 		changed := s.changed
@@ -254,12 +283,22 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, namespaces bool)
 			return
 		case <-changed:
 		}
-		if !namespaces {
-			continue
-		}
 		s.mu.Lock()
+		if resource == "configmaps" {
+			tell("ADDED", &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{state.SweptKey: s.swept},
+				ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: "kubetenant-system", ResourceVersion: fmt.Sprint(version)}})
+		}
 		for name, owner := range s.namespaces {
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": namespaceOf(name, owner, fmt.Sprint(version))})
+			now := namespaceOf(name, owner, fmt.Sprint(version), s.again[name])
+			switch {
+			case resource != "namespaces":
+			case made[name] != s.again[name]:
+				tell("DELETED", namespaceOf(name, owner, fmt.Sprint(version), made[name]))
+				tell("ADDED", now)
+			default:
+				tell("MODIFIED", now)
+			}
+			made[name] = s.again[name]
 		}
 		s.mu.Unlock()
 		w.(http.Flusher).Flush()
