@@ -85,6 +85,8 @@ func TestGateway(t *testing.T) {
 	t.Run("rules", func(t *testing.T) { rulesAreListed(t, s) })
 	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
 	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
+	t.Run("grants", func(t *testing.T) { grantsOpen(t, s) })
+	t.Run("constrained impersonation", func(t *testing.T) { constrained(t, s, write) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
 
@@ -164,6 +166,19 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
+	root, err := client(t, config(t, s, "admin")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil || root.Continue == "" {
+		t.Fatalf("%+v, %v", root.ListMeta, err)
+	}
+	if all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Continue: root.Continue}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("the rest of another's list: %d objects, %v", len(all.Items), err)
+	}
+	if err := client(t, config(t, s, "acme")).CoreV1().RESTClient().Delete().Resource("configmaps").Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("a deletion over all namespaces: %v", err)
+	}
+	if _, err := client(t, config(t, s, "globex")).CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "of-globex", metav1.GetOptions{}); err != nil {
+		t.Errorf("another tenant's object: %v", err)
+	}
 }
 
 // rulesAreListed: what somebody may in an own namespace is listed, and in another's not.

@@ -24,8 +24,11 @@ const (
 	ImpersonatorAccount = "kubetenant-gateway-impersonator"
 )
 
-// everyVerb are the verbs of requests: RBAC knows no prefix of impersonate-on:user-info.
-var everyVerb = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+// verbs are those of requests for resources, methods of those for other paths: RBAC knows no prefix of impersonate-on:user-info.
+var (
+	verbs   = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	methods = []string{"get", "head", "post", "put", "patch", "delete", "options"}
+)
 
 // Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook service. They are two service accounts and what they may do. The reader reads what the boundary has to
 // know, the impersonator may do nothing but act for the callers that the configuration lets through. That is worth an admin where users are not
@@ -108,13 +111,19 @@ func (o *Options) impersonatorRules(c *v1alpha1.GatewayCluster) []rbacv1.PolicyR
 		}
 	}
 	if constrained {
-		var on []string
-		for _, v := range everyVerb {
-			on = append(on, "impersonate-on:user-info:"+v)
-		}
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: on}, rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: on})
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: impersonateOn(verbs)},
+			rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: impersonateOn(methods)})
 	}
 	return rules
+}
+
+// impersonateOn returns the verbs that are asked for beside those of who is impersonated (KEP-5284).
+func impersonateOn(verbs []string) []string {
+	out := make([]string, len(verbs))
+	for i, v := range verbs {
+		out[i] = "impersonate-on:user-info:" + v
+	}
+	return out
 }
 
 // usersOf returns whom alone the impersonator has to be, or that it has to be anybody.
