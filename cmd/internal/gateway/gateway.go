@@ -298,6 +298,10 @@ func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Se
 		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled)}
 }
 
+// leaveAfter is how old a connection has to be before its caller is sent to another: whatever a busy one has to ask meanwhile waits for the
+// handshake, and a caller with a thousand requests a second would be sent on every second.
+const leaveAfter = time.Minute
+
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	growStack(r.ProtoMajor)
@@ -329,7 +333,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if isOfPage(r) {
 		rest = ofPage(rest)
 	}
-	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion { // #nosec G404 -- spreads load
+	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion && serving.ConnectionAge(r.Context()) > leaveAfter { // #nosec G404 -- spreads load
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	handler.ServeHTTP(answer, rest)

@@ -207,11 +207,17 @@ func TestSessionsBecomeOthers(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLeft: now and then a caller is sent to another connection, if it is to be, and what is open stays so.
+// TestConnectionsAreLeft: now and then a caller is sent from an old connection to another, if it is to be, and what is open stays so.
 func TestConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
-	for perMillion, least := range map[int]int{0: 0, 20_000: 1} {
+	for _, c := range []struct {
+		perMillion, least int
+		older             time.Duration
+	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
+		perMillion, least := c.perMillion, c.least
+		w.server.CloseClientConnections() // which are as old as they were
+		w.older.Store(int64(c.older))
 		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion), 1)+entry("eu1", ", root: true")+strings.ReplaceAll(entry(fmt.Sprintf("v%d", perMillion), ""), fmt.Sprintf("v%d-", perMillion), "eu1-"))
 		waittest.Until(t, func() error {
 			if now := w.gateway.Clusters(); !slices.Contains(now, fmt.Sprintf("v%d", perMillion)) {

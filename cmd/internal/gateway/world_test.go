@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/cmd/internal/gateway"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -380,6 +383,7 @@ type world struct {
 	server   *httptest.Server
 	gateway  *gateway.Gateway
 	clusters map[string]*standIn
+	older    atomic.Int64 // than they are connections seem, in ns
 }
 
 // header begins a configuration: three callers by token, of two tenants and of the system's.
@@ -426,6 +430,9 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 	}
 	w.server = httptest.NewUnstartedServer(w.gateway)
 	w.server.EnableHTTP2 = true
+	w.server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return serving.Connected(ctx, time.Now().Add(-time.Duration(w.older.Load())))
+	}
 	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
 	w.server.StartTLS()
 	t.Cleanup(func() { w.server.CloseClientConnections(); w.server.Close() })

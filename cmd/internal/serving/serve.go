@@ -173,13 +173,26 @@ func (s *Server) CertificateValid() healthz.HealthChecker {
 // begunKey is the key of a connection's beginning in the contexts of its requests.
 type begunKey struct{}
 
+// Connected returns a context of a connection that began at a time, for [net/http.Server.ConnContext].
+func Connected(ctx context.Context, begun time.Time) context.Context {
+	return context.WithValue(ctx, begunKey{}, begun)
+}
+
+// ConnectionAge returns how long ago the connection of a request began; 0 where that is not known.
+func ConnectionAge(ctx context.Context) time.Duration {
+	begun, known := ctx.Value(begunKey{}).(time.Time)
+	if !known {
+		return 0
+	}
+	return time.Since(begun)
+}
+
 // leaves reports whether the connection of a request is to be closed after the answer.
 func (s *Server) leaves(ctx context.Context) bool {
 	if s.draining.Load() {
 		return true
 	}
-	begun, known := ctx.Value(begunKey{}).(time.Time)
-	return s.Ready != nil && !s.Ready() && known && time.Since(begun) > leaveAfter
+	return s.Ready != nil && !s.Ready() && ConnectionAge(ctx) > leaveAfter
 }
 
 // tlsConfig returns the configuration of each connection: the same whatever certificate was loaded last.
@@ -257,7 +270,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 		}),
 		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: s.ReadTimeout,
 		ConnState: s.clients.note, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, begunKey{}, time.Now())
+			return Connected(ctx, time.Now())
 		},
 		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
 	}
