@@ -81,6 +81,8 @@ TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -vet=off -timeout 20m -
 
 # Decisions of the boundary that are compared with its model, beside those with the race detector on.
 MODEL_DECISIONS ?= 1000000
+# Packages whose tests run at the same time: some wait more than they work.
+PACKAGES ?= $(shell echo $$(($$(nproc) + 1)))
 # What a cluster sends that means no good: with the race detector on it would take minutes.
 ANSWER_BYTES ?= 1073741824
 
@@ -90,7 +92,7 @@ help:
 
 .PHONY: test
 test: build
-	$(SCRATCH) go test -vet=off -race ./...
+	$(SCRATCH) go test -vet=off -race -p $(PACKAGES) ./...
 	$(SCRATCH) go test -vet=off -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(SCRATCH) go test -vet=off -run '^TestLargeAnswers$$' ./cmd/internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked how far namespaces are.
-	lookEvery = 2 * time.Second
+	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where nothing but some that do not end are left.
+	lookEvery, lookAtStuck = 2 * time.Second, time.Minute
 	// settles is how long no namespace must have been there: a server that has not heard of the end yet may admit one.
 	settles = 90 * time.Second
 	// inFlight is how many namespaces of a tenant end at a time.
@@ -174,11 +174,14 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 			err = errors.Join(err, e.delete(ctx, ns))
 		}
 	}
-	c := doing(v1alpha1.ReasonNamespaces, fmt.Sprintf("%d namespaces are left", len(spaces)))
+	c, again := doing(v1alpha1.ReasonNamespaces, fmt.Sprintf("%d namespaces are left", len(spaces))), lookEvery
+	if len(stuck) == len(spaces) {
+		again = lookAtStuck
+	}
 	if len(stuck) > 0 {
 		c = doing(v1alpha1.ReasonStuck, fmt.Sprintf("%d namespaces are left. %s", len(spaces), strings.Join(stuck[:min(named, len(stuck))], "; ")))
 	}
-	return lookEvery, errors.Join(err, e.say(ctx, c, namespacesGone(metav1.ConditionFalse)))
+	return again, errors.Join(err, e.say(ctx, c, namespacesGone(metav1.ConditionFalse)))
 }
 
 // why says what holds a namespace that ends.

@@ -232,7 +232,7 @@ func TestConnectionsAreLeft(t *testing.T) {
 				fresh++
 			}
 		}})
-		for range 1000 {
+		for range 500 {
 			if code, text := w.read(w.open(ctx, "alice-token", http.MethodGet, podsPath, ""), nil); code != http.StatusOK {
 				t.Fatalf("%d: %s", code, text)
 			}

@@ -3,6 +3,7 @@ package manifests
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
@@ -79,46 +79,66 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 		return nil, err
 	}
 	c := &checker{settings: &loaded.Settings, namespace: namespace, seen: map[string]bool{}, namespaces: map[string]map[string]string{}}
-	if c.selfManaged, err = isSelfManaged(dir); err != nil {
+	set, err := readSet(dir)
+	if err != nil {
 		return nil, err
 	}
+	c.selfManaged = isSelfManaged(set)
 	if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
 		return nil, err
 	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if c.file, err = filepath.Rel(dir, path); err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path) // #nosec G304 G122 -- in the operator's directory
-		if err != nil {
-			return err
-		}
-		return c.checkFile(data)
-	})
-	if err != nil {
-		return nil, err
+	for i := range set {
+		c.checkFile(&set[i])
 	}
 	c.checkWhole()
 	return c.findings, nil
 }
 
-// isSelfManaged reports whether an installed set makes the service's certificates itself: it has the account for that.
-func isSelfManaged(dir string) (found bool, err error) {
+// setFile is a file of an installed set.
+type setFile struct {
+	name string // below its directory
+	text []byte
+	// items are its objects, where it is YAML, those of Lists one by one.
+	items []item
+}
+
+// item is an object as JSON, or why it is none.
+type item struct {
+	json []byte
+	err  error
+}
+
+// readSet reads what is below a directory.
+func readSet(dir string) (set []setFile, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".yml" {
+		if err != nil || d.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(path) // #nosec G304 G122 -- in the operator's directory
-		for _, doc := range items(data) {
-			var is metav1.PartialObjectMetadata
-			found = found || yaml.Unmarshal(doc, &is) == nil && is.Kind == "ServiceAccount" && is.Name == "kubetenant-certificates"
+		f := setFile{}
+		if f.name, err = filepath.Rel(dir, path); err != nil {
+			return err
 		}
-		return err
+		if f.text, err = os.ReadFile(path); err != nil { // #nosec G304 G122 -- in the operator's directory
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml", ".kubeconfig":
+			f.items = items(f.text)
+		}
+		set = append(set, f)
+		return nil
 	})
-	return found, err
+	return set, err
+}
+
+// isSelfManaged reports whether an installed set makes the service's certificates itself: it has the account for that.
+func isSelfManaged(set []setFile) bool {
+	return slices.ContainsFunc(set, func(f setFile) bool {
+		return slices.ContainsFunc(f.items, func(doc item) bool {
+			var is metav1.PartialObjectMetadata
+			return json.Unmarshal(doc.json, &is) == nil && is.Kind == "ServiceAccount" && is.Name == "kubetenant-certificates"
+		})
+	})
 }
 
 // servingCA returns a file for the authorities of the service's certificate, where it does not make them itself. Any does: they are not looked at.
@@ -138,9 +158,9 @@ func generated(config, namespace, servingCA string) (map[string]map[string]any, 
 	}
 	all := map[string]map[string]any{}
 	for _, file := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml", "cluster/accounts.yaml"} {
-		for _, doc := range documents(made[file]) {
+		for _, doc := range items(made[file]) {
 			var u unstructured.Unstructured
-			if err := yaml.Unmarshal(doc, &u.Object); err != nil {
+			if err := decode(doc, &u.Object); err != nil {
 				return nil, nil, err
 			}
 			all[u.GetKind()+"/"+u.GetName()] = u.Object
@@ -183,52 +203,56 @@ func documents(data []byte) [][]byte {
 	}
 }
 
-// items returns the objects of a file, those of Lists one by one.
-func items(data []byte) [][]byte {
-	var all [][]byte
+// items returns the objects of a file.
+func items(data []byte) []item {
+	var all []item
 	for _, doc := range documents(data) {
+		text, err := yaml.YAMLToJSON(doc)
 		var list struct {
 			Kind  string
-			Items []runtime.RawExtension
+			Items []json.RawMessage
 		}
-		if err := yaml.Unmarshal(doc, &list); err != nil || !strings.HasSuffix(list.Kind, "List") {
-			all = append(all, doc)
+		if err != nil || json.Unmarshal(text, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
+			all = append(all, item{text, err})
 			continue
 		}
-		for _, item := range list.Items {
-			all = append(all, item.Raw)
+		for _, one := range list.Items {
+			all = append(all, item{one, nil})
 		}
 	}
 	return all
 }
 
-func (c *checker) checkFile(data []byte) error {
-	switch filepath.Ext(c.file) {
-	case ".yaml", ".yml", ".kubeconfig":
-	case ".txt":
-		c.checkFlags(string(data))
-		return nil
-	case ".crt", ".pem":
-		c.checkCertificates(data)
-		return nil
-	default:
-		return nil
+// decode reads an object.
+func decode(doc item, into any) error {
+	if doc.err != nil {
+		return doc.err
 	}
-	for _, doc := range items(data) {
+	return json.Unmarshal(doc.json, into)
+}
+
+func (c *checker) checkFile(f *setFile) {
+	c.file = f.name
+	switch filepath.Ext(f.name) {
+	case ".txt":
+		c.checkFlags(string(f.text))
+	case ".crt", ".pem":
+		c.checkCertificates(f.text)
+	}
+	for _, doc := range f.items {
 		var is struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`
 		}
-		if err := yaml.Unmarshal(doc, &is); err != nil {
+		if err := decode(doc, &is); err != nil {
 			c.report("is not understood: %v", err)
 			continue
 		}
 		c.seen[is.Kind+"/"+is.Name] = true
-		if err := errors.Join(c.checkKind(is.Kind, doc), c.checkSame(is.Kind, is.Name, doc)); err != nil {
+		if err := errors.Join(c.checkKind(is.Kind, doc.json), c.checkSame(is.Kind, is.Name, doc.json)); err != nil {
 			c.report("%s %s is not understood: %v", is.Kind, is.Name, err)
 		}
 	}
-	return nil
 }
 
 func (c *checker) checkKind(kind string, doc []byte) error {
@@ -284,7 +308,7 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 
 func decoded[T any](doc []byte, check func(*T)) error {
 	v := new(T)
-	if err := yaml.Unmarshal(doc, v); err != nil {
+	if err := json.Unmarshal(doc, v); err != nil {
 		return err
 	}
 	check(v)

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -94,7 +94,7 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 	}
 	var is map[string]any
 	// As the server would say it: comments and the order of keys do not count.
-	if err := yaml.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
+	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
 		return err
 	}
 	if !strings.HasSuffix(kind, "WebhookConfiguration") {
