@@ -122,7 +122,7 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 // find looks a namespace up that attrs is about, once.
 func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) found {
 	if attrs.looked == nil || attrs.looked.namespace != namespace {
-		ns := b.Owners.find(ctx, asker{id: id}, namespace)
+		ns := b.Owners.find(ctx, requester{id: id}, namespace)
 		if len(b.Exceptions) == 0 && !ns.missing() { // nobody asks again
 			return ns
 		}

@@ -30,7 +30,7 @@ const (
 	missingFor = time.Second
 )
 
-// errThrottled says that a namespace is not known yet while its asker has asked for too many such.
+// errThrottled says that a namespace is not known yet while its requester has asked for too many such.
 var errThrottled = errors.New("too many questions for unknown namespaces")
 
 // errNoAnswer says that a live read returned neither a namespace nor an error.
@@ -42,7 +42,7 @@ type Owners struct {
 	cached  func(name string) (*corev1.Namespace, error)
 	live    func(ctx context.Context, name string) (*corev1.Namespace, error)
 	flights singleflight.Group
-	budgets *budget.Budgets     // by [asker.budget]
+	budgets *budget.Budgets     // by [requester.budget]
 	missing *utilcache.Expiring // what was not there a moment ago, by budget and name
 }
 
@@ -60,18 +60,18 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 // lookups: the three cannot be told apart. The error says that the lookup failed; the answer is
 // not known then.
 func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
-	return o.find(ctx, asker{}, namespace).owner()
+	return o.find(ctx, requester{}, namespace).owner()
 }
 
 // AskedBy is [Owners.Of] at the cost of a tenant's budget, for names that the tenant's callers may make up.
 func (o *Owners) AskedBy(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
-	return o.find(ctx, asker{id: id}, namespace).owner()
+	return o.find(ctx, requester{id: id}, namespace).owner()
 }
 
 // Certain is [Owners.Of] without a limit to the lookups, for who acts on the answer: too many of
 // them must not make a namespace nobody's. Callers MUST NOT ask for names that anybody makes up.
 func (o *Owners) Certain(ctx context.Context, namespace string) (tenant.ID, error) {
-	return o.find(ctx, asker{certain: true}, namespace).owner()
+	return o.find(ctx, requester{certain: true}, namespace).owner()
 }
 
 // Terminating reports whether a namespace is known to be going.
@@ -83,7 +83,7 @@ func (o *Owners) Terminating(namespace string) bool {
 // Held reports whether no Pods are to be in a namespace before it was prepared, see [tenant.HeldAnnotation]. The error says that it is
 // not known.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
-	is := o.find(ctx, asker{certain: true}, namespace)
+	is := o.find(ctx, requester{certain: true}, namespace)
 	if is.ns == nil {
 		return false, is.err
 	}
@@ -96,15 +96,15 @@ const (
 	askedBy = "asked by " // begins the budget of a tenant
 )
 
-// asker is who looks a namespace up; the zero ID for nobody in particular.
-type asker struct {
+// requester is who looks a namespace up; the zero ID for nobody in particular.
+type requester struct {
 	id      tenant.ID
 	certain bool // without a limit to live reads
 }
 
 // budget names the budget of a lookup. Where nobody in particular asks (whose a service account is, whose an
 // object that is admitted) it is that of the namespace's owner: who it is known to be, or whose prefix the name has.
-func (by asker) budget(namespace string, cached *corev1.Namespace) string {
+func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	switch {
 	case by.certain:
 		return certain
@@ -152,7 +152,7 @@ func OwnerOf(ns *corev1.Namespace) tenant.ID {
 }
 
 // find looks a namespace up.
-func (o *Owners) find(ctx context.Context, by asker, namespace string) found {
+func (o *Owners) find(ctx context.Context, by requester, namespace string) found {
 	ns, err := o.cached(namespace)
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil && o.live != nil:

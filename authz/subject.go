@@ -143,7 +143,7 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 // unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
 // wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
-	is := s.Owners.find(ctx, asker{}, namespace)
+	is := s.Owners.find(ctx, requester{}, namespace)
 	if is.err != nil {
 		return tenant.ID{}, is.err
 	}

@@ -82,7 +82,7 @@ func newAccounts(a *accounts) authenticator.Request {
 		case err == nil && a.revoked().HasToken(token): // remembered or not; its signature is good
 			err = authn.ErrRevoked
 		}
-		if x := exchangeOf(ctx); x != nil {
+		if x := requestStateFrom(ctx); x != nil {
 			switch {
 			case err == nil:
 				x.token, x.expiry.At = token, claimed.expires()

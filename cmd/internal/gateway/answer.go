@@ -41,7 +41,7 @@ var impersonationRefused = regexp.MustCompile(` cannot impersonate[a-z:-]* resou
 // modifyResponse looks at an answer before its caller does.
 func (c *route) modifyResponse(resp *http.Response) error {
 	ctx := resp.Request.Context()
-	x := exchangeOf(ctx)
+	x := requestStateFrom(ctx)
 	resp.Header.Del(auditapi.HeaderAuditID) // the caller has it already
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
@@ -142,7 +142,7 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		klog.FromContext(r.Context()).V(2).Info("A request was not answered by its cluster", "cluster", c.name, "err", err)
 	}
-	if exchangeOf(r.Context()).stream && c.gateway.stopping.begun.Err() != nil { // which ended it
+	if requestStateFrom(r.Context()).stream && c.gateway.stopping.begun.Err() != nil { // which ended it
 		refuseStream(w, r)
 		return
 	}

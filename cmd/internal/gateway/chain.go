@@ -32,7 +32,7 @@ type route struct {
 	config  *v1alpha1.GatewayCluster
 	shared  *v1alpha1.Gateway // what holds for all clusters
 	gateway *Gateway
-	link    *link
+	cluster *cluster
 
 	// files are the kubeconfigs that it was made of, by path, with the certificates and authorities that they name.
 	files   map[string]fingerprint
@@ -55,24 +55,24 @@ const allowedFor = 10 * time.Second
 func (c *route) build(a *auditing) error {
 	var err error
 	if c.reviews, err = (authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.link.client.AuthorizationV1(), AllowCacheTTL: allowedFor, DenyCacheTTL: time.Nanosecond,
+		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(), AllowCacheTTL: allowedFor, DenyCacheTTL: time.Nanosecond,
 		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
 	}).New(); err != nil {
 		return err
 	}
 	c.who = c.authenticator()
-	stack := c.link.stack
+	stack := c.cluster.stack
 	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
-	h = c.enter(h)
+	h = c.withCaller(h)
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told before it is known who asks.
-	c.handler = c.gateway.front.WithRequestState(c.identified(h, c.who, a))
+	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
 	return nil
 }
 
-// identified puts before a step all that does not know the cluster.
-func (c *route) identified(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
+// withAuthentication puts before a step all that does not know the cluster.
+func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
 	h = filters.WithAudit(h, a.sink, a.policy, isStream)
 	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.sink, a.policy)
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
@@ -88,7 +88,7 @@ func (c *route) identified(h http.Handler, who authenticator.Request, a *auditin
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if unknown := exchangeOf(r.Context()).unknown; unknown != nil {
+		if unknown := requestStateFrom(r.Context()).unknown; unknown != nil {
 			respond(w, r, unknown)
 			return
 		}
@@ -96,20 +96,20 @@ func unauthorized() http.Handler {
 	})
 }
 
-// nowhere answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
+// unknownCluster answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
 // who asks.
-func (c *route) nowhere(a *auditing) http.Handler {
+func (c *route) unknownCluster(a *auditing) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
-	return c.gateway.front.WithRequestState(c.identified(refuse, c.gateway.front.Authenticator, a))
+	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
 }
 
 // authenticator is the sources of the configuration, and the cluster's own service accounts.
 func (c *route) authenticator() authenticator.Request {
-	front := c.gateway.front.Authenticator
+	sources := c.gateway.stack.Authenticator
 	if c.config.ServiceAccounts.Tokens != v1alpha1.TokensPass {
-		return front
+		return sources
 	}
-	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.link.keys, limits: c.link.limits, revoked: c.gateway.front.Revocations, reviews: c.link.client.AuthenticationV1().TokenReviews()}), front)
+	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.cluster.keys, limits: c.cluster.limits, revoked: c.gateway.stack.Revocations, reviews: c.cluster.client.AuthenticationV1().TokenReviews()}), sources)
 }
 
 // clusterAnnotation of audit events names the cluster that a request was for.
@@ -127,7 +127,7 @@ func (c *route) audited(next http.Handler) http.Handler {
 // whileCurrent lets a request on as long as what it came by is in force. Its session has begun: whoever replaces that later ends it.
 func (c *route) whileCurrent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if now := c.gateway.current.Load().routes[c.name]; now != c && !now.carriesOn(c) {
+		if now := c.gateway.current.Load().routes[c.name]; now != c && !now.keepsSessions(c) {
 			respond(w, r, forbidden(errCluster))
 			return
 		}
@@ -135,9 +135,9 @@ func (c *route) whileCurrent(next http.Handler) http.Handler {
 	})
 }
 
-// carriesOn reports whether what is open by a route before may go on by this one, nil for none.
-func (c *route) carriesOn(before *route) bool {
-	if c == nil || c.link != before.link {
+// keepsSessions reports whether what is open by a route before may go on by this one, nil for none.
+func (c *route) keepsSessions(before *route) bool {
+	if c == nil || c.cluster != before.cluster {
 		return false
 	}
 	if c.shared.Sessions != before.shared.Sessions {
@@ -152,7 +152,7 @@ func (c *route) carriesOn(before *route) bool {
 func described(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
-		x := exchangeOf(r.Context())
+		x := requestStateFrom(r.Context())
 		x.stream = isStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
 		next.ServeHTTP(w, r)
@@ -161,7 +161,7 @@ func described(next http.Handler) http.Handler {
 
 // prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path, in whose middle the tenant stood, what
 // names the cluster.
-func prefixOf(x *exchange, path string) string {
+func prefixOf(x *requestState, path string) string {
 	before, found := strings.CutSuffix(x.path, path)
 	if !found && path != "/" { // which the root of a cluster may come without
 		before = ""

@@ -133,7 +133,7 @@ func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err 
 	if g.current.Load() != of {
 		return false, nil
 	}
-	_, err = g.take(ctx, of.settings)
+	_, err = g.apply(ctx, of.settings)
 	return err == nil, err
 }
 

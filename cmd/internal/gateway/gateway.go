@@ -32,11 +32,11 @@ import (
 
 // Gateway is the handler. It is safe for concurrent use.
 type Gateway struct {
-	// front is the stack that authenticates for all clusters and follows what is revoked. Each cluster's link has one of its own, which has the
+	// stack is the one that authenticates for all clusters and follows what is revoked. Each cluster has one of its own, which has the
 	// boundary and what callers have open there.
-	front             *kubetenant.Stack
+	stack             *kubetenant.Stack
 	metrics           *gatewayMetrics
-	requests, streams places
+	requests, streams inFlight
 	writers           writers
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
@@ -49,12 +49,12 @@ type Gateway struct {
 
 // generation is all that comes of one version of the configuration.
 type generation struct {
-	routes   map[string]*route
-	root     *route // nil for none
-	nowhere  http.Handler
-	view     http.Handler // nil for none
-	auditing *auditing
-	settings *v1alpha1.Settings
+	routes         map[string]*route
+	root           *route // nil for none
+	unknownCluster http.Handler
+	view           http.Handler // nil for none
+	auditing       *auditing
+	settings       *v1alpha1.Settings
 }
 
 var (
@@ -104,7 +104,7 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 }
 
 // ClientCA returns the authorities that clients' certificates may be of, to be told in handshakes.
-func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.front.ClientCA }
+func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.stack.ClientCA }
 
 // nobody knows no namespace: who authenticates for several clusters is asked about none.
 func nobody() *authz.Owners {
@@ -115,7 +115,7 @@ func nobody() *authz.Owners {
 
 // accepts asks the cluster that a request is for whether a credential may be one of a deleted tenant.
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
-	x := exchangeOf(ctx)
+	x := requestStateFrom(ctx)
 	switch {
 	case x == nil: // nobody's request
 		return false
@@ -129,7 +129,7 @@ func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 
 // accepts reports whether a credential of a tenant, by its name in the cluster, may be one of a deleted tenant.
 func (c *route) accepts(there tenant.ID, issued time.Time) bool {
-	return c.link.state.Server.Cluster.Tenants.Accepts(there, issued)
+	return c.cluster.state.Server.Cluster.Tenants.Accepts(there, issued)
 }
 
 // withoutAccounts returns settings without the sources of service accounts, which are the clusters' own to know.
@@ -143,11 +143,11 @@ func withoutAccounts(s *v1alpha1.Settings) *v1alpha1.Settings {
 func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (*generation, error) {
 	g.following.Lock()
 	defer g.following.Unlock()
-	return g.take(ctx, settings)
+	return g.apply(ctx, settings)
 }
 
-// take is follow, for who has locked.
-func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
+// apply is follow, for who has locked.
+func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
 	}
@@ -165,13 +165,13 @@ func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *gen
 			}
 		}
 	}()
-	if g.front == nil {
-		if g.front, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: g.register, Cluster: kubetenant.Cluster{Owners: nobody()},
+	if g.stack == nil {
+		if g.stack, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: g.register, Cluster: kubetenant.Cluster{Owners: nobody()},
 			Authentication: kubetenant.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked}}); err != nil {
 			return nil, err
 		}
 	} else {
-		commit, discard, err := g.front.Prepare(ctx, settings)
+		commit, discard, err := g.stack.Prepare(ctx, settings)
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +192,7 @@ func (g *Gateway) take(ctx context.Context, settings *v1alpha1.Settings) (_ *gen
 		}
 	}
 	own := &route{gateway: g, shared: settings.Gateway} // to no cluster
-	next.nowhere = own.nowhere(next.auditing)
+	next.unknownCluster = own.unknownCluster(next.auditing)
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
 	}
@@ -211,17 +211,17 @@ func (g *Gateway) swap(next *generation) {
 	}
 	for name, old := range before.routes {
 		now := next.routes[name]
-		if !now.carriesOn(old) {
-			old.link.stack.EndSessions()
+		if !now.keepsSessions(old) {
+			old.cluster.stack.EndSessions()
 		}
-		if now == nil || now.link != old.link {
-			old.link.stop()
+		if now == nil || now.cluster != old.cluster {
+			old.cluster.stop()
 		}
 		old.close()
 	}
 }
 
-// endRevoked ends what revoked callers have open at all clusters. The front stack follows the revocations alone: who is asked to open again what
+// endRevoked ends what revoked callers have open at all clusters. The gateway's stack follows the revocations alone: who is asked to open again what
 // ended asks it first.
 func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	now := g.current.Load()
@@ -229,11 +229,11 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 		return
 	}
 	for _, c := range now.routes {
-		c.link.stack.EndRevoked(revoked)
+		c.cluster.stack.EndRevoked(revoked)
 	}
 }
 
-// newRoute returns the way to a cluster, over the link that there is, if it is the same.
+// newRoute returns the way to a cluster, to the one that is followed already, if it is the same.
 func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
 	c = &route{name: config.Name, config: config, shared: settings.Gateway, gateway: g}
 	reader, err := load(config.Reader.KubeConfigFile)
@@ -262,22 +262,22 @@ func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster,
 	}
 	var keep, drop func()
 	key := keyOf(reader.text, config, settings)
-	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil && before.routes[config.Name].link.key == key {
-		c.link = before.routes[config.Name].link
-		if keep, drop, err = c.link.stack.Prepare(ctx, settings); err != nil {
+	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil && before.routes[config.Name].cluster.key == key {
+		c.cluster = before.routes[config.Name].cluster
+		if keep, drop, err = c.cluster.stack.Prepare(ctx, settings); err != nil {
 			return nil, nil, nil, err
 		}
 	} else {
-		if c.link, err = newLink(ctx, key, reader.Config, config, settings, g.front.Revocations); err != nil {
+		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack.Revocations); err != nil {
 			return nil, nil, nil, err
 		}
-		keep, drop = func() {}, c.link.stop
+		keep, drop = func() {}, c.cluster.stop
 	}
 	if err := c.build(a); err != nil {
 		drop()
 		return nil, nil, nil, err
 	}
-	return c, func() { c.link.route.Store(c); keep() }, func() { drop(); c.close() }, nil
+	return c, func() { c.cluster.route.Store(c); keep() }, func() { drop(); c.close() }, nil
 }
 
 // reach makes the transports to the cluster, by the impersonator's address of it.
@@ -292,9 +292,9 @@ func (c *route) reach(sender *rest.Config) (err error) {
 	return err
 }
 
-// keyOf tells links apart: what is followed of the cluster hangs on it.
-func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) linkKey {
-	return linkKey{reader: reader, namespace: c.Namespace,
+// keyOf tells clusters apart: what is followed of the cluster hangs on it.
+func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) clusterKey {
+	return clusterKey{reader: reader, namespace: c.Namespace,
 		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled)}
 }
 
@@ -311,7 +311,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	began, now := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.writes(w)
-	x := &exchange{path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
+	x := &requestState{path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
 	defer func() { // of answers that are broken off, too
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
@@ -326,7 +326,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
-	rest = rest.WithContext(context.WithValue(ctx, exchangeKey{}, x))
+	rest = rest.WithContext(context.WithValue(ctx, requestStateKey{}, x))
 	for _, name := range forged {
 		rest.Header.Del(name)
 	}
@@ -340,7 +340,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // accept returns who answers a request, and what is left of it, or why nobody does, whoever it is of.
-func (now *generation) accept(x *exchange, r *http.Request) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
+func (now *generation) accept(x *requestState, r *http.Request) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
 	if err := checkRaw(r); err != nil {
 		return nil, nil, err
 	}
@@ -368,7 +368,7 @@ func (now *generation) find(r *http.Request) (c *route, handler http.Handler, re
 		c = now.routes[name]
 	}
 	if c == nil {
-		return nil, now.nowhere, rest, nil
+		return nil, now.unknownCluster, rest, nil
 	}
 	return c, c.handler, rest, nil
 }

@@ -33,14 +33,14 @@ func isStream(r *http.Request, info *request.RequestInfo) bool {
 	return info.Verb == "watch" || info.Verb == "proxy" || slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
 }
 
-// places count what is open of each tenant. The zero value has none open. Safe for concurrent use.
-type places struct {
+// inFlight count what is open of each tenant. The zero value has none open. Safe for concurrent use.
+type inFlight struct {
 	mu   sync.Mutex
 	open map[tenant.ID]int
 }
 
-// take reports whether a tenant has fewer than most open: then it has one more until release is called.
-func (p *places) take(id tenant.ID, most int) (release func(), ok bool) {
+// acquire reports whether a tenant has fewer than most open: then it has one more until release is called.
+func (p *inFlight) acquire(id tenant.ID, most int) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open[id] >= most {

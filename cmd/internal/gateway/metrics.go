@@ -33,7 +33,7 @@ func (m *gatewayMetrics) registerables() []metrics.Registerable {
 }
 
 // count counts a request that was answered.
-func (m *gatewayMetrics) count(x *exchange, code int, took time.Duration) {
+func (m *gatewayMetrics) count(x *requestState, code int, took time.Duration) {
 	cluster := nameOf(x.route)
 	m.requests.WithLabelValues(cluster, strconv.Itoa(code)).Inc()
 	if !x.stream {
@@ -61,7 +61,7 @@ func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	for name, r := range now.routes {
 		value := 0.0
-		if r.link.state.Ready() {
+		if r.cluster.state.Ready() {
 			value = 1
 		}
 		ch <- metrics.NewLazyConstMetric(clusterCurrent, metrics.GaugeValue, value, name)

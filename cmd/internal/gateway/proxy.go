@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 )
 
-// exchange is what the steps of one request tell each other. One goroutine uses it at a time.
-type exchange struct {
+// requestState is what the steps of one request tell each other. One goroutine uses it at a time.
+type requestState struct {
 	route *route // nil for none
 	// control sets the deadlines of the caller's connection, or stream of it.
 	control *http.ResponseController
@@ -33,12 +33,12 @@ type exchange struct {
 }
 
 // passesToken reports whether a request goes on by the token of its own service account, and not as somebody by the gateway's credential.
-func (x *exchange) passesToken() bool { return x.token != "" && !x.asOther }
+func (x *requestState) passesToken() bool { return x.token != "" && !x.asOther }
 
-type exchangeKey struct{}
+type requestStateKey struct{}
 
-func exchangeOf(ctx context.Context) *exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+func requestStateFrom(ctx context.Context) *requestState {
+	x, _ := ctx.Value(requestStateKey{}).(*requestState)
 	return x
 }
 
@@ -52,7 +52,7 @@ func (c *route) newProxy() http.Handler {
 	}
 	requests, streams := through(requestBuffers), through(streamBuffers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if exchangeOf(r.Context()).stream {
+		if requestStateFrom(r.Context()).stream {
 			streams.ServeHTTP(w, r)
 			return
 		}
@@ -74,7 +74,7 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 
 // roundTrip sends a request as its caller: here alone it is said who that is.
 func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
-	x := exchangeOf(r.Context())
+	x := requestStateFrom(r.Context())
 	as := c.impersonator
 	if x.passesToken() {
 		as = c.anonymous

@@ -23,7 +23,7 @@ import (
 // nothing of that, would say what its roles alone do.
 func (c *route) withReviews(next http.Handler) http.Handler {
 	access := reviews.Access(func(r *http.Request, a authorizer.AttributesRecord) (authorizer.Decision, string, error) {
-		return c.link.stack.Authorizer.Authorize(r.Context(), a)
+		return c.cluster.stack.Authorizer.Authorize(r.Context(), a)
 	})
 	return reviews.With(next, func(_ *http.Request, resource schema.GroupResource) reviews.Reviewer {
 		switch resource {
@@ -46,13 +46,13 @@ func isReviewOfOthers(a authorizer.Attributes) bool {
 }
 
 // reviewToken knows whose a token is, under its name in the cluster.
-func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, error) {
+func (l *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, error) {
 	c := l.route.Load()
 	if c == nil {
 		return nil, false, errNoRoute
 	}
-	x := &exchange{route: c} // the token is not the request's own
-	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	x := &requestState{route: c} // the token is not the request's own
+	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), requestStateKey{}, x)))
 	if err != nil || !ok {
 		return resp, ok, err
 	}
@@ -61,7 +61,7 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 		switch {
 		case err != nil:
 			return nil, false, err
-		case c.gateway.front.Revocations().Covers(c.mapping.source(id), resp.User):
+		case c.gateway.stack.Revocations().Covers(c.mapping.source(id), resp.User):
 			return nil, false, authn.ErrRevoked
 		}
 		if err := c.own.check(r.Context(), resp.User.GetName()); err != nil {
@@ -84,7 +84,7 @@ func (l *link) reviewToken(r *http.Request) (*authenticator.Response, bool, erro
 }
 
 // reviewSubject decides about a subject by its name in the cluster: the boundary, and what the cluster says of it.
-func (l *link) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (l *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c := l.route.Load()
 	if c == nil {
 		return authorizer.DecisionDeny, "", errNoRoute
@@ -121,11 +121,11 @@ func (c *route) reviewRules(r *http.Request, object runtime.Object) (runtime.Obj
 	if !known {
 		return nil, forbidden(errForm)
 	}
-	id, _, err := c.link.stack.Subject(r.Context(), u)
+	id, _, err := c.cluster.stack.Subject(r.Context(), u)
 	if err == nil && id.IsSystem() {
 		return nil, nil
 	}
-	owner, ownerErr := c.link.stack.NamespaceOwner(r.Context(), review.Spec.Namespace)
+	owner, ownerErr := c.cluster.stack.NamespaceOwner(r.Context(), review.Spec.Namespace)
 	if err != nil || ownerErr != nil || id.IsZero() || owner != id {
 		return nil, forbidden(errNotOwned)
 	}

@@ -69,7 +69,7 @@ func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.begin()
 	g.stopping.awaitUpgrades(ctx, upgradeGrace)
 	for _, c := range g.current.Load().routes {
-		c.link.stack.EndSessions()
+		c.cluster.stack.EndSessions()
 	}
 	g.stopping.awaitUpgrades(context.WithoutCancel(ctx), lastWords)
 }
@@ -88,7 +88,7 @@ func (g *Gateway) Known(*http.Request) error {
 		return nil
 	}
 	for _, c := range g.current.Load().routes {
-		if c.link.state.Check() != nil {
+		if c.cluster.state.Check() != nil {
 			return errUnknown
 		}
 	}

@@ -26,14 +26,14 @@ func (c *route) view(g *generation) http.Handler {
 		if err != nil {
 			return nil, forbidden(errSomebody)
 		}
-		leave, ok := c.gateway.requests.take(id, *c.shared.Limits.PerTenantRequests)
+		leave, ok := c.gateway.requests.acquire(id, *c.shared.Limits.PerTenantRequests)
 		if !ok {
 			return nil, errTooMany()
 		}
 		defer leave()
-		return g.clustersOf(id, exchangeOf(r.Context()).issued), nil
+		return g.clustersOf(id, requestStateFrom(r.Context()).issued), nil
 	}}
-	return c.gateway.front.WithRequestState(c.identified(shown, c.gateway.front.Authenticator, g.auditing))
+	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
 // clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time, nil for none that was asked about, may be a deleted
@@ -47,8 +47,8 @@ func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Clust
 			continue
 		}
 		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}
-		shown.Status.Reachable = c.link.state.Ready()
-		if said := c.link.version.Load(); said != nil {
+		shown.Status.Reachable = c.cluster.state.Ready()
+		if said := c.cluster.version.Load(); said != nil {
 			shown.Status.Version = *said
 		}
 		all = append(all, shown)
@@ -64,7 +64,7 @@ const (
 )
 
 // followVersion asks the cluster for its version until ctx ends, at once and then now and again.
-func (l *link) followVersion(ctx context.Context) {
+func (l *cluster) followVersion(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()

@@ -21,9 +21,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// link is what is known of one cluster, and what is open there, from one version of the configuration to the next.
-type link struct {
-	key    linkKey
+// cluster is what is known of one cluster, and what is open there, from one version of the configuration to the next.
+type cluster struct {
+	key    clusterKey
 	state  *state.State
 	stack  *kubetenant.Stack
 	client kubernetes.Interface // of the reader
@@ -36,23 +36,23 @@ type link struct {
 	version atomic.Pointer[string]
 }
 
-// linkKey is what a link is made of: with another it is another.
-type linkKey struct {
+// clusterKey is what a cluster is made of: with another it is another.
+type clusterKey struct {
 	reader           fingerprint
 	namespace, shape string
 }
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newLink follows a cluster until ctx ends or the link is stopped. What is revoked there, somebody else follows.
-func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, revoked func() *authn.Revocations) (_ *link, err error) {
+// newCluster follows a cluster until ctx ends or it is stopped. What is revoked there, somebody else follows.
+func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, revoked func() *authn.Revocations) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
 			stop()
 		}
 	}()
-	l := &link{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
+	l := &cluster{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin
@@ -89,19 +89,19 @@ func newLink(ctx context.Context, key linkKey, reader *rest.Config, c *v1alpha1.
 }
 
 // labelsHold reports whether labels of the cluster are to be believed.
-func (l *link) labelsHold() bool {
+func (l *cluster) labelsHold() bool {
 	c := l.route.Load()
 	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || l.state.LabelsHold())
 }
 
-func (l *link) source(id tenant.ID) tenant.ID {
+func (l *cluster) source(id tenant.ID) tenant.ID {
 	if c := l.route.Load(); c != nil {
 		return c.mapping.source(id)
 	}
 	return id
 }
 
-func (l *link) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (l *cluster) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c := l.route.Load()
 	if c == nil {
 		return authorizer.DecisionDeny, "", errNoRoute

@@ -28,17 +28,17 @@ var (
 	errSomebody  = errors.New("the caller has no tenant")
 )
 
-// enter is the step at which a caller, whom the sources know, comes to a cluster: whether it may use that, who it is there, and whether
+// withCaller is the step at which a caller, whom the sources know, comes to a cluster: whether it may use that, who it is there, and whether
 // there is room for what it asks.
-func (c *route) enter(next http.Handler) http.Handler {
+func (c *route) withCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, x := r.Context(), exchangeOf(r.Context())
+		ctx, x := r.Context(), requestStateFrom(r.Context())
 		u, known := request.UserFrom(ctx)
 		if !known {
 			respond(w, r, forbidden(errSomebody))
 			return
 		}
-		id, there, err := c.arrive(r, u)
+		id, there, err := c.mapCaller(r, u)
 		if err != nil {
 			respond(w, r, forbidden(err))
 			return
@@ -57,7 +57,7 @@ func (c *route) enter(next http.Handler) http.Handler {
 			room, most = &c.gateway.streams, *c.shared.Limits.PerTenantStreams
 		}
 		if !id.IsSystem() {
-			leave, ok := room.take(id, most)
+			leave, ok := room.acquire(id, most)
 			if !ok {
 				respond(w, r, errTooMany())
 				return
@@ -93,10 +93,10 @@ func (c *route) enter(next http.Handler) http.Handler {
 	})
 }
 
-// arrive returns the tenant of an authenticated user, as the configuration names it, and who the user is in the cluster.
-func (c *route) arrive(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
-	if exchangeOf(r.Context()).token != "" { // the cluster's own
-		there, _, err := c.link.stack.Subject(r.Context(), u)
+// mapCaller returns the tenant of an authenticated user, as the configuration names it, and who the user is in the cluster.
+func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
+	if requestStateFrom(r.Context()).token != "" { // the cluster's own
+		there, _, err := c.cluster.stack.Subject(r.Context(), u)
 		if err != nil {
 			return tenant.ID{}, nil, errSomebody
 		}
@@ -145,5 +145,5 @@ func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 			return false
 		}
 	}
-	return c.link.state.AdmissionInPlace() != nil
+	return c.cluster.state.AdmissionInPlace() != nil
 }
