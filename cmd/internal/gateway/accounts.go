@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -88,7 +89,7 @@ func newAccounts(a *accounts) authenticator.Request {
 				x.token, x.expiry.At = token, claimed.expires()
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
-			case errors.Is(err, errNoReview):
+			case errors.Is(err, errNoReview), errors.Is(err, oidc.ErrKeys):
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}

@@ -336,6 +336,30 @@ func TestReaderFaults(t *testing.T) {
 	}
 }
 
+// TestKeysCannotBeHad: where a cluster's keys cannot be had, nothing was learned of a token, and its bearer is not told to give it up.
+func TestKeysCannotBeHad(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	token := c.token(t, "system:serviceaccount:acme--web:builder")
+	c.become(func() {
+		c.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/openid/v1/jwks" {
+				return false
+			}
+			http.Error(w, "not now", http.StatusInternalServerError)
+			return true
+		}
+	})
+	if code, text := w.get(token, podsPath); code != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", code, text)
+	}
+	if code, text := w.get("nobody's", podsPath); code != http.StatusUnauthorized {
+		t.Errorf("what is no token of the cluster's: %d: %s", code, text)
+	}
+	c.become(func() { c.answerReader = nil })
+	w.until(http.StatusOK, token, podsPath)
+}
+
 // TestLargeHeaders: what is proxied does not make the gateway hold what it likes for as long as its body comes.
 func TestLargeHeaders(t *testing.T) {
 	w, c := rooted(t)

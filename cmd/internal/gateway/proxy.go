@@ -24,7 +24,7 @@ type requestState struct {
 	prefix  string                 // of it, which the cluster's has not
 	stream  bool                   // it is answered for as long as the caller likes
 	token   string                 // a service account's own, for its own cluster
-	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
+	unknown *apierrors.StatusError // the answer, where whose a token is was not found out
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
