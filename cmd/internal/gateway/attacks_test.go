@@ -3,12 +3,9 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -27,7 +24,6 @@ import (
 // framed is a connection of HTTP/2 whose frames a test writes itself.
 type framed struct {
 	*http2.Framer
-	conn    net.Conn
 	encoded bytes.Buffer
 	encoder *hpack.Encoder
 	host    string
@@ -37,18 +33,11 @@ type framed struct {
 // frames opens one to the gateway.
 func (w *world) frames() *framed {
 	w.t.Helper()
-	pool := x509.NewCertPool()
-	pool.AddCert(w.server.Certificate())
-	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}}).
-		DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = conn.Close() })
+	conn := w.dial("h2")
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		w.t.Fatal(err)
 	}
-	f := &framed{Framer: http2.NewFramer(conn, conn), conn: conn, host: strings.TrimPrefix(w.server.URL, "https://")}
+	f := &framed{Framer: http2.NewFramer(conn, conn), host: strings.TrimPrefix(w.server.URL, "https://")}
 	f.encoder = hpack.NewEncoder(&f.encoded)
 	if err := f.WriteSettings(); err != nil {
 		w.t.Fatal(err)
@@ -192,10 +181,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	c.become(func() { c.answer = echo(t) })
-	_, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp.Status)
-	}
+	_, reader := w.upgraded()
 	ended := read(&http.Response{Body: io.NopCloser(reader)})
 	if !goesOn(ended) {
 		t.Fatal("it ended before")

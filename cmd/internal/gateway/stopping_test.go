@@ -24,10 +24,7 @@ func TestStreamsEndInOrder(t *testing.T) {
 	c.become(func() { c.answer = echo(t) })
 	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = watch.Body.Close() }()
-	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp.Status)
-	}
+	conn, reader := w.upgraded()
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.gateway.EndStreams(t.Context()) }()
 	if _, err := io.Copy(io.Discard, watch.Body); err != nil {
@@ -68,10 +65,7 @@ func TestUpgradesEnd(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	c.become(func() { c.answer = echo(t) })
-	_, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp.Status)
-	}
+	_, reader := w.upgraded()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	w.gateway.EndStreams(ctx)

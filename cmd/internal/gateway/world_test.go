@@ -520,17 +520,34 @@ func (w *world) open(ctx context.Context, token, method, path, body string, head
 	return resp
 }
 
-// raw sends what stands there on a connection of HTTP/1.1, and returns the connection and the answer.
-func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
+// dial connects to the gateway by a protocol.
+func (w *world) dial(protocol string) *tls.Conn {
 	w.t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(w.server.Certificate())
-	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "example.com", NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}}).
+	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "example.com", NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12}}).
 		DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = conn.Close() })
+	return conn.(*tls.Conn)
+}
+
+// upgraded is what alice has open in a pod.
+func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		w.t.Fatal(resp.Status)
+	}
+	return conn, reader
+}
+
+// raw sends what stands there on a connection of HTTP/1.1, and returns the connection and the answer.
+func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
+	w.t.Helper()
+	conn := w.dial("http/1.1")
 	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -542,5 +559,5 @@ func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return conn.(*tls.Conn), reader, resp
+	return conn, reader, resp
 }
