@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where nothing but some that do not end are left.
+	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where nothing but some that do not end goes on.
 	lookEvery, lookAtStuck = 2 * time.Second, time.Minute
 	// settles is how long no namespace must have been there: a server that has not heard of the end yet may admit one.
 	settles = 90 * time.Second
@@ -175,7 +175,7 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 		}
 	}
 	c, again := doing(v1alpha1.ReasonNamespaces, fmt.Sprintf("%d namespaces are left", len(spaces))), lookEvery
-	if len(stuck) == len(spaces) {
+	if len(stuck) == len(ending) && len(stuck) >= min(inFlight, len(spaces)) { // nothing else goes on
 		again = lookAtStuck
 	}
 	if len(stuck) > 0 {

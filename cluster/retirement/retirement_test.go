@@ -407,6 +407,11 @@ func TestStuck(t *testing.T) {
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got, "Stuck: 2 namespaces are left. acme--db: it has been") {
 			t.Errorf("after eleven minutes: %q", got)
 		}
+		writes := len(w.kube.Actions())
+		time.Sleep(10 * time.Minute)
+		if more := len(w.kube.Actions()) - writes; more > 100 { // every two seconds it would be some hundreds
+			t.Errorf("in ten minutes more of what is stuck the server was asked %d times", more)
+		}
 		if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
 			t.Errorf("its callers may go %d", got)
 		}

@@ -96,6 +96,10 @@ func TestGatewaySection(t *testing.T) {
 	if _, err := v1alpha1.Decode([]byte(gatewayHeader + "  clusters: []\n")); err == nil || !strings.Contains(err.Error(), "gateway.clusters") {
 		t.Errorf("no cluster: %v", err)
 	}
+	const proxy = "authentication: { sources: [ { name: p, tenants: [acme], frontProxy: {} } ] }\n"
+	if _, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + proxy)); err == nil || !strings.Contains(err.Error(), "authentication.sources[0].frontProxy") {
+		t.Errorf("headers of a proxy: %v", err)
+	}
 }
 
 // TestGatewayPaths: files of the section are found beside the configuration.

@@ -201,8 +201,8 @@ type GatewayLimits struct {
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// goawayPerMillion is of how many in a million requests over HTTP/2 the connection is left, as kube-apiserver's --goaway-chance
-	// says, whose default is none: what is open on it goes on, and what comes next connects anew, to another replica maybe. Connections of
-	// less than a minute are not left. At most 20000; 0 for none.
+	// says, whose default is none: what is open on it goes on, and what comes next connects anew, to another replica maybe. Nobody is
+	// sent away from a connection that is younger than a minute. At most 20000; 0 for none.
 	// Default: 1000.
 	// +optional
 	GoawayPerMillion *int `json:"goawayPerMillion,omitempty"`

@@ -20,7 +20,11 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
 	errs = append(errs, validateAdmission(&s.Admission, path.Child("admission"))...)
 	errs = append(errs, validateService(&s.Service, path.Child("service"))...)
-	return append(errs, validateGateway(s.Gateway, path.Child("gateway"))...)
+	if s.Gateway != nil {
+		errs = append(errs, validateGateway(s.Gateway, path.Child("gateway"))...)
+		errs = append(errs, validateGatewaySources(s.Authentication.Sources, path.Child("authentication", "sources"))...)
+	}
+	return errs
 }
 
 // The most that authentication.limits may be set to: what kube-apiserver takes of headers, in which identities

@@ -57,9 +57,6 @@ func (g *Gateway) paths() (all []*string) {
 }
 
 func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
-	if g == nil {
-		return nil
-	}
 	var errs field.ErrorList
 	if len(g.Clusters) == 0 {
 		errs = append(errs, field.Required(path.Child("clusters"), "a gateway leads to some cluster"))
@@ -244,6 +241,17 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 	}
 	if len(i.Users) > 0 && !*i.WithUser {
 		errs = append(errs, field.Forbidden(path, "everybody is the defaultUser without withUser"))
+	}
+	return errs
+}
+
+// validateGatewaySources refuses sources that a gateway cannot have: it believes nobody's headers.
+func validateGatewaySources(sources []Source, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range sources {
+		if sources[i].FrontProxy != nil {
+			errs = append(errs, field.Forbidden(path.Index(i).Child("frontProxy"), "a gateway trusts no proxy's headers"))
+		}
 	}
 	return errs
 }

@@ -25,7 +25,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
-	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -83,13 +82,13 @@ func newAccounts(a *accounts) authenticator.Request {
 		case err == nil && a.revoked().HasToken(token): // remembered or not; its signature is good
 			err = authn.ErrRevoked
 		}
-		if x := requestStateFrom(ctx); x != nil {
+		if x := proxyStateFrom(ctx); x != nil {
 			switch {
 			case err == nil:
 				x.token, x.expiry.At = token, claimed.expires()
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
-			case errors.Is(err, errNoReview), errors.Is(err, oidc.ErrKeys):
+			case errors.Is(err, errNoReview): // of keys that cannot be had nobody is told: whose the token is nothing vouches for
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}

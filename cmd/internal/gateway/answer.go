@@ -41,7 +41,7 @@ var impersonationRefused = regexp.MustCompile(` cannot impersonate[a-z:-]* resou
 // modifyResponse looks at an answer before its caller does.
 func (c *route) modifyResponse(resp *http.Response) error {
 	ctx := resp.Request.Context()
-	x := requestStateFrom(ctx)
+	x := proxyStateFrom(ctx)
 	resp.Header.Del(auditapi.HeaderAuditID) // the caller has it already
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
@@ -142,8 +142,16 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		klog.FromContext(r.Context()).V(2).Info("A request was not answered by its cluster", "cluster", c.name, "err", err)
 	}
-	if requestStateFrom(r.Context()).stream && c.gateway.stopping.begun.Err() != nil { // which ended it
+	x := proxyStateFrom(r.Context())
+	switch {
+	case x.stream && c.gateway.stopping.begun.Err() != nil: // which ended it
 		refuseStream(w, r)
+		return
+	case errors.Is(r.Context().Err(), context.Canceled) && x.left() == nil: // its session has ended
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // what was written may have been
+			w.Header().Set("Retry-After", "1")
+		}
+		respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
 		return
 	}
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)

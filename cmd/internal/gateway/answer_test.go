@@ -110,7 +110,7 @@ func TestPrefixes(t *testing.T) {
 		{"eu1", "/clusters/eu1/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", "/clusters/eu1"},
 		{"eu1", "/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", ""},
 	} {
-		if got := prefixOf(&requestState{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {
+		if got := prefixOf(&proxyState{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {
 			t.Errorf("%s of %s: %q, want %q", c.rest, c.came, got, c.want)
 		}
 	}

@@ -32,7 +32,7 @@ var (
 // there is room for what it asks.
 func (c *route) withCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, x := r.Context(), requestStateFrom(r.Context())
+		ctx, x := r.Context(), proxyStateFrom(r.Context())
 		u, known := request.UserFrom(ctx)
 		if !known {
 			respond(w, r, forbidden(errSomebody))
@@ -95,7 +95,7 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 
 // mapCaller returns the tenant of an authenticated user, as the configuration names it, and who the user is in the cluster.
 func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
-	if requestStateFrom(r.Context()).token != "" { // the cluster's own
+	if proxyStateFrom(r.Context()).token != "" { // the cluster's own
 		there, _, err := c.cluster.stack.Subject(r.Context(), u)
 		if err != nil {
 			return tenant.ID{}, nil, errSomebody

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/audit"
@@ -88,7 +90,7 @@ func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a 
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if unknown := requestStateFrom(r.Context()).unknown; unknown != nil {
+		if unknown := proxyStateFrom(r.Context()).unknown; unknown != nil {
 			respond(w, r, unknown)
 			return
 		}
@@ -124,11 +126,17 @@ func (c *route) audited(next http.Handler) http.Handler {
 	})
 }
 
-// whileCurrent lets a request on as long as what it came by is in force. Its session has begun: whoever replaces that later ends it.
+// errReplaced is the answer to what a change overtook, of the configuration or of a right: whoever asks again is answered by what is in force then.
+var errReplaced = errors.New("what the request came by has changed meanwhile: ask again")
+
+// whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known by new sources and mapped as before. Its session
+// has begun: whoever replaces that later ends it.
 func (c *route) whileCurrent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if now := c.gateway.current.Load().routes[c.name]; now != c && !now.keepsSessions(c) {
-			respond(w, r, forbidden(errCluster))
+		committing := c.gateway.committing.Load() // before what is in force is: who was known meanwhile meets the new one
+		if now := c.gateway.current.Load().routes[c.name]; committing || now != c && !now.keepsSessions(c) {
+			w.Header().Set("Retry-After", "1")
+			respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -152,7 +160,7 @@ func (c *route) keepsSessions(before *route) bool {
 func described(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
-		x := requestStateFrom(r.Context())
+		x := proxyStateFrom(r.Context())
 		x.stream = isStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
 		next.ServeHTTP(w, r)
@@ -161,7 +169,7 @@ func described(next http.Handler) http.Handler {
 
 // prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path, in whose middle the tenant stood, what
 // names the cluster.
-func prefixOf(x *requestState, path string) string {
+func prefixOf(x *proxyState, path string) string {
 	before, found := strings.CutSuffix(x.path, path)
 	if !found && path != "/" { // which the root of a cluster may come without
 		before = ""

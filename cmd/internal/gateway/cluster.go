@@ -52,11 +52,11 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *v1a
 			stop()
 		}
 	}()
-	l := &cluster{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
+	k := &cluster{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin
-	if l.client, err = kubernetes.NewForConfig(asking); err != nil {
+	if k.client, err = kubernetes.NewForConfig(asking); err != nil {
 		return nil, err
 	}
 	connection, err := rest.HTTPClientFor(asking)
@@ -68,41 +68,41 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *v1a
 	if err != nil {
 		return nil, err
 	}
-	l.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
+	k.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
 	lists := newByteLimit(listBytes)
-	if l.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }), settings, c.Namespace); err != nil {
+	if k.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }), settings, c.Namespace); err != nil {
 		return nil, err
 	}
-	lent := l.state.Server
-	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, Revocations: revoked, SourceTenant: l.source, Reviewed: authenticator.RequestFunc(l.reviewToken)}
-	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(l.authorize), authorizer.AuthorizerFunc(l.reviewSubject)
+	lent := k.state.Server
+	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, Revocations: revoked, SourceTenant: k.source, Reviewed: authenticator.RequestFunc(k.reviewToken)}
+	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize), authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
-	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return l.labelsHold() && labelled(r, id) }
-	if l.stack, err = kubetenant.New(ctx, settings, lent); err != nil {
+	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
+	if k.stack, err = kubetenant.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
-	if err := l.state.Run(ctx, l.stack); err != nil {
+	if err := k.state.Run(ctx, k.stack); err != nil {
 		return nil, err
 	}
-	go l.followVersion(ctx)
-	return l, nil
+	go k.followVersion(ctx)
+	return k, nil
 }
 
 // labelsHold reports whether labels of the cluster are to be believed.
-func (l *cluster) labelsHold() bool {
-	c := l.route.Load()
-	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || l.state.LabelsHold())
+func (k *cluster) labelsHold() bool {
+	c := k.route.Load()
+	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || k.state.LabelsHold())
 }
 
-func (l *cluster) source(id tenant.ID) tenant.ID {
-	if c := l.route.Load(); c != nil {
+func (k *cluster) source(id tenant.ID) tenant.ID {
+	if c := k.route.Load(); c != nil {
 		return c.mapping.source(id)
 	}
 	return id
 }
 
-func (l *cluster) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	c := l.route.Load()
+func (k *cluster) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	c := k.route.Load()
 	if c == nil {
 		return authorizer.DecisionDeny, "", errNoRoute
 	}

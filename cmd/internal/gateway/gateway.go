@@ -44,6 +44,7 @@ type Gateway struct {
 	opened            time.Time
 	known             atomic.Bool // all clusters have been, once
 	following         sync.Mutex  // held while a generation is made
+	committing        atomic.Bool // while parts of the next count already: what begins meanwhile is asked for again
 	current           atomic.Pointer[generation]
 }
 
@@ -57,10 +58,7 @@ type generation struct {
 	settings       *v1alpha1.Settings
 }
 
-var (
-	errNoSection  = errors.New("the configuration has no section gateway")
-	errFrontProxy = errors.New("the gateway believes no proxy's headers: a source of kind frontProxy is a kube-apiserver's")
-)
+var errNoSection = errors.New("the configuration has no section gateway")
 
 // Options are what the configuration does not say.
 type Options struct {
@@ -115,7 +113,7 @@ func nobody() *authz.Owners {
 
 // accepts asks the cluster that a request is for whether a credential may be one of a deleted tenant.
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
-	x := requestStateFrom(ctx)
+	x := proxyStateFrom(ctx)
 	switch {
 	case x == nil: // nobody's request
 		return false
@@ -150,11 +148,6 @@ func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (*gen
 func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
-	}
-	for i := range settings.Authentication.Sources {
-		if s := &settings.Authentication.Sources[i]; s.FrontProxy != nil {
-			return nil, fmt.Errorf("source %q: %w", s.Name, errFrontProxy)
-		}
 	}
 	settings = withoutAccounts(settings)
 	var commits, discards []func()
@@ -196,6 +189,8 @@ func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *ge
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
 	}
+	g.committing.Store(true)
+	defer g.committing.Store(false)
 	for _, commit := range commits {
 		commit()
 	}
@@ -298,9 +293,9 @@ func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Se
 		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled)}
 }
 
-// leaveAfter is how old a connection has to be before its caller is sent to another: whatever a busy one has to ask meanwhile waits for the
+// goawayAfter is how old a connection has to be before its caller is sent to another: whatever a busy one has to ask meanwhile waits for the
 // handshake, and a caller with a thousand requests a second would be sent on every second.
-const leaveAfter = time.Minute
+const goawayAfter = time.Minute
 
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -311,7 +306,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	began, now := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.writes(w)
-	x := &requestState{path: r.URL.EscapedPath(), control: http.NewResponseController(w)}
+	x := &proxyState{path: r.URL.EscapedPath(), left: r.Context().Err, control: http.NewResponseController(w)}
 	defer func() { // of answers that are broken off, too
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
@@ -326,21 +321,21 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
-	rest = rest.WithContext(context.WithValue(ctx, requestStateKey{}, x))
+	rest = rest.WithContext(context.WithValue(ctx, proxyStateKey{}, x))
 	for _, name := range forged {
 		rest.Header.Del(name)
 	}
 	if isOfPage(r) {
 		rest = ofPage(rest)
 	}
-	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion && serving.ConnectionAge(r.Context()) > leaveAfter { // #nosec G404 -- spreads load
+	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion && serving.ConnectionAge(r.Context()) > goawayAfter { // #nosec G404 -- spreads load
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	handler.ServeHTTP(answer, rest)
 }
 
 // accept returns who answers a request, and what is left of it, or why nobody does, whoever it is of.
-func (now *generation) accept(x *requestState, r *http.Request) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
+func (now *generation) accept(x *proxyState, r *http.Request) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
 	if err := checkRaw(r); err != nil {
 		return nil, nil, err
 	}

@@ -33,11 +33,11 @@ func (m *gatewayMetrics) registerables() []metrics.Registerable {
 }
 
 // count counts a request that was answered.
-func (m *gatewayMetrics) count(x *requestState, code int, took time.Duration) {
-	cluster := nameOf(x.route)
-	m.requests.WithLabelValues(cluster, strconv.Itoa(code)).Inc()
+func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
+	name := nameOf(x.route)
+	m.requests.WithLabelValues(name, strconv.Itoa(code)).Inc()
 	if !x.stream {
-		m.latency.WithLabelValues(cluster).Observe(took.Seconds())
+		m.latency.WithLabelValues(name).Observe(took.Seconds())
 	}
 }
 

@@ -15,16 +15,17 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 )
 
-// requestState is what the steps of one request tell each other. One goroutine uses it at a time.
-type requestState struct {
+// proxyState is what the steps of one request tell each other. One goroutine uses it at a time.
+type proxyState struct {
 	route *route // nil for none
 	// control sets the deadlines of the caller's connection, or stream of it.
 	control *http.ResponseController
+	left    func() error           // says why its caller is not there any more; nil while it is
 	path    string                 // as it came, with escapes
 	prefix  string                 // of it, which the cluster's has not
 	stream  bool                   // it is answered for as long as the caller likes
 	token   string                 // a service account's own, for its own cluster
-	unknown *apierrors.StatusError // the answer, where whose a token is was not found out
+	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
@@ -33,12 +34,12 @@ type requestState struct {
 }
 
 // passesToken reports whether a request goes on by the token of its own service account, and not as somebody by the gateway's credential.
-func (x *requestState) passesToken() bool { return x.token != "" && !x.asOther }
+func (x *proxyState) passesToken() bool { return x.token != "" && !x.asOther }
 
-type requestStateKey struct{}
+type proxyStateKey struct{}
 
-func requestStateFrom(ctx context.Context) *requestState {
-	x, _ := ctx.Value(requestStateKey{}).(*requestState)
+func proxyStateFrom(ctx context.Context) *proxyState {
+	x, _ := ctx.Value(proxyStateKey{}).(*proxyState)
 	return x
 }
 
@@ -52,7 +53,7 @@ func (c *route) newProxy() http.Handler {
 	}
 	requests, streams := through(requestBuffers), through(streamBuffers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requestStateFrom(r.Context()).stream {
+		if proxyStateFrom(r.Context()).stream {
 			streams.ServeHTTP(w, r)
 			return
 		}
@@ -74,7 +75,7 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 
 // roundTrip sends a request as its caller: here alone it is said who that is.
 func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
-	x := requestStateFrom(r.Context())
+	x := proxyStateFrom(r.Context())
 	as := c.impersonator
 	if x.passesToken() {
 		as = c.anonymous

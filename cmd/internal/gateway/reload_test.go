@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -49,12 +50,52 @@ func TestReloadDuringARequest(t *testing.T) {
 	go func() { defer close(ended); w.gateway.ServeHTTP(h, req) }()
 	select {
 	case <-ended:
-		if came := c.sent(); h.Code != http.StatusForbidden || len(came) > 0 {
+		if came := c.sent(); h.Code != http.StatusServiceUnavailable || h.Header().Get("Retry-After") == "" || len(came) > 0 {
 			t.Errorf("%d: %s, and %d requests came", h.Code, h.Body, len(came))
 		}
 	case <-time.After(soon):
 		c.CloseClientConnections()
 		t.Error("it goes on")
+	}
+}
+
+// TestReloadUnderLoad: nobody is known by the sources of one configuration and mapped by those of another.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	w.write("others.csv", "alice-token,beta,u1,\"dev\",,acme\n")
+	configs := []string{header + entry("eu1", ", root: true"), strings.Replace(header, "tokens.csv", "others.csv", 1) + entry("eu1", ", root: true, identity: { usernamePrefix: \"b:\" }")}
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if code, text := w.get("alice-token", podsPath); code != http.StatusOK && (code != http.StatusServiceUnavailable || !strings.Contains(text, "ask again")) {
+					t.Errorf("%d: %s", code, text)
+				}
+			}
+		})
+	}
+	seen := map[string]int{}
+	for i := range 8 {
+		w.write("tenancy.yaml", configs[(i+1)%2])
+		want := []string{"b:beta", "alice"}[i%2]
+		waittest.Until(t, func() error {
+			for _, r := range c.sent() {
+				seen[r.Header.Get("Impersonate-User")]++
+				if r.Header.Get("Impersonate-User") == want {
+					return nil
+				}
+			}
+			return errors.New("it does not count yet")
+		})
+	}
+	stop()
+	callers.Wait()
+	for name := range seen {
+		if name != "alice" && name != "b:beta" {
+			t.Errorf("somebody was %s: %v", name, seen)
+		}
 	}
 }
 

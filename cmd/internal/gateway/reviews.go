@@ -46,18 +46,18 @@ func isReviewOfOthers(a authorizer.Attributes) bool {
 }
 
 // reviewToken knows whose a token is, under its name in the cluster.
-func (l *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, error) {
-	c := l.route.Load()
+func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, error) {
+	c := k.route.Load()
 	if c == nil {
 		return nil, false, errNoRoute
 	}
-	x := &requestState{route: c} // the token is not the request's own
-	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), requestStateKey{}, x)))
+	x := &proxyState{route: c} // the token is not the request's own
+	resp, ok, err := c.who.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), proxyStateKey{}, x)))
 	if err != nil || !ok {
 		return resp, ok, err
 	}
 	if x.token != "" { // the boundary would say of its requests who is revoked by name, UID or tenant
-		id, _, err := l.stack.Subject(r.Context(), resp.User)
+		id, _, err := k.stack.Subject(r.Context(), resp.User)
 		switch {
 		case err != nil:
 			return nil, false, err
@@ -84,12 +84,12 @@ func (l *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 }
 
 // reviewSubject decides about a subject by its name in the cluster: the boundary, and what the cluster says of it.
-func (l *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	c := l.route.Load()
+func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	c := k.route.Load()
 	if c == nil {
 		return authorizer.DecisionDeny, "", errNoRoute
 	}
-	if reason := l.stack.Denies(ctx, a); reason != "" {
+	if reason := k.stack.Denies(ctx, a); reason != "" {
 		return authorizer.DecisionDeny, reason, nil
 	}
 	if err := c.own.check(ctx, a.GetUser().GetName()); err != nil {

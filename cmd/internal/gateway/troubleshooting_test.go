@@ -13,7 +13,7 @@ func TestTroubleshootingNamesRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, refusal := range []error{errCluster, errPage, errAdmission, errSomebody, errTenantName, errUnmapped, errReserved, errForm, errExtra, errAccountGroup, errOwn,
-		errRedirect, errRefusesUs, errImpersonate, errUnreachable, errTooSlow, errStopping} {
+		errRedirect, errRefusesUs, errImpersonate, errUnreachable, errTooSlow, errStopping, errReplaced} {
 		words := refusal.Error()
 		if len(words) > 40 { // how it goes on may be left out
 			words = words[:40]

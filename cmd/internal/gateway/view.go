@@ -31,7 +31,7 @@ func (c *route) view(g *generation) http.Handler {
 			return nil, errTooMany()
 		}
 		defer leave()
-		return g.clustersOf(id, requestStateFrom(r.Context()).issued), nil
+		return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
 	}}
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
@@ -64,14 +64,14 @@ const (
 )
 
 // followVersion asks the cluster for its version until ctx ends, at once and then now and again.
-func (l *cluster) followVersion(ctx context.Context) {
+func (k *cluster) followVersion(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
-		text, err := l.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+		text, err := k.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 		var info version.Info
 		if err == nil && json.Unmarshal(text, &info) == nil && len(info.GitVersion) <= versionBytes {
-			l.version.Store(&info.GitVersion)
+			k.version.Store(&info.GitVersion)
 		}
 	}, versionEvery)
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -99,7 +100,7 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 // constrained: with the roles of constrained impersonation alone (KEP-5284) tenants do at an unmodified server what they did before, and the
 // impersonator is nobody by the verb that has no bounds.
 func constrained(t *testing.T, s *localserver.Server, write func(name, text string)) {
-	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }", "gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true, extras: [example.com/floor] }", 1)
+	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }", "gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
 	write("constrained.yaml", tenancy)
 	out := filepath.Join(t.TempDir(), "out")
 	run(t, "kubetenant-gateway", "generate", "--config", filepath.Join(s.Dir, "constrained.yaml"), "--image", "example.com/kubetenant-gateway:1", "--out", out)
@@ -107,34 +108,58 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, string(roles))
-	write("tenancy.yaml", tenancy)
-	admin, acme := client(t, config(t, s, "admin")), client(t, config(t, s, "acme"))
-	for verb, want := range map[string]bool{"impersonate": false, "impersonate:user-info": true} {
-		for _, group := range []string{"", "authentication.k8s.io"} {
-			review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "users", Name: "alice"}}}, metav1.CreateOptions{})
-			if err != nil || review.Status.Allowed != (want && group != "") {
-				t.Errorf("%s of users.%s: %+v, %v", verb, group, review, err)
+	alice := withToken(config(t, s, "acme"), "CANARY-token") // who has a UID
+	acme := client(t, alice)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	unnoticed := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := acme.CoreV1().ConfigMaps("acme--web").List(ctx, metav1.ListOptions{}); err != nil && ctx.Err() == nil {
+				unnoticed <- err
+				return
 			}
 		}
-	}
-	waittest.Until(t, func() error {
-		_, err := acme.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
-		return err
+		unnoticed <- nil
+	}()
+	apply(t, s, string(roles))
+	write("tenancy.yaml", tenancy)
+	admin, as := client(t, config(t, s, "admin")), rest.CopyConfig(alice)
+	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:acme--web:robot"}
+	waittest.Until(t, func() error { // until the gateway goes by the new configuration
+		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
+			return fmt.Errorf("as a service account: %w", err)
+		}
+		return nil
 	})
+	for verb, want := range map[string]bool{"impersonate": false, "impersonate:user-info": true} {
+		for _, group := range []string{"", "authentication.k8s.io"} {
+			waittest.Until(t, func() error { // until the role counts
+				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User:               "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "users", Name: "alice"}}}, metav1.CreateOptions{})
+				if err == nil && review.Status.Allowed != (want && group != "") {
+					err = fmt.Errorf("%s of users.%s: %+v", verb, group, review.Status)
+				}
+				return err
+			})
+		}
+	}
+	stop()
+	if err := <-unnoticed; err != nil {
+		t.Errorf("while it changed: %v", err)
+	}
 	for what, do := range verbsOf(acme) {
 		if err := do(t); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // of paths that are no resources
-		secured, err := rest.HTTPClientFor(config(t, s, "acme"))
+		secured, err := rest.HTTPClientFor(alice)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), method, config(t, s, "acme").Host+"/apis/apps", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), method, alice.Host+"/apis/apps", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,14 +176,6 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	if _, err := acme.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("another tenant's namespace: %v", err)
 	}
-	as := config(t, s, "acme")
-	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:acme--web:robot"}
-	waittest.Until(t, func() error { // until the gateway goes by the new configuration too
-		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
-			return fmt.Errorf("as a service account: %w", err)
-		}
-		return nil
-	})
 	as.Impersonate = rest.ImpersonationConfig{UserName: "bob"}
 	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil { // whom its role lets it be
 		t.Errorf("as another: %v", err)

@@ -80,6 +80,11 @@ func TestRights(t *testing.T) {
 		var got []string
 		for _, r := range rules(t, file, manifests.ImpersonatorAccount) {
 			got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
+			for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} { // as RequestInfo has them of other paths
+				if len(r.NonResourceURLs) > 0 && !slices.Contains(r.Verbs, "impersonate-on:user-info:"+method) {
+					t.Errorf("%s: the impersonator may not %s", what, method)
+				}
+			}
 			for _, verb := range r.Verbs {
 				if !strings.HasPrefix(verb, "impersonate") || strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") || strings.HasPrefix(verb, "impersonate-on:") && !c.on {
 					t.Errorf("%s: the impersonator may %s %v", what, verb, r.Resources)

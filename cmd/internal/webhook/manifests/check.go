@@ -97,7 +97,7 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 // setFile is a file of an installed set.
 type setFile struct {
 	name string // below its directory
-	text []byte
+	text []byte // of what is no YAML
 	// items are its objects, where it is YAML, those of Lists one by one.
 	items []item
 }
@@ -118,12 +118,15 @@ func readSet(dir string) (set []setFile, err error) {
 		if f.name, err = filepath.Rel(dir, path); err != nil {
 			return err
 		}
-		if f.text, err = os.ReadFile(path); err != nil { // #nosec G304 G122 -- in the operator's directory
+		text, err := os.ReadFile(path) // #nosec G304 G122 -- in the operator's directory
+		if err != nil {
 			return err
 		}
 		switch filepath.Ext(path) {
 		case ".yaml", ".yml", ".kubeconfig":
-			f.items = items(f.text)
+			f.items = items(text)
+		case ".txt", ".crt", ".pem":
+			f.text = text
 		}
 		set = append(set, f)
 		return nil

@@ -275,6 +275,7 @@ func TestCheck(t *testing.T) {
 		"in a List":                          {"more.yaml", "", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}, " + binding("{kind: ServiceAccount, name: p, namespace: monitoring}") + "]}", "service account monitoring/p is bound"},
 		"the controller's policy is gone":    {"cluster/policies.yaml", "name: controller.kubetenant.dev", "name: other.example.com", "controller.kubetenant.dev is missing"},
 		"an issuer without a prefix":         {"control-plane/flags.txt", "--authorization-config", "--oidc-issuer-url=https://i\n--oidc-username-prefix=-\n--authorization-config", "--oidc-username-prefix=-"},
+		"a label that is no string":          {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {a: true}}}", "is not understood"},
 		"not YAML":                           {"more.yaml", "", "a: [", "is not understood"},
 	} {
 		t.Run(name, func(t *testing.T) {
