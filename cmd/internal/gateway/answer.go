@@ -151,7 +151,11 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead { // what was written may have been
 			w.Header().Set("Retry-After", "1")
 		}
-		respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
+		said := errReplaced
+		if c.gateway.stopping.begun.Err() != nil {
+			said = errStopping
+		}
+		respond(w, r, apierrors.NewServiceUnavailable(said.Error()))
 		return
 	}
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)

@@ -145,7 +145,7 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// standStill opens streams over one connection, and reads nothing. They are closed by stop.
+// standStill opens streams over one connection, of which nothing is read.
 func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *framed) {
 	t.Helper()
 	c := newStandIn(t, spaces())

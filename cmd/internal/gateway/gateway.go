@@ -189,12 +189,12 @@ func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *ge
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
 	}
-	g.committing.Store(true)
-	defer g.committing.Store(false)
+	g.committing.Store(true) // and stays so where one of these panics
 	for _, commit := range commits {
 		commit()
 	}
 	g.swap(next)
+	g.committing.Store(false)
 	return next, nil
 }
 

@@ -106,11 +106,13 @@ func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 	return answer
 }
 
+var errOwnPanic = errors.New("asking the cluster panicked")
+
 // recovered is names, for a goroutine of which a panic would end the gateway for all clusters.
 func (o *ownNames) recovered(ctx context.Context) (names sets.Set[string], err error) {
 	defer func() {
 		if recover() != nil { // what it says may be the cluster's
-			names, err = nil, errForm
+			names, err = nil, errOwnPanic
 		}
 	}()
 	return o.names(ctx)

@@ -1,10 +1,12 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -59,6 +61,38 @@ func TestReloadDuringARequest(t *testing.T) {
 	}
 }
 
+// TestCutOff: what is on its way when a change or the end of the gateway overtakes it is told to ask again, by itself where nothing can have been
+// written.
+func TestCutOff(t *testing.T) {
+	for what, act := range map[string]func(w *world){
+		"has changed meanwhile": func(w *world) {
+			w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
+		},
+		"is about to stop": func(w *world) { w.gateway.EndStreams(t.Context()) },
+	} {
+		for method, again := range map[string]string{http.MethodGet: "1", http.MethodPost: ""} {
+			t.Run(what+" "+method, func(t *testing.T) {
+				t.Parallel()
+				w, c := rooted(t)
+				came := make(chan struct{}, 1)
+				c.become(func() {
+					c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+						came <- struct{}{}
+						<-r.Context().Done()
+						return true
+					}
+				})
+				go func() { <-came; act(w) }()
+				resp := w.open(t.Context(), "alice-token", method, podsPath, "")
+				code, text := w.read(resp, nil)
+				if code != http.StatusServiceUnavailable || !strings.Contains(text, what) || resp.Header.Get("Retry-After") != again {
+					t.Errorf("%d, again after %q: %s", code, resp.Header.Get("Retry-After"), text)
+				}
+			})
+		}
+	}
+}
+
 // TestReloadUnderLoad: nobody is known by the sources of one configuration and mapped by those of another.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -70,8 +104,20 @@ func TestReloadUnderLoad(t *testing.T) {
 	for range 4 {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				if code, text := w.get("alice-token", podsPath); code != http.StatusOK && (code != http.StatusServiceUnavailable || !strings.Contains(text, "ask again")) {
-					t.Errorf("%d: %s", code, text)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+podsPath, http.NoBody)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Authorization", "Bearer alice-token")
+				resp, err := w.server.Client().Do(req)
+				if err != nil { // an answer that had begun is broken off
+					continue
+				}
+				text, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("ask again"))) {
+					t.Errorf("%s: %s", resp.Status, text)
 				}
 			}
 		})
