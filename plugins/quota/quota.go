@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -114,13 +115,21 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return admission.NewForbidden(a, context.Cause(ctx))
+			return p.refuse(a, err)
 		}
 	}
-	if err != nil {
-		return admission.NewForbidden(a, err)
+	return p.refuse(a, err)
+}
+
+// refuse returns the refusal of a write for what is wrong, nil for nothing: what does not hang on the write may be mended in a moment.
+func (p *plugin) refuse(a admission.Attributes, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errStore) || errors.Is(err, ErrUnknown):
+		return plugins.TryAgain(a, err.Error())
 	}
-	return nil
+	return admission.NewForbidden(a, err)
 }
 
 // isManaged reports whether the server makes what it gives.
@@ -162,8 +171,12 @@ func newOwner(a admission.Attributes) (tenant.ID, error) {
 
 func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces) error {
 	states, err := p.Store.Of(ctx, owner)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUnknown):
 		return err
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "A quota could not be read", "tenant", owner)
+		return errStore
 	}
 	of := a.GetResource().GroupResource()
 	if !govern(states, of) {
@@ -224,7 +237,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	taken, err := p.Store.Taken(ctx, id)
 	switch {
 	case err != nil:
-		return admission.NewForbidden(a, err)
+		return p.refuse(a, err)
 	case taken:
 		return admission.NewForbidden(a, errTaken)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,8 +19,10 @@ import (
 
 const (
 	// rounds are run of each pair, one target after the other; the medians count.
-	rounds   = 9
+	rounds = 9
+	// duration is how long a target is loaded as far as it goes, and steadily how long at a rate: one in a hundred of that is what p99 is read from.
 	duration = 3 * time.Second
+	steadily = 5 * time.Second
 	// callers load a target until it has no more to give.
 	callers = 32
 	// short requests are counted in handshakes.
@@ -90,10 +91,18 @@ func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
 
 // sample is what a round measured.
 type sample struct {
-	cpu       time.Duration // of the target's process, for each request
-	p50, p99  time.Duration
-	requested int
-	stolen    float64 // share of the machine that its host gave to others
+	cpu         time.Duration   // of the target's process, for each request
+	all         []time.Duration // how long requests took, in order
+	undisturbed []time.Duration // those of moments in which the host gave nothing to others, in order
+	stolen      float64         // share of the machine that its host gave to others
+}
+
+// quantile returns what a share of sorted times does not exceed.
+func quantile(sorted []time.Duration, share float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(float64(len(sorted)-1)*share)]
 }
 
 // load asks at a rate, whether or not answers come, and measures from when each request was due.
@@ -103,14 +112,14 @@ func (b *bench) load(ctx context.Context, t *target, path string, rate float64) 
 	if err := get(ctx, c, t.base+path); err != nil {
 		return sample{}, err
 	}
-	machine, err := readMachine()
-	if err != nil {
-		return sample{}, err
-	}
-	n := int(rate * duration.Seconds())
+	n := int(rate * steadily.Seconds())
 	took := make([]time.Duration, n)
 	var failed atomic.Pointer[error]
 	before, err := cpuOf(t)
+	if err != nil {
+		return sample{}, err
+	}
+	host, err := watchHost()
 	if err != nil {
 		return sample{}, err
 	}
@@ -134,33 +143,21 @@ func (b *bench) load(ctx context.Context, t *target, path string, rate float64) 
 	if err := failed.Load(); err != nil {
 		return sample{}, *err
 	}
-	now, err := readMachine()
+	stolen, disturbed, err := host.stop()
 	if err != nil {
 		return sample{}, err
 	}
+	s := sample{cpu: (after - before) / time.Duration(n), stolen: stolen}
+	for i, d := range took {
+		due := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		if !disturbed(due, due.Add(d)) {
+			s.undisturbed = append(s.undisturbed, d)
+		}
+	}
 	slices.Sort(took)
-	return sample{(after - before) / time.Duration(n), took[n/2], took[n*99/100], n, (now.stolen - machine.stolen) / (now.all - machine.all)}, nil
-}
-
-// machine is the time of all processors so far, in ticks (proc(5), /proc/stat).
-type machine struct{ all, stolen float64 }
-
-func readMachine() (m machine, err error) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return m, err
-	}
-	first, _, _ := strings.Cut(string(text), "\n")
-	for i, field := range strings.Fields(first)[1:9] { // what guests take is user's, too
-		ticks, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return m, err
-		}
-		if m.all += ticks; i == 7 {
-			m.stolen = ticks
-		}
-	}
-	return m, nil
+	slices.Sort(s.undisturbed)
+	s.all = took
+	return s, nil
 }
 
 // tick is what the kernel counts a process's time in (proc(5), sysconf(_SC_CLK_TCK)).
@@ -195,22 +192,7 @@ func median[T int64 | float64 | time.Duration](all []T) T {
 	return all[len(all)/2]
 }
 
-// calm returns a third of the pairs: those in which the host took least.
-func calm(plain, gateway []sample) (ofPlain, ofGateway []sample) {
-	pairs := make([]int, len(plain))
-	for i := range pairs {
-		pairs[i] = i
-	}
-	slices.SortFunc(pairs, func(a, b int) int {
-		return cmp.Compare(plain[a].stolen+gateway[a].stolen, plain[b].stolen+gateway[b].stolen)
-	})
-	for _, i := range pairs[:rounds/3] {
-		ofPlain, ofGateway = append(ofPlain, plain[i]), append(ofGateway, gateway[i])
-	}
-	return ofPlain, ofGateway
-}
-
-// tell prints the medians of rounds.
+// tell prints the medians of rounds, and how long the requests of all of them took that the host did not disturb.
 func tell(plain, gateway []sample) {
 	of := func(all []sample, f func(sample) time.Duration) time.Duration {
 		values := make([]time.Duration, len(all))
@@ -224,12 +206,36 @@ func tell(plain, gateway []sample) {
 		stolen += (plain[i].stolen + gateway[i].stolen) / float64(2*len(plain))
 	}
 	cpu := func(s sample) time.Duration { return s.cpu }
-	p50 := func(s sample) time.Duration { return s.p50 }
-	p99 := func(s sample) time.Duration { return s.p99 }
+	p50 := func(s sample) time.Duration { return quantile(s.all, 0.5) }
+	p99 := func(s sample) time.Duration { return quantile(s.all, 0.99) }
 	fmt.Printf("    medians of %d pairs, while the host gave %.1f %% of the machine to others:\n", len(plain), 100*stolen)
 	fmt.Printf("      CPU of the proxy's process a request: plain %v, gateway %v: %.2f\n", of(plain, cpu).Round(time.Microsecond), of(gateway, cpu).Round(time.Microsecond), float64(of(gateway, cpu))/float64(of(plain, cpu)))
-	fmt.Printf("      p50: plain %v, gateway %v; p99: plain %v, gateway %v: %v later\n", of(plain, p50).Round(10*time.Microsecond), of(gateway, p50).Round(10*time.Microsecond),
-		of(plain, p99).Round(10*time.Microsecond), of(gateway, p99).Round(10*time.Microsecond), (of(gateway, p99) - of(plain, p99)).Round(10*time.Microsecond))
+	tellTimes(of(plain, p50), of(gateway, p50), of(plain, p99), of(gateway, p99))
+	ofPlain, share := undisturbed(plain)
+	ofGateway, shareGateway := undisturbed(gateway)
+	fmt.Printf("    %.0f and %.0f %% of the requests, while which it gave none:\n", 100*share, 100*shareGateway)
+	tellTimes(quantile(ofPlain, 0.5), quantile(ofGateway, 0.5), quantile(ofPlain, 0.99), quantile(ofGateway, 0.99))
+	fmt.Print("    p99 of the pairs, plain and gateway:")
+	for i := range plain {
+		fmt.Printf(" %.1f-%.1f", p99(plain[i]).Seconds()*1e3, p99(gateway[i]).Seconds()*1e3)
+	}
+	fmt.Println(" ms")
+}
+
+func tellTimes(p50, ofGateway, p99, lateOfGateway time.Duration) {
+	const round = 10 * time.Microsecond
+	fmt.Printf("      p50: plain %v, gateway %v; p99: plain %v, gateway %v: %v later\n", p50.Round(round), ofGateway.Round(round), p99.Round(round), lateOfGateway.Round(round), (lateOfGateway - p99).Round(round))
+}
+
+// undisturbed returns the times of all rounds' requests that the host did not disturb, in order, and their share.
+func undisturbed(rounds []sample) (times []time.Duration, share float64) {
+	n := 0
+	for _, s := range rounds {
+		times = append(times, s.undisturbed...)
+		n += len(s.all)
+	}
+	slices.Sort(times)
+	return times, float64(len(times)) / float64(n)
 }
 
 // compare loads both at half of what the gateway can do, in pairs, and prints the medians.
@@ -254,8 +260,6 @@ func (b *bench) compare(ctx context.Context, what, path string, plain, gateway *
 	}
 	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f); at %.0f/s:\n", what, most, atPlain, most/2)
 	tell(all[plain], all[gateway])
-	plainCalm, gatewayCalm := calm(all[plain], all[gateway])
-	tell(plainCalm, gatewayCalm)
 	runtime.GC()
 	return nil
 }

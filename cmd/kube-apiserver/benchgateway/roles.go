@@ -109,7 +109,7 @@ func serveProxy(ctx context.Context, address, pki, upstream string) error {
 	if err != nil {
 		return err
 	}
-	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
+	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
 		p.SetURL(to)
 		p.Out.Header.Del("Authorization") // it has its own
 		if strings.HasPrefix(upstream, "/") && strings.Contains(upstream, "impersonator") {
