@@ -220,7 +220,7 @@ func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (string, ex
 		return "a dry run was admitted", explain.Admitted, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return explain.Refusal(err), explain.Refused, nil
-	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		return "undecided: " + err.Error(), explain.Undecided, nil
 	}
 	return "", "", err

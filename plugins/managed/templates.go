@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
 )
+
+// heldSeconds is after how long who creates a Pod tries again: client-go does so by itself, ten times.
+const heldSeconds = 1
 
 // holds reports whether Pods wait in a new namespace.
 func (p *plugin) holds(ctx context.Context, ns metav1.Object) bool {
@@ -34,7 +38,11 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	if !held {
 		return nil
 	}
-	return plugins.TryAgain(a, "the namespace "+a.GetNamespace()+" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why")
+	after := heldSeconds
+	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
+		after = 0 // controllers have workers that all tenants share, and try again by themselves
+	}
+	return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", after)
 }
 
 // checkName keeps the names of what a template gives in a namespace, there or not yet.

@@ -133,7 +133,8 @@ func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error 
 	}
 	are := append([]*State(nil), were...)
 	for _, e := range entries {
-		if e.err = context.Cause(e.ctx); e.err != nil {
+		if e.err = nil; e.ctx.Err() != nil {
+			e.err = fmt.Errorf("%w: %w", errStore, context.Cause(e.ctx))
 			continue // nobody waits for it any more
 		}
 		next := make([]*State, len(are))

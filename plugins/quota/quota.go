@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +37,10 @@ var ErrUnknown = errors.New("what is used of the quota is not known yet")
 
 var errTaken = errors.New("the tenant has a quota already")
 
-var errStore = errors.New("the quota could not be charged")
+var (
+	errRead  = errors.New("the tenant's quota could not be read")
+	errStore = errors.New("the quota could not be charged")
+)
 
 // A quota that was just made is counted in a moment: a write waits for that.
 const (
@@ -115,19 +119,21 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return p.refuse(a, err)
+			return refuse(a, err)
 		}
 	}
-	return p.refuse(a, err)
+	return refuse(a, err)
 }
 
-// refuse returns the refusal of a write for what is wrong, nil for nothing: what does not hang on the write may be mended in a moment.
-func (p *plugin) refuse(a admission.Attributes, err error) error {
+// refuse returns the refusal of a write for what is wrong, nil for nothing. What does not hang on the write may be mended in a moment: that is a 429.
+// It does not say when, or clients would send the write again by themselves: a ResourceQuota of the server was charged for it before, and each
+// time anew until that is counted.
+func refuse(a admission.Attributes, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errStore) || errors.Is(err, ErrUnknown):
-		return plugins.TryAgain(a, err.Error())
+	case errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown):
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s %q: %v: try again", a.GetResource().GroupResource(), a.GetName(), err), 0)
 	}
 	return admission.NewForbidden(a, err)
 }
@@ -171,12 +177,8 @@ func newOwner(a admission.Attributes) (tenant.ID, error) {
 
 func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces) error {
 	states, err := p.Store.Of(ctx, owner)
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return err
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "A quota could not be read", "tenant", owner)
-		return errStore
+	if err != nil {
+		return failed(ctx, owner, err)
 	}
 	of := a.GetResource().GroupResource()
 	if !govern(states, of) {
@@ -188,6 +190,15 @@ func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attrib
 	}
 	r.dryRun = a.IsDryRun()
 	return p.ledger.charge(ctx, owner, r)
+}
+
+// failed logs what went wrong with a store, and returns what is told of it.
+func failed(ctx context.Context, id tenant.ID, err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return ErrUnknown
+	}
+	klog.FromContext(ctx).Error(err, "A quota could not be read", "tenant", id)
+	return errRead
 }
 
 // own is the resource of the quotas themselves.
@@ -237,7 +248,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	taken, err := p.Store.Taken(ctx, id)
 	switch {
 	case err != nil:
-		return p.refuse(a, err)
+		return refuse(a, failed(ctx, id, err))
 	case taken:
 		return admission.NewForbidden(a, errTaken)
 	}

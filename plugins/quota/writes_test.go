@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -304,7 +305,7 @@ func TestStoresThatFail(t *testing.T) {
 		want   string
 		tries  int
 	}{
-		"the quotas cannot be read": {errAway, nil, "could not be charged", 0},
+		"the quotas cannot be read": {errAway, nil, "could not be read", 0},
 		"it cannot be charged":      {nil, func(int) error { return errAway }, "could not be charged", 1},
 		"a conflict":                {nil, func(try int) error { return map[bool]error{true: quota.ErrConflict}[try < 3] }, "", 3},
 		"nothing but conflicts":     {nil, func(int) error { return fmt.Errorf("again: %w", quota.ErrConflict) }, "could not be charged", 20},
@@ -315,7 +316,7 @@ func TestStoresThatFail(t *testing.T) {
 			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || l.charged != c.tries {
 				t.Errorf("%s: %v after %d tries", name, err, l.charged)
 			}
-			if seconds, again := apierrors.SuggestsClientDelay(err); err != nil && (strings.Contains(err.Error(), "away") || !apierrors.IsTooManyRequests(err) || !again || seconds != 1) {
+			if err != nil && (strings.Contains(err.Error(), "away") || !apierrors.IsTooManyRequests(err) || err.(apierrors.APIStatus).Status().Details.RetryAfterSeconds != 0) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -388,7 +389,7 @@ func TestQuotasThemselves(t *testing.T) {
 		"a second":                {asks{is: of(hard("pods"))}, true, nil, "has a quota already"},
 		"a second that is not":    {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
 		"one that changes":        {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
-		"whether is not known":    {asks{is: of(hard("pods"))}, false, errAway, "away"},
+		"whether is not known":    {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
 		"a name of nothing":       {asks{is: of(hard("pods", "wood"))}, false, nil, "spec.hard[wood]: no object uses it"},
 		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses it"},
 		"of cluster-scoped":       {asks{is: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},

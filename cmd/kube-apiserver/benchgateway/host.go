@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,20 +53,17 @@ func (h *host) look() {
 	}
 }
 
-// stop returns the share of the machine that others had, and whether they had any of it in a time or in the moment before, whose queues last on.
-func (h *host) stop() (stolen float64, disturbed func(from, to time.Time) bool, err error) {
+// stop returns the share of the machine that others had, and whether they had any of it in the moment of a time, in the one before, whose queues last on,
+// or in the one after, however long what began then took.
+func (h *host) stop() (stolen float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
 	<-h.ceased
 	if h.err != nil {
 		return 0, nil, h.err
 	}
-	return (h.ended.stolen - h.began.stolen) / (h.ended.all - h.began.all), func(from, to time.Time) bool {
-		for i := max(int(from.Sub(h.from)/moment)-1, 0); i <= int(to.Sub(h.from)/moment) && i < len(h.stolen); i++ {
-			if h.stolen[i] {
-				return true
-			}
-		}
-		return false
+	return (h.ended.stolen - h.began.stolen) / (h.ended.all - h.began.all), func(at time.Time) bool {
+		i := int(at.Sub(h.from) / moment)
+		return slices.Contains(h.stolen[min(max(i-1, 0), len(h.stolen)):min(i+2, len(h.stolen))], true)
 	}, nil
 }
 

@@ -149,8 +149,7 @@ func (b *bench) load(ctx context.Context, t *target, path string, rate float64) 
 	}
 	s := sample{cpu: (after - before) / time.Duration(n), stolen: stolen}
 	for i, d := range took {
-		due := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-		if !disturbed(due, due.Add(d)) {
+		if !disturbed(began.Add(time.Duration(float64(i) / rate * float64(time.Second)))) {
 			s.undisturbed = append(s.undisturbed, d)
 		}
 	}
@@ -213,7 +212,7 @@ func tell(plain, gateway []sample) {
 	tellTimes(of(plain, p50), of(gateway, p50), of(plain, p99), of(gateway, p99))
 	ofPlain, share := undisturbed(plain)
 	ofGateway, shareGateway := undisturbed(gateway)
-	fmt.Printf("    %.0f and %.0f %% of the requests, while which it gave none:\n", 100*share, 100*shareGateway)
+	fmt.Printf("    %.0f and %.0f %% of the requests of all rounds together, while which it gave none:\n", 100*share, 100*shareGateway)
 	tellTimes(quantile(ofPlain, 0.5), quantile(ofGateway, 0.5), quantile(ofPlain, 0.99), quantile(ofGateway, 0.99))
 	fmt.Print("    p99 of the pairs, plain and gateway:")
 	for i := range plain {

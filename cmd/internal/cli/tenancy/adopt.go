@@ -121,9 +121,10 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	return refused, nil
 }
 
-// label labels an object that is still there. A server that has not seen yet whose the namespace is refuses it.
+// label labels an object that is still there. A server that has not seen yet whose the namespace is, or has not counted its tenant's quota, refuses it.
 func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte) error {
-	err := retry.OnError(notYetSeen(), apierrors.IsForbidden, func() error {
+	passing := func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) }
+	err := retry.OnError(notYetSeen(), passing, func() error {
 		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
