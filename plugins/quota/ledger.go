@@ -63,9 +63,12 @@ func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	case <-e.done:
 		return e.err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errStore, context.Cause(ctx))
+		return abandoned(ctx)
 	}
 }
+
+// abandoned is the answer to a request that ended before it was charged.
+func abandoned(ctx context.Context) error { return fmt.Errorf("%w: %w", errStore, context.Cause(ctx)) }
 
 // run charges until nobody waits any more.
 func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
@@ -134,7 +137,7 @@ func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error 
 	are := append([]*State(nil), were...)
 	for _, e := range entries {
 		if e.err = nil; e.ctx.Err() != nil {
-			e.err = fmt.Errorf("%w: %w", errStore, context.Cause(e.ctx))
+			e.err = abandoned(e.ctx)
 			continue // nobody waits for it any more
 		}
 		next := make([]*State, len(are))

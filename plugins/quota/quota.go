@@ -83,6 +83,9 @@ type Options struct {
 // New returns the plugin. It governs what is created in tenant space, and the updates that can use
 // more. It MUST be the last to validate: what it lets through is charged. Behind a webhook, where others
 // may refuse what was charged, that is reserved until it expires.
+//
+// What exceeds a quota is a 403 (Forbidden); what cannot be charged, or of which the quota cannot be read or is not known yet, a 429 (TooManyRequests)
+// without Retry-After, which says nothing of the store's errors.
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -178,7 +181,7 @@ func newOwner(a admission.Attributes) (tenant.ID, error) {
 func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces) error {
 	states, err := p.Store.Of(ctx, owner)
 	if err != nil {
-		return failed(ctx, owner, err)
+		return unread(ctx, owner, err)
 	}
 	of := a.GetResource().GroupResource()
 	if !govern(states, of) {
@@ -192,8 +195,8 @@ func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attrib
 	return p.ledger.charge(ctx, owner, r)
 }
 
-// failed logs what went wrong with a store, and returns what is told of it.
-func failed(ctx context.Context, id tenant.ID, err error) error {
+// unread logs why a quota could not be read, and returns what is told of it.
+func unread(ctx context.Context, id tenant.ID, err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return ErrUnknown
 	}
@@ -248,7 +251,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	taken, err := p.Store.Taken(ctx, id)
 	switch {
 	case err != nil:
-		return refuse(a, failed(ctx, id, err))
+		return refuse(a, unread(ctx, id, err))
 	case taken:
 		return admission.NewForbidden(a, errTaken)
 	}

@@ -401,7 +401,8 @@ func TestQuotasThemselves(t *testing.T) {
 		p := holding(&ledger{taken: c.taken, takenErr: c.takenErr, forgotten: true}, func(o *quota.Options) {
 			o.ClusterScoped = func(of schema.GroupResource) bool { return of == plain("nodes") }
 		})
-		if err := p.Validate(t.Context(), c.attributes(), nil); (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		err := p.Validate(t.Context(), c.attributes(), nil)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || apierrors.IsTooManyRequests(err) != (c.takenErr != nil) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

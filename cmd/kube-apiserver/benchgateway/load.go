@@ -97,11 +97,8 @@ type sample struct {
 	stolen      float64         // share of the machine that its host gave to others
 }
 
-// quantile returns what a share of sorted times does not exceed.
+// quantile returns what a share of sorted times, of which there is one at least, does not exceed.
 func quantile(sorted []time.Duration, share float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
 	return sorted[int(float64(len(sorted)-1)*share)]
 }
 
@@ -213,7 +210,9 @@ func tell(plain, gateway []sample) {
 	ofPlain, share := undisturbed(plain)
 	ofGateway, shareGateway := undisturbed(gateway)
 	fmt.Printf("    %.0f and %.0f %% of the requests of all rounds together, while which it gave none:\n", 100*share, 100*shareGateway)
-	tellTimes(quantile(ofPlain, 0.5), quantile(ofGateway, 0.5), quantile(ofPlain, 0.99), quantile(ofGateway, 0.99))
+	if len(ofPlain) > 0 && len(ofGateway) > 0 {
+		tellTimes(quantile(ofPlain, 0.5), quantile(ofGateway, 0.5), quantile(ofPlain, 0.99), quantile(ofGateway, 0.99))
+	}
 	fmt.Print("    p99 of the pairs, plain and gateway:")
 	for i := range plain {
 		fmt.Printf(" %.1f-%.1f", p99(plain[i]).Seconds()*1e3, p99(gateway[i]).Seconds()*1e3)
@@ -221,6 +220,7 @@ func tell(plain, gateway []sample) {
 	fmt.Println(" ms")
 }
 
+// tellTimes prints how long requests took, and how much later the gateway is.
 func tellTimes(p50, ofGateway, p99, lateOfGateway time.Duration) {
 	const round = 10 * time.Microsecond
 	fmt.Printf("      p50: plain %v, gateway %v; p99: plain %v, gateway %v: %v later\n", p50.Round(round), ofGateway.Round(round), p99.Round(round), lateOfGateway.Round(round), (lateOfGateway - p99).Round(round))

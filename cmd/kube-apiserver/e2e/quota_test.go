@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/internal/waittest"
@@ -120,14 +122,11 @@ func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, afte
 	for i := range n {
 		all.Go(func() {
 			namespace := []string{"acme--web", "acme--db"}[i%2]
-			create := func() error {
+			// A machine that is too busy does not charge in time: that is a 429.
+			err := retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 10}, apierrors.IsTooManyRequests, func() error {
 				_, err := c.CoreV1().Secrets(namespace).Create(t.Context(), secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
 				return err
-			}
-			err := create()
-			for begun := time.Now(); apierrors.IsTooManyRequests(err) && time.Since(begun) < waittest.Limit; err = create() {
-				time.Sleep(100 * time.Millisecond) // a machine that is too busy to charge in time
-			}
+			})
 			switch {
 			case err == nil:
 				if n := ok.Add(1); after != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
@@ -87,6 +89,37 @@ func TestAdopt(t *testing.T) {
 		if got, err := a.Kube.CoreV1().Namespaces().Get(ctx, "old", metav1.GetOptions{}); err != nil || got.Labels[tenant.Label] != want {
 			t.Errorf("dry run %t: the namespace is labelled %v, %v", dryRun, got.Labels, err)
 		}
+	}
+}
+
+// TestAdoptTriesAgain: what a server refuses that has not seen the label yet, or has not counted the quota, is tried again; nothing else is.
+func TestAdoptTriesAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal error
+		tried   int
+	}{
+		"not seen":    {apierrors.NewForbidden(schema.GroupResource{}, "", nil), 3},
+		"not counted": {apierrors.NewTooManyRequests("", 0), 3},
+		"broken":      {apierrors.NewInternalError(errors.New("broken")), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var warned []string
+			a, tried := adoption(t, &warned), 0
+			a.Objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if action.(clienttesting.PatchAction).GetName() != "ours" {
+					return false, nil, nil
+				}
+				tried++
+				return tried < 3, nil, c.refusal
+			})
+			ns, err := a.Check(t.Context(), "old")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = a.Adopt(t.Context(), ns); (err == nil) != (c.tried == 3) || tried != c.tried {
+				t.Errorf("%v after %d tries", err, tried)
+			}
+		})
 	}
 }
 

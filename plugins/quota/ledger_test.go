@@ -1,0 +1,25 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// unlimited is a store without quotas.
+type unlimited struct{ Store }
+
+func (unlimited) Of(context.Context, tenant.ID) ([]*State, error) { return nil, nil }
+
+// TestAbandonedRequests: a batch lets nobody through whose request ended before it was charged, and everybody else.
+func TestAbandonedRequests(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	gone, waiting := &entry{request: &request{}, ctx: ended}, &entry{request: &request{}, ctx: t.Context()}
+	newLedger(unlimited{}).pay(t.Context(), tenant.ID{}, []*entry{gone, waiting})
+	if !errors.Is(gone.err, errStore) || !errors.Is(gone.err, context.Canceled) || waiting.err != nil {
+		t.Errorf("%v and %v", gone.err, waiting.err)
+	}
+}
