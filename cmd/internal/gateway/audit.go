@@ -1,16 +1,13 @@
 package gateway
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
-	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -57,30 +54,4 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 	}
 	out.sink = auditLog{log}
 	return out, nil
-}
-
-// auditLog writes a line of JSON for each event, the bytes that upstream's backend of that name writes (k8s.io/apiserver/plugin/pkg/audit/log,
-// v0.37.1): its codec finds out for each event anew how one is converted, and a request has two. Each line is one Write: safe for concurrent use
-// where out is.
-type auditLog struct{ out io.Writer }
-
-// ProcessEvents implements [audit.Sink]. It returns when all is written, and false where something is not.
-func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
-	success := true
-	for _, event := range events {
-		if err := l.write(event); err != nil {
-			audit.HandlePluginError(auditlog.PluginName, err, event)
-			success = false
-		}
-	}
-	return success
-}
-
-func (l auditLog) write(event *auditinternal.Event) error {
-	versioned := &auditv1.Event{}
-	if err := auditv1.Convert_audit_Event_To_v1_Event(event, versioned, nil); err != nil {
-		return err
-	}
-	versioned.SetGroupVersionKind(auditv1.SchemeGroupVersion.WithKind("Event"))
-	return json.NewEncoder(l.out).Encode(versioned)
 }

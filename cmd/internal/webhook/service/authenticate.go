@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/quickjson"
 )
 
 // tokenForm is that of TokenReviews.
@@ -36,41 +38,19 @@ type tokenAnswer struct {
 }
 
 func (a *tokenAnswer) encode() ([]byte, error) {
-	w := answerWriter{text: make([]byte, 0, answerBytes)}
-	w.begin()
-	w.typed(&a.TypeMeta)
-	w.name("status")
-	w.begin()
-	if a.user != nil {
-		w.bool("authenticated", true)
+	w := newAnswer(&a.TypeMeta)
+	u := a.user
+	if u != nil {
+		w.Bool("authenticated", true)
+	} else {
+		u = &user.DefaultInfo{}
 	}
-	w.name("user")
-	w.begin()
-	if a.user != nil {
-		w.identity(a.user)
-	}
-	w.end()
-	w.strings("audiences", a.audiences)
-	w.string("error", a.err)
-	w.end()
-	w.end()
-	return w.text, nil
-}
-
-// identity writes the members of a UserInfo.
-func (w *answerWriter) identity(u user.Info) {
-	w.string("username", u.GetName())
-	w.string("uid", u.GetUID())
-	w.strings("groups", u.GetGroups())
-	if extra := u.GetExtra(); len(extra) > 0 {
-		w.name("extra")
-		w.begin()
-		for key, values := range extra {
-			w.name(key)
-			w.list(values)
-		}
-		w.end()
-	}
+	quickjson.User(w, "user", u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
+	w.Strings("audiences", a.audiences)
+	w.String("error", a.err)
+	w.End()
+	w.End()
+	return w.Text, nil
 }
 
 // authenticate answers a TokenReview. What a source refuses and what no source knows both are not

@@ -85,20 +85,16 @@ type accessAnswer struct {
 }
 
 func (a *accessAnswer) encode() ([]byte, error) {
-	w := answerWriter{text: make([]byte, 0, answerBytes)}
-	w.begin()
-	w.typed(&a.TypeMeta)
-	w.name("status")
-	w.begin()
-	w.bool("allowed", a.Status.Allowed)
+	w := newAnswer(&a.TypeMeta)
+	w.Bool("allowed", a.Status.Allowed)
 	if a.Status.Denied {
-		w.bool("denied", true)
+		w.Bool("denied", true)
 	}
-	w.string("reason", a.Status.Reason)
-	w.string("evaluationError", a.Status.EvaluationError)
-	w.end()
-	w.end()
-	return w.text, nil
+	w.String("reason", a.Status.Reason)
+	w.String("evaluationError", a.Status.EvaluationError)
+	w.End()
+	w.End()
+	return w.Text, nil
 }
 
 // errNoDecision stands in an answer for what went wrong, which is in the log.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"reflect"
 	"strings"
@@ -99,14 +100,7 @@ func FuzzAnswers(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got, want any
-			if err := stdjson.Unmarshal(text, &got); err != nil {
-				t.Fatalf("%s: %v", text, err)
-			}
-			if err := stdjson.Unmarshal(standard, &want); err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(got, want) {
+			if !bytes.Equal(text, standard) {
 				t.Errorf("encode() = %s; want %s", text, standard)
 			}
 		}

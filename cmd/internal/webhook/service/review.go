@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/quickjson"
 )
 
 // errReview says that a body is none of the reviews that a path answers. What it holds stays out of
@@ -23,6 +25,20 @@ var errTooLarge = errors.New("the body is too large")
 type answer interface {
 	// encode returns it as JSON.
 	encode() ([]byte, error)
+}
+
+// answerBytes is room for most answers.
+const answerBytes = 512
+
+// newAnswer begins to write the answer to a review, up to its status.
+func newAnswer(is *metav1.TypeMeta) *quickjson.Writer {
+	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
+	w.Begin()
+	w.String("kind", is.Kind)
+	w.String("apiVersion", is.APIVersion)
+	w.Name("status")
+	w.Begin()
+	return w
 }
 
 // answerer decides about one review, given as it came, and returns what to answer with.

@@ -1,0 +1,140 @@
+// Package quickjson writes JSON by hand, the bytes that encoding/json writes, for what is written once or more in each request: there encoding/json
+// takes several times as long, as it looks at the type of each value anew. Who writes a type by it holds it to encoding/json with a fuzz test.
+package quickjson
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Writer appends to Text. It does not check that what it is told makes a document. The zero value is ready for use, by one goroutine at a time.
+type Writer struct{ Text []byte }
+
+// Begin begins an object.
+func (w *Writer) Begin() { w.Text = append(w.Text, '{') }
+
+// End ends an object.
+func (w *Writer) End() { w.Text = append(w.Text, '}') }
+
+// next separates what follows from what is before it.
+func (w *Writer) next() {
+	if last := w.Text[len(w.Text)-1]; last != '{' && last != '[' {
+		w.Text = append(w.Text, ',')
+	}
+}
+
+// special are the bytes of a text that encoding/json may write as something else.
+var special = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\<>&`, byte(c)) >= 0
+	}
+	return is
+}()
+
+// Quote writes a text.
+func (w *Writer) Quote(text string) {
+	for i := range len(text) {
+		if special[text[i]] {
+			quoted, _ := json.Marshal(text) // no text fails: bytes that are no UTF-8 are replaced
+			w.Text = append(w.Text, quoted...)
+			return
+		}
+	}
+	w.Text = append(append(append(w.Text, '"'), text...), '"')
+}
+
+// Name begins a member of an object: its value follows.
+func (w *Writer) Name(name string) {
+	w.next()
+	w.Quote(name)
+	w.Text = append(w.Text, ':')
+}
+
+// Bool writes a member.
+func (w *Writer) Bool(name string, value bool) {
+	w.Name(name)
+	w.Text = strconv.AppendBool(w.Text, value)
+}
+
+// Int writes a member, unless it is 0.
+func (w *Writer) Int(name string, value int64) {
+	if value != 0 {
+		w.Name(name)
+		w.Text = strconv.AppendInt(w.Text, value, 10)
+	}
+}
+
+// String writes a member, unless it is empty.
+func (w *Writer) String(name, value string) {
+	if value != "" {
+		w.Name(name)
+		w.Quote(value)
+	}
+}
+
+// Strings writes a member, unless it is empty.
+func (w *Writer) Strings(name string, values []string) {
+	if len(values) > 0 {
+		w.Name(name)
+		w.list(values)
+	}
+}
+
+func (w *Writer) list(values []string) {
+	if values == nil {
+		w.Text = append(w.Text, "null"...)
+		return
+	}
+	w.Text = append(w.Text, '[')
+	for _, value := range values {
+		w.next()
+		w.Quote(value)
+	}
+	w.Text = append(w.Text, ']')
+}
+
+// Any writes a member by encoding/json itself, whose error it returns.
+func (w *Writer) Any(name string, value any) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		w.Name(name)
+		w.Text = append(w.Text, text...)
+	}
+	return err
+}
+
+// Map writes a member by its keys in order, each value by a function, unless it is empty.
+func Map[V any](w *Writer, name string, members map[string]V, value func(V)) {
+	if len(members) == 0 {
+		return
+	}
+	w.Name(name)
+	w.Begin()
+	if len(members) == 1 { // without a list of keys
+		for key, v := range members {
+			w.Name(key)
+			value(v)
+		}
+	} else {
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			w.Name(key)
+			value(members[key])
+		}
+	}
+	w.End()
+}
+
+// User writes a member as a UserInfo of authentication.k8s.io/v1.
+func User[V ~[]string](w *Writer, member, name, uid string, groups []string, extra map[string]V) {
+	w.Name(member)
+	w.Begin()
+	w.String("username", name)
+	w.String("uid", uid)
+	w.Strings("groups", groups)
+	Map(w, "extra", extra, func(values V) { w.list(values) })
+	w.End()
+}
