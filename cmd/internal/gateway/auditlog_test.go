@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"math/rand"
+	goruntime "runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditfuzzer "k8s.io/apiserver/pkg/apis/audit/fuzzer"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -20,23 +24,111 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// TestAuditLogIsUpstreams: of whatever events, and of those that are the rule, whose status says no more than a code, the log is what upstream's
-// backend writes.
+// line returns what upstream's backend writes of an event.
+func line(t *testing.T, event *auditinternal.Event) string {
+	t.Helper()
+	var out bytes.Buffer
+	if !auditlog.NewBackend(&out, auditlog.FormatJson, auditv1.SchemeGroupVersion).ProcessEvents(event) {
+		t.Fatalf("upstream does not write %v", event)
+	}
+	return out.String()
+}
+
+// TestAuditLogIsUpstreams: of whatever events, the log is what upstream's backend writes.
 func TestAuditLogIsUpstreams(t *testing.T) {
+	const strange = "\xff\n\"\\ \u2028<>&\x00"
+	at := metav1.NewMicroTime(time.Date(2026, 11, 26, 1, 2, 3, 4_999, time.FixedZone("east", 5*3600+1800)))
+	user := authenticationv1.UserInfo{Username: strange, UID: strange, Groups: []string{strange, "b"}, Extra: map[string]authenticationv1.ExtraValue{strange: {"b", strange}, "a": nil, "A": {}}}
+	events := []*auditinternal.Event{
+		{},
+		{ImpersonatedUser: &authenticationv1.UserInfo{}, AuthenticationMetadata: &auditinternal.AuthenticationMetadata{}, ObjectRef: &auditinternal.ObjectReference{}, ResponseStatus: &metav1.Status{},
+			SourceIPs: []string{}, Annotations: map[string]string{}},
+		{ResponseStatus: &metav1.Status{Code: 200}, RequestReceivedTimestamp: at, StageTimestamp: at, Annotations: map[string]string{"z": "", "a": "b", "m": strange}},
+		{RequestURI: strange, Verb: strange, UserAgent: strange, SourceIPs: []string{strange, "a"}, User: user, ImpersonatedUser: &user,
+			ObjectRef:      &auditinternal.ObjectReference{Name: strange, Namespace: strange, Subresource: strange},
+			ResponseStatus: &metav1.Status{Status: metav1.StatusFailure, Message: strange, Reason: strange, Code: 403}, RequestObject: &runtime.Unknown{}},
+	}
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, auditfuzzer.Funcs), rand.NewSource(1), audit.Codecs)
 	for i := range 2000 {
 		event := &auditinternal.Event{}
 		fill.Fill(event)
-		if s := event.ResponseStatus; s != nil && i%2 == 0 {
-			s.TypeMeta, s.ListMeta, s.Details = metav1.TypeMeta{}, metav1.ListMeta{}, nil
+		if s := event.ResponseStatus; s != nil { // which of these says something is not for one of the others to tell
+			if i&1 == 0 {
+				s.ListMeta = metav1.ListMeta{}
+			}
+			if i&2 == 0 {
+				s.Details = nil
+			}
+			if i&4 == 0 {
+				s.Kind, s.APIVersion = "Status", "v1"
+			}
 		}
-		var ours, theirs bytes.Buffer
-		if !(auditLog{&ours}).ProcessEvents(event, event) || !auditlog.NewBackend(&theirs, auditlog.FormatJson, auditv1.SchemeGroupVersion).ProcessEvents(event, event) {
+		events = append(events, event)
+	}
+	for _, event := range events {
+		var out bytes.Buffer
+		if !(auditLog{&out}).ProcessEvents(event, event) {
 			t.Fatalf("not written: %v", event)
 		}
-		if !bytes.Equal(ours.Bytes(), theirs.Bytes()) {
-			t.Fatalf("%s, want %s", &ours, &theirs)
+		if want := line(t, event); out.String() != want+want {
+			t.Fatalf("%s, want twice %s", &out, want)
 		}
+	}
+}
+
+// TestUnwrittenEvents: of an event that cannot be written whole nothing is, which is told, and those beside it are.
+func TestUnwrittenEvents(t *testing.T) {
+	good := &auditinternal.Event{Verb: "get"}
+	for _, body := range []*runtime.Unknown{{ContentType: "application/vnd.kubernetes.protobuf", Raw: []byte{1}}, {Raw: []byte{}}, {Raw: []byte("{")}} {
+		for _, bad := range []*auditinternal.Event{{RequestObject: body}, {ResponseObject: body}} {
+			var out bytes.Buffer
+			if (auditLog{&out}).ProcessEvents(good, bad, good) {
+				t.Errorf("%v: it says that all is written", bad)
+			}
+			if want := line(t, good); out.String() != want+want {
+				t.Errorf("%v: %s, want twice %s", bad, &out, want)
+			}
+		}
+	}
+}
+
+// slowly lets others run while a line is written.
+type slowly struct {
+	sync.Mutex
+	lines []string
+}
+
+func (s *slowly) Write(line []byte) (int, error) {
+	goruntime.Gosched()
+	s.Lock()
+	defer s.Unlock()
+	s.lines = append(s.lines, string(line))
+	return len(line), nil
+}
+
+// TestAuditLogAtOnce: nothing of one event comes into another's line.
+func TestAuditLogAtOnce(t *testing.T) {
+	var out slowly
+	var all sync.WaitGroup
+	want := map[string]int{}
+	for i := range 16 {
+		event := &auditinternal.Event{RequestURI: strings.Repeat(string(rune('a'+i)), 1<<i)}
+		want[line(t, event)] = 100
+		all.Go(func() {
+			for range 100 {
+				if !(auditLog{&out}).ProcessEvents(event) {
+					t.Error("not written")
+				}
+			}
+		})
+	}
+	all.Wait()
+	got := map[string]int{}
+	for _, line := range out.lines {
+		got[line]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%d kinds of lines, %d in all", len(got), len(out.lines))
 	}
 }
 

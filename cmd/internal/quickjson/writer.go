@@ -1,5 +1,5 @@
-// Package quickjson writes JSON by hand, the bytes that encoding/json writes, for what is written once or more in each request: there encoding/json
-// takes several times as long, as it looks at the type of each value anew. Who writes a type by it holds it to encoding/json with a fuzz test.
+// Package quickjson writes JSON by hand, the bytes that encoding/json writes, for what is written in each request: without reflection and, for times and
+// lists of keys, what that allocates it takes a third of the time. Who writes a type by it holds it to encoding/json in a test.
 package quickjson
 
 import (
@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Writer appends to Text. It does not check that what it is told makes a document. The zero value is ready for use, by one goroutine at a time.
+// Writer appends to Text. It does not check that what it is told makes a document, which begins with Begin. The zero value is ready for use, by one
+// goroutine at a time.
 type Writer struct{ Text []byte }
 
 // Begin begins an object.
@@ -54,7 +55,7 @@ func (w *Writer) Name(name string) {
 	w.Text = append(w.Text, ':')
 }
 
-// Bool writes a member.
+// Bool writes a member, false too.
 func (w *Writer) Bool(name string, value bool) {
 	w.Name(name)
 	w.Text = strconv.AppendBool(w.Text, value)
@@ -108,7 +109,7 @@ func (w *Writer) Any(name string, value any) error {
 }
 
 // Map writes a member by its keys in order, each value by a function, unless it is empty.
-func Map[V any](w *Writer, name string, members map[string]V, value func(V)) {
+func Map[V any](w *Writer, name string, members map[string]V, value func(*Writer, V)) {
 	if len(members) == 0 {
 		return
 	}
@@ -117,12 +118,12 @@ func Map[V any](w *Writer, name string, members map[string]V, value func(V)) {
 	if len(members) == 1 { // without a list of keys
 		for key, v := range members {
 			w.Name(key)
-			value(v)
+			value(w, v)
 		}
 	} else {
 		for _, key := range slices.Sorted(maps.Keys(members)) {
 			w.Name(key)
-			value(members[key])
+			value(w, members[key])
 		}
 	}
 	w.End()
@@ -135,6 +136,6 @@ func User[V ~[]string](w *Writer, member, name, uid string, groups []string, ext
 	w.String("username", name)
 	w.String("uid", uid)
 	w.Strings("groups", groups)
-	Map(w, "extra", extra, func(values V) { w.list(values) })
+	Map(w, "extra", extra, func(w *Writer, values V) { w.list(values) })
 	w.End()
 }

@@ -29,7 +29,7 @@ func FuzzWriter(f *testing.F) {
 			of.Map[a], of.Map[b] = b, c
 			of.User.Extra[b], of.User.Extra[c] = nil, authenticationv1.ExtraValue{}
 		} else {
-			of.Texts, of.User.Groups, of.User.Extra = nil, nil, nil
+			of.Texts, of.User.Groups, of.User.Extra = []string{}, nil, nil
 		}
 		want, err := json.Marshal(of)
 		if err != nil {
@@ -41,7 +41,7 @@ func FuzzWriter(f *testing.F) {
 		w.String("text", of.Text)
 		w.Strings("texts", of.Texts)
 		w.Int("count", of.Count)
-		Map(w, "map", of.Map, w.Quote)
+		Map(w, "map", of.Map, (*Writer).Quote)
 		User(w, "user", of.User.Username, of.User.UID, of.User.Groups, of.User.Extra)
 		if err := w.Any("any", of.Any); err != nil {
 			t.Fatal(err)
@@ -59,5 +59,21 @@ func TestUnwritten(t *testing.T) {
 	w.Begin()
 	if err := w.Any("any", make(chan int)); err == nil || string(w.Text) != "{" {
 		t.Errorf("Any() = %v; %s", err, w.Text)
+	}
+}
+
+// TestQuote: each byte by itself, and between others.
+func TestQuote(t *testing.T) {
+	for c := range 256 {
+		for _, text := range []string{string([]byte{byte(c)}), string([]byte{'a', byte(c), 'b'})} {
+			want, err := json.Marshal(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &Writer{}
+			if w.Quote(text); !bytes.Equal(w.Text, want) {
+				t.Errorf("%s, want %s", w.Text, want)
+			}
+		}
 	}
 }

@@ -53,22 +53,23 @@ func (h *host) look() {
 	}
 }
 
-// stop returns the share of the machine that others had, and whether they had any of it in the moment of a time, in the one before, whose queues last on,
-// or in the one after, however long what began then took.
-func (h *host) stop() (stolen float64, disturbed func(at time.Time) bool, err error) {
+// stop returns which share of the machine others had and which nobody had, and a function: whether others had any of it in the moment of a time, in the
+// one before, whose queues last on, or in the one after, however long what began then took.
+func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
 	<-h.ceased
 	if h.err != nil {
-		return 0, nil, h.err
+		return 0, 0, nil, h.err
 	}
-	return (h.ended.stolen - h.began.stolen) / (h.ended.all - h.began.all), func(at time.Time) bool {
+	all := h.ended.all - h.began.all
+	return (h.ended.stolen - h.began.stolen) / all, (h.ended.unused - h.began.unused) / all, func(at time.Time) bool {
 		i := int(at.Sub(h.from) / moment)
 		return slices.Contains(h.stolen[min(max(i-1, 0), len(h.stolen)):min(i+2, len(h.stolen))], true)
 	}, nil
 }
 
 // machine is the time of all processors so far, in ticks (proc(5), /proc/stat).
-type machine struct{ all, stolen float64 }
+type machine struct{ all, unused, stolen float64 }
 
 func readMachine() (m machine, err error) {
 	text, err := os.ReadFile("/proc/stat")
@@ -81,7 +82,11 @@ func readMachine() (m machine, err error) {
 		if err != nil {
 			return m, err
 		}
-		if m.all += ticks; i == 7 {
+		m.all += ticks
+		switch i {
+		case 3, 4: // idle, and waiting for a disk
+			m.unused += ticks
+		case 7:
 			m.stolen = ticks
 		}
 	}

@@ -70,7 +70,7 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// FuzzAnswers: answers read as encoding/json writes their types.
+// FuzzAnswers: answers are what encoding/json writes of their types.
 func FuzzAnswers(f *testing.F) {
 	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", "a", "")
 	f.Add("", "", "", "", "", "")
