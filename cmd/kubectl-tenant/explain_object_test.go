@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
+)
+
+// TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on other objects, or on when it is asked, is not.
+func TestTried(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, c := range map[string]struct {
+		answer *apierrors.StatusError // nil where it is admitted
+		want   explain.Admission
+	}{
+		"admitted":    {nil, explain.Admitted},
+		"forbidden":   {apierrors.NewForbidden(pods, "p", nil), explain.Refused},
+		"bad":         {apierrors.NewBadRequest("no"), explain.Refused},
+		"exists":      {apierrors.NewAlreadyExists(pods, "p"), explain.Undecided},
+		"conflict":    {apierrors.NewConflict(pods, "p", nil), explain.Undecided},
+		"not charged": {apierrors.NewTooManyRequests("the quota could not be read", 0), explain.Undecided},
+		"down":        {apierrors.NewInternalError(http.ErrServerClosed), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces/acme--web/pods" || r.URL.Query().Get("dryRun") != metav1.DryRunAll {
+					t.Errorf("%s %s is asked", r.Method, r.URL)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				var body any = &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
+				if c.answer != nil {
+					c.answer.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+					body = c.answer.ErrStatus
+					w.WriteHeader(int(c.answer.ErrStatus.Code))
+				}
+				if err := json.NewEncoder(w).Encode(body); err != nil {
+					t.Error(err)
+				}
+			}))
+			defer server.Close()
+			q := &explain.Query{Request: authorizer.AttributesRecord{Verb: "create", Resource: "pods", Namespace: "acme--web", ResourceRequest: true},
+				Write: &explain.Write{Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}}}}
+			said, got, err := tried(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("tried() = %q, %q, %v; want %q", said, got, err, c.want)
+			}
+			if c.want == explain.Undecided && !strings.HasPrefix(said, "undecided: ") {
+				t.Errorf("it says %q", said)
+			}
+		})
+	}
+}
