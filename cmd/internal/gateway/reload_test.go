@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kubetenant/kubetenant/internal/waittest"
@@ -204,6 +206,83 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 	}
 }
 
+// changeImpersonator changes what the kubeconfig of eu1's impersonator says of who that is.
+func changeImpersonator(w *world, change func(*clientcmdapi.AuthInfo)) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "eu1-imp")
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, u := range config.AuthInfos {
+		change(u)
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// shows sends a request, and returns why the cluster did not answer it to a certificate of a name.
+func shows(w *world, c *standIn, want string) error {
+	c.sent()
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+		return fmt.Errorf("%d: %s", code, text)
+	}
+	for _, r := range c.sent() {
+		if certs := r.TLS.PeerCertificates; len(certs) == 0 || !strings.HasPrefix(certs[0].Subject.CommonName, want) {
+			return fmt.Errorf("%d certificates", len(certs))
+		}
+	}
+	return nil
+}
+
+// TestPluginsAreAskedAgain: what a provider's plugin says the impersonator is counts until the cluster knows it no more: the caller, who is not at
+// fault, is told so, and the plugin is asked again: its token counts, and its certificate, though a connection is open by the one before.
+func TestPluginsAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	says := func(token, name string) {
+		certificate, key, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(map[string]any{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+			"status": map[string]string{"token": token, "clientCertificateData": string(certificate), "clientKeyData": string(key)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.write("says.json", string(text))
+	}
+	knows := func(token string) {
+		c.become(func() {
+			c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+				known := r.Header.Get("Authorization") == "Bearer "+token
+				if !known {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+				return !known
+			}
+		})
+	}
+	says("first-token", "first")
+	knows("first-token")
+	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) {
+		*u = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{filepath.Join(w.dir, "says.json")},
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
+	})
+	waittest.Until(t, func() error { return shows(w, c, "first") })
+	says("second-token", "second")
+	if err := shows(w, c, "first"); err != nil {
+		t.Errorf("it is asked before it has to be: %v", err)
+	}
+	knows("second-token")
+	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", code, text)
+	}
+	waittest.Until(t, func() error { return shows(w, c, "second") })
+}
+
 // TestCertificatesAreFollowed: a certificate that is renewed in the file that a kubeconfig names counts, though connections are open by the one
 // before, and what they carry goes on.
 func TestCertificatesAreFollowed(t *testing.T) {
@@ -219,35 +298,12 @@ func TestCertificatesAreFollowed(t *testing.T) {
 		w.write("imp.key", string(key))
 	}
 	renew("first")
-	config, err := clientcmd.LoadFromFile(filepath.Join(w.dir, "eu1-imp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, u := range config.AuthInfos {
-		u.ClientCertificate, u.ClientKey = "imp.crt", "imp.key"
-	}
-	if err := clientcmd.WriteToFile(*config, filepath.Join(w.dir, "eu1-imp")); err != nil {
-		t.Fatal(err)
-	}
-	shown := func(want string) func() error {
-		return func() error {
-			c.sent()
-			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-				return fmt.Errorf("%d: %s", code, text)
-			}
-			for _, r := range c.sent() {
-				if certs := r.TLS.PeerCertificates; len(certs) == 0 || !strings.HasPrefix(certs[0].Subject.CommonName, want) {
-					return fmt.Errorf("%d certificates", len(certs))
-				}
-			}
-			return nil
-		}
-	}
-	waittest.Until(t, shown("first"))
+	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) { u.ClientCertificate, u.ClientKey = "imp.crt", "imp.key" })
+	waittest.Until(t, func() error { return shows(w, c, "first") })
 	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "") // by a connection that is busy from now on
 	defer func() { _ = watch.Body.Close() }()
 	renew("second")
-	waittest.Until(t, shown("second"))
+	waittest.Until(t, func() error { return shows(w, c, "second") })
 	if !goesOn(read(watch)) {
 		t.Error("what was open ended")
 	}
