@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
 )
 
-// TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on other objects, or on when it is asked, is not.
+// TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on other objects, or on when it is asked, is not, and what the server could not do is an error.
 func TestTried(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, c := range map[string]struct {
@@ -27,6 +27,7 @@ func TestTried(t *testing.T) {
 	}{
 		"admitted":    {nil, explain.Admitted},
 		"forbidden":   {apierrors.NewForbidden(pods, "p", nil), explain.Refused},
+		"invalid":     {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), explain.Refused},
 		"bad":         {apierrors.NewBadRequest("no"), explain.Refused},
 		"exists":      {apierrors.NewAlreadyExists(pods, "p"), explain.Undecided},
 		"conflict":    {apierrors.NewConflict(pods, "p", nil), explain.Undecided},

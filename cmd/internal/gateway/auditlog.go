@@ -14,12 +14,12 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/quickjson"
 )
 
-// auditLog writes a line of JSON for each event, the bytes that upstream's backend of that name writes (k8s.io/apiserver/plugin/pkg/audit/log,
-// v0.37.1), in less time (docs/performance.md): its codec finds out for each event anew how one is converted, encoding/json needs reflection, and a
-// request has two. Each line is one Write: safe for concurrent use where out is, which keeps nothing of what it is given.
+// auditLog writes a line of JSON for each event, the bytes that upstream's log backend writes (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), in
+// less time (docs/performance.md): that finds out for each event anew how one is converted, encoding/json needs reflection, and a request has two
+// events. Each line is one Write, of bytes that are used again: out keeps none of them. It is safe for concurrent use where out is.
 type auditLog struct{ out io.Writer }
 
-// ProcessEvents implements [audit.Sink]. It returns when all was tried, and false where something is not written.
+// ProcessEvents implements [audit.Sink]. It tries all events, and returns false where one is not written.
 func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
@@ -31,10 +31,10 @@ func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	return success
 }
 
-// lines holds writers to use again.
-var lines = sync.Pool{New: func() any { return &quickjson.Writer{} }}
+// lineWriters are used again.
+var lineWriters = sync.Pool{New: func() any { return &quickjson.Writer{} }}
 
-// lineBytes is how much room the writer of a line may keep for the next.
+// lineBytes bounds what a writer keeps of a line for the next.
 const lineBytes = 16 << 10
 
 func (l auditLog) write(event *auditinternal.Event) error {
@@ -42,10 +42,10 @@ func (l auditLog) write(event *auditinternal.Event) error {
 	if err := auditv1.Convert_audit_Event_To_v1_Event(event, versioned, nil); err != nil {
 		return err
 	}
-	line := lines.Get().(*quickjson.Writer)
+	line := lineWriters.Get().(*quickjson.Writer)
 	defer func() {
 		if cap(line.Text) <= lineBytes {
-			lines.Put(line)
+			lineWriters.Put(line)
 		}
 	}()
 	line.Text = line.Text[:0]
@@ -57,7 +57,7 @@ func (l auditLog) write(event *auditinternal.Event) error {
 	return err
 }
 
-// writeEvent writes an event, all of its fields: TestAuditLogIsUpstreams tells of one that a later release adds.
+// writeEvent writes all fields of an event: TestAuditLogIsUpstreams fails where a later release adds one.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()
 	w.String("kind", "Event")
@@ -121,10 +121,10 @@ func writeObject(w *quickjson.Writer, o *auditv1.ObjectReference) {
 }
 
 func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
-	switch {
-	case s == nil:
+	if s == nil {
 		return nil
-	case s.TypeMeta != metav1.TypeMeta{} || s.ListMeta != metav1.ListMeta{} || s.Details != nil: // of answers that tell why
+	}
+	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil { // of refusals, with details
 		return w.Any("responseStatus", s)
 	}
 	w.Name("responseStatus")
@@ -140,7 +140,7 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	return nil
 }
 
-// writeBodies writes what events have above the level Metadata, which the gateway's have not.
+// writeBodies writes what events of levels above Metadata have, which the gateway does not allow.
 func writeBodies(w *quickjson.Writer, e *auditv1.Event) error {
 	if e.RequestObject != nil {
 		if err := w.Any("requestObject", e.RequestObject); err != nil {

@@ -21,7 +21,7 @@ const (
 	// rounds are run of each pair, one target after the other; the medians count.
 	rounds = 9
 	// duration is how long a target is loaded as far as it goes, and steadily how long at a rate: one in a hundred of that is what p99 is read from:
-	// of some 20 requests at a quarter of what saturates the gateway before kube-apiserver.
+	// of 12 to 18 requests at a quarter of what saturates the gateway before kube-apiserver.
 	duration = 3 * time.Second
 	steadily = 5 * time.Second
 	// callers load a target until it has no more to give.
