@@ -228,7 +228,11 @@ func shows(w *world, c *standIn, want string) error {
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 		return fmt.Errorf("%d: %s", code, text)
 	}
-	for _, r := range c.sent() {
+	came := c.sent()
+	if len(came) == 0 {
+		return errors.New("nothing came")
+	}
+	for _, r := range came {
 		shown := ""
 		if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 			shown = certs[0].Subject.CommonName

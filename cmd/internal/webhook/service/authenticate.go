@@ -38,19 +38,17 @@ type tokenAnswer struct {
 }
 
 func (a *tokenAnswer) encode() ([]byte, error) {
-	w := newAnswer(&a.TypeMeta)
-	u := a.user
-	if u != nil {
-		w.Bool("authenticated", true)
-	} else {
-		u = &user.DefaultInfo{}
-	}
-	quickjson.User(w, "user", u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
-	w.Strings("audiences", a.audiences)
-	w.String("error", a.err)
-	w.End()
-	w.End()
-	return w.Text, nil
+	return writeAnswer(&a.TypeMeta, func(w *quickjson.Writer) {
+		u := a.user
+		if u != nil {
+			w.Bool("authenticated", true)
+		} else {
+			u = &user.DefaultInfo{}
+		}
+		quickjson.User(w, "user", u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
+		w.Strings("audiences", a.audiences)
+		w.String("error", a.err)
+	}), nil
 }
 
 // authenticate answers a TokenReview. What a source refuses and what no source knows both are not

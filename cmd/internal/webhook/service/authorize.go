@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/quickjson"
 )
 
 // accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions: v1beta1 says group where v1 says groups.
@@ -85,16 +87,14 @@ type accessAnswer struct {
 }
 
 func (a *accessAnswer) encode() ([]byte, error) {
-	w := newAnswer(&a.TypeMeta)
-	w.Bool("allowed", a.Status.Allowed)
-	if a.Status.Denied {
-		w.Bool("denied", true)
-	}
-	w.String("reason", a.Status.Reason)
-	w.String("evaluationError", a.Status.EvaluationError)
-	w.End()
-	w.End()
-	return w.Text, nil
+	return writeAnswer(&a.TypeMeta, func(w *quickjson.Writer) {
+		w.Bool("allowed", a.Status.Allowed)
+		if a.Status.Denied {
+			w.Bool("denied", true)
+		}
+		w.String("reason", a.Status.Reason)
+		w.String("evaluationError", a.Status.EvaluationError)
+	}), nil
 }
 
 // errNoDecision stands in an answer for what went wrong, which is in the log.

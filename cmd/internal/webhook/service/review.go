@@ -30,15 +30,18 @@ type answer interface {
 // answerBytes is room for most answers.
 const answerBytes = 512
 
-// newAnswer begins to write the answer to a review, up to its status.
-func newAnswer(is *metav1.TypeMeta) *quickjson.Writer {
+// writeAnswer returns the answer to a review, whose status a function writes the members of.
+func writeAnswer(is *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
 	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
 	w.Begin()
 	w.String("kind", is.Kind)
 	w.String("apiVersion", is.APIVersion)
 	w.Name("status")
 	w.Begin()
-	return w
+	status(w)
+	w.End()
+	w.End()
+	return w.Text
 }
 
 // answerer decides about one review, given as it came, and returns what to answer with.
