@@ -52,6 +52,6 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 			return nil, fmt.Errorf("audit: %w", err)
 		}
 	}
-	out.sink = auditLog{log}
+	out.sink = auditLog{&wholeLines{out: log}}
 	return out, nil
 }

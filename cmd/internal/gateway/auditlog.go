@@ -31,6 +31,28 @@ func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	return success
 }
 
+// wholeLines hands on lines: after one of which only a part was written, as on a full disk, the next begins a line of its own, and is not spoiled with
+// it. It is safe for concurrent use.
+type wholeLines struct {
+	mu   sync.Mutex
+	out  io.Writer
+	torn bool
+}
+
+// Write implements [io.Writer].
+func (l *wholeLines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.torn {
+		if _, err := l.out.Write([]byte{'\n'}); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.out.Write(line)
+	l.torn = 0 < n && n < len(line)
+	return n, err
+}
+
 // lineWriters are used again.
 var lineWriters = sync.Pool{New: func() any { return &quickjson.Writer{} }}
 

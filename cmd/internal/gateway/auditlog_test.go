@@ -159,6 +159,59 @@ func TestAuditLogFails(t *testing.T) {
 	}
 }
 
+// filling takes so many bytes.
+type filling struct {
+	text strings.Builder
+	room int
+}
+
+func (f *filling) Write(b []byte) (int, error) {
+	n := min(len(b), f.room)
+	f.room -= n
+	f.text.Write(b[:n])
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+// TestAuditLogOfAFullDisk: what was written in part spoils no line that follows, and what cannot be kept apart from it is not written.
+func TestAuditLogOfAFullDisk(t *testing.T) {
+	event := &auditinternal.Event{AuditID: "a"}
+	whole := line(t, event)
+	for room := range 2*len(whole) + 2 {
+		f := &filling{room: room}
+		log := auditLog{&wholeLines{out: f}}
+		written := 0
+		for range 4 {
+			if log.ProcessEvents(event) {
+				written++
+			}
+		}
+		if want := room / len(whole); written != want {
+			t.Fatalf("room for %d bytes: %d events are told to be written, want %d", room, written, want)
+		}
+		f.room = 1 << 20
+		for range 2 {
+			if !log.ProcessEvents(event) {
+				t.Fatalf("room for %d bytes: not written when there is room again", room)
+			}
+		}
+		got := 0
+		for text := range strings.Lines(f.text.String()) {
+			switch text {
+			case whole:
+				got++
+			case "\n":
+				t.Fatalf("room for %d bytes: an empty line", room)
+			}
+		}
+		if got < written+2 { // one more, where its newline alone was missing
+			t.Fatalf("room for %d bytes: %d whole lines, %d events were told to be written:\n%s", room, got, written+2, f.text.String())
+		}
+	}
+}
+
 // BenchmarkAuditLog is an event of a request as kubectl sends them, by upstream's backend and by this one.
 func BenchmarkAuditLog(b *testing.B) {
 	event := &auditinternal.Event{Level: auditinternal.LevelMetadata, AuditID: "024cb2f1-8564-4624-a9d8-9d92c0d04280", Stage: auditinternal.StageResponseComplete,

@@ -132,9 +132,17 @@ var errReplaced = errors.New("what the request came by has changed meanwhile: as
 // whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known by new sources and mapped as before. Its session
 // has begun: whoever replaces that later ends it.
 func (c *route) whileCurrent(next http.Handler) http.Handler {
+	return c.gateway.whileInForce(func(now *generation) bool {
+		there := now.routes[c.name]
+		return there == c || there.keepsSessions(c)
+	}, next)
+}
+
+// whileInForce lets a request on where what it came by still is, and no version of the configuration is about to count.
+func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		committing := c.gateway.committing.Load() // before what is in force is: who was known meanwhile meets the new one
-		if now := c.gateway.current.Load().routes[c.name]; committing || now != c && !now.keepsSessions(c) {
+		committing := g.committing.Load() // before what is in force is: who was known meanwhile meets the new one
+		if !still(g.current.Load()) || committing {
 			w.Header().Set("Retry-After", "1")
 			respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
 			return

@@ -189,13 +189,18 @@ func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *ge
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
 	}
+	g.commit(next, commits)
+	return next, nil
+}
+
+// commit makes a generation count, part by part.
+func (g *Gateway) commit(next *generation, parts []func()) {
 	g.committing.Store(true) // and stays so where one of these panics
-	for _, commit := range commits {
-		commit()
+	for _, part := range parts {
+		part()
 	}
 	g.swap(next)
 	g.committing.Store(false)
-	return next, nil
 }
 
 // swap puts a generation in place of the one before, and ends what is open by what is not so any more.

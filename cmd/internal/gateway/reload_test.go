@@ -20,6 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/gateway/views"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 )
 
@@ -35,31 +36,38 @@ func (h *hooked) CloseNotify() <-chan bool         { return h.gone }
 func (h *hooked) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
 func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
 
-// TestReloadDuringARequest: a watch that begins by a configuration which is replaced meanwhile does not outlive that.
+// TestReloadDuringARequest: what begins by a configuration that is replaced meanwhile is asked for again: a watch does not outlive it, and nobody is
+// shown the clusters that he might use before.
 func TestReloadDuringARequest(t *testing.T) {
-	w, c := rooted(t)
-	req := httptest.NewRequest(http.MethodGet, podsPath+"?watch=1", strings.NewReader("x")) // whose deadline is set
-	req.Header.Set("Authorization", "Bearer alice-token")
-	h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
-		w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), `["*", system]`, "[globex, system]", 1))
-		waittest.Until(t, func() error {
-			if code, _ := w.get("alice-token", podsPath); code != http.StatusForbidden {
-				return fmt.Errorf("%d", code)
+	const shown = "  views: { clusters: { enabled: true } }\n"
+	for _, path := range []string{podsPath + "?watch=1", views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource} {
+		t.Run(path, func(t *testing.T) {
+			c := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", ", root: true")+shown, map[string]*standIn{"eu1": c})
+			req := httptest.NewRequest(http.MethodGet, path, strings.NewReader("x")) // whose deadline is set
+			req.Header.Set("Authorization", "Bearer alice-token")
+			h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
+				w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), `["*", system]`, "[globex, system]", 1)+shown)
+				waittest.Until(t, func() error {
+					if code, _ := w.get("alice-token", podsPath); code != http.StatusForbidden {
+						return fmt.Errorf("%d", code)
+					}
+					return nil
+				})
+				c.sent()
+			}}
+			ended := make(chan struct{})
+			go func() { defer close(ended); w.gateway.ServeHTTP(h, req) }()
+			select {
+			case <-ended:
+				if came := c.sent(); h.Code != http.StatusServiceUnavailable || h.Header().Get("Retry-After") == "" || len(came) > 0 {
+					t.Errorf("%d: %s, and %d requests came", h.Code, h.Body, len(came))
+				}
+			case <-time.After(soon):
+				c.CloseClientConnections()
+				t.Error("it goes on")
 			}
-			return nil
 		})
-		c.sent()
-	}}
-	ended := make(chan struct{})
-	go func() { defer close(ended); w.gateway.ServeHTTP(h, req) }()
-	select {
-	case <-ended:
-		if came := c.sent(); h.Code != http.StatusServiceUnavailable || h.Header().Get("Retry-After") == "" || len(came) > 0 {
-			t.Errorf("%d: %s, and %d requests came", h.Code, h.Body, len(came))
-		}
-	case <-time.After(soon):
-		c.CloseClientConnections()
-		t.Error("it goes on")
 	}
 }
 

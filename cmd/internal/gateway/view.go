@@ -20,7 +20,7 @@ import (
 
 // view answers what callers ask about the clusters of a generation: each is shown those that it may use.
 func (c *route) view(g *generation) http.Handler {
-	shown := &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
+	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g }, &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
 		u, _ := request.UserFrom(r.Context())
 		id, err := tenant.Of(u)
 		if err != nil {
@@ -32,7 +32,7 @@ func (c *route) view(g *generation) http.Handler {
 		}
 		defer leave()
 		return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
-	}}
+	}})
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// rounds are run of each pair, one target after the other; the medians count.
+	// rounds are run, one target after the other in each; the medians count.
 	rounds = 9
 	// duration is how long a target is loaded as far as it goes, and steadily how long at a rate: one in a hundred of that is what p99 is read from:
 	// of 12 to 18 requests at a quarter of what saturates the gateway before kube-apiserver.
@@ -190,45 +190,62 @@ func median[T int64 | float64 | time.Duration](all []T) T {
 	return all[len(all)/2]
 }
 
-// tell prints the medians of rounds, and how long the requests of all of them took that the host did not disturb.
-func tell(plain, gateway []sample) {
-	of := func(all []sample, f func(sample) time.Duration) time.Duration {
-		values := make([]time.Duration, len(all))
-		for i, s := range all {
-			values[i] = f(s)
-		}
-		return median(values)
+// figures of a sample.
+var (
+	cpu    = func(s sample) time.Duration { return s.cpu }
+	p50    = func(s sample) time.Duration { return quantile(s.all, 0.5) }
+	p99    = func(s sample) time.Duration { return quantile(s.all, 0.99) }
+	unused = func(s sample) float64 { return 100 * s.unused }
+	stolen = func(s sample) float64 { return 100 * s.stolen }
+)
+
+// medianOf returns the median of a figure.
+func medianOf(all []sample, f func(sample) time.Duration) time.Duration {
+	values := make([]time.Duration, len(all))
+	for i, s := range all {
+		values[i] = f(s)
 	}
-	mean := func(all []sample, f func(sample) float64) (sum float64) {
-		for _, s := range all {
-			sum += f(s)
-		}
-		return sum / float64(len(all))
+	return median(values)
+}
+
+// mean returns that of a figure.
+func mean(all []sample, f func(sample) float64) (sum float64) {
+	for _, s := range all {
+		sum += f(s)
 	}
-	unused := func(s sample) float64 { return 100 * s.unused }
-	stolen := func(s sample) float64 { return 100 * s.stolen }
-	cpu := func(s sample) time.Duration { return s.cpu }
-	p50 := func(s sample) time.Duration { return quantile(s.all, 0.5) }
-	p99 := func(s sample) time.Duration { return quantile(s.all, 0.99) }
-	fmt.Printf("    medians of %d pairs, while %.0f %% of the machine was idle with the plain proxy, %.0f with the gateway, and the host gave %.1f to others:\n", len(plain), mean(plain, unused), mean(gateway, unused), mean(slices.Concat(plain, gateway), stolen))
-	fmt.Printf("      CPU of the proxy's process a request: plain %v, gateway %v: %.2f\n", of(plain, cpu).Round(time.Microsecond), of(gateway, cpu).Round(time.Microsecond), float64(of(gateway, cpu))/float64(of(plain, cpu)))
-	tellTimes(of(plain, p50), of(gateway, p50), of(plain, p99), of(gateway, p99))
+	return sum / float64(len(all))
+}
+
+// round is how finely times are told.
+const round = 10 * time.Microsecond
+
+// tell prints the medians of rounds, and how long the requests of all of them took that the host did not disturb; and what the same medians are of
+// two proxies that do not differ: less than lies between them the rounds do not show.
+func tell(plain, twin, gateway []sample) {
+	fmt.Printf("    medians of %d rounds, while %.0f %% of the machine was idle with the plain proxy, %.0f with the gateway, and the host gave %.1f to others:\n", len(plain), mean(plain, unused), mean(gateway, unused), mean(slices.Concat(plain, gateway), stolen))
+	fmt.Printf("      CPU of the proxy's process a request: plain %v, gateway %v: %.2f\n", medianOf(plain, cpu).Round(time.Microsecond), medianOf(gateway, cpu).Round(time.Microsecond), ratio(plain, gateway))
+	tellTimes(medianOf(plain, p50), medianOf(gateway, p50), medianOf(plain, p99), medianOf(gateway, p99))
 	ofPlain, share := undisturbed(plain)
 	ofGateway, shareGateway := undisturbed(gateway)
 	fmt.Printf("    %.0f and %.0f %% of the requests of all rounds together, while which it gave none:\n", 100*share, 100*shareGateway)
 	if len(ofPlain) > 0 && len(ofGateway) > 0 {
 		tellTimes(quantile(ofPlain, 0.5), quantile(ofGateway, 0.5), quantile(ofPlain, 0.99), quantile(ofGateway, 0.99))
 	}
-	fmt.Print("    p99 of the pairs, plain and gateway:")
+	fmt.Printf("    a second plain proxy in the same rounds: CPU %.2f of the first's, p99 %v: %v later\n", ratio(plain, twin), medianOf(twin, p99).Round(round), (medianOf(twin, p99) - medianOf(plain, p99)).Round(round))
+	fmt.Print("    p99 of the rounds, plain, second plain and gateway:")
 	for i := range plain {
-		fmt.Printf(" %.1f-%.1f", p99(plain[i]).Seconds()*1e3, p99(gateway[i]).Seconds()*1e3)
+		fmt.Printf(" %.1f-%.1f-%.1f", p99(plain[i]).Seconds()*1e3, p99(twin[i]).Seconds()*1e3, p99(gateway[i]).Seconds()*1e3)
 	}
 	fmt.Println(" ms")
 }
 
+// ratio returns how much processor time others take of the plain proxy's.
+func ratio(plain, others []sample) float64 {
+	return float64(medianOf(others, cpu)) / float64(medianOf(plain, cpu))
+}
+
 // tellTimes prints how long requests took, and how much later the gateway is.
 func tellTimes(p50, ofGateway, p99, lateOfGateway time.Duration) {
-	const round = 10 * time.Microsecond
 	fmt.Printf("      p50: plain %v, gateway %v; p99: plain %v, gateway %v: %v later\n", p50.Round(round), ofGateway.Round(round), p99.Round(round), lateOfGateway.Round(round), (lateOfGateway - p99).Round(round))
 }
 
@@ -246,23 +263,25 @@ func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 // shares of what saturates the gateway are the rates that it is compared at.
 var shares = []float64{0.5, 0.25}
 
-// compare loads both at the shares of what the gateway can do, in pairs, and prints the medians.
-func (b *bench) compare(ctx context.Context, what, path string, plain, gateway *target) error {
-	most, err := b.saturate(ctx, gateway)
+// compare loads all three at the shares of what the gateway can do, one after the other, and prints the medians.
+func (b *bench) compare(ctx context.Context, what string, of targets) error {
+	most, err := b.saturate(ctx, of.gateway)
 	if err != nil {
 		return err
 	}
-	atPlain, err := b.saturate(ctx, plain)
+	atPlain, err := b.saturate(ctx, of.plain)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f)\n", what, most, atPlain)
+	order := []*target{of.plain, of.gateway, of.twin}
 	for _, share := range shares {
 		rate := share * most
 		all := map[*target][]sample{}
-		for round := range rounds {
-			for _, t := range [][]*target{{plain, gateway}, {gateway, plain}}[round%2] {
-				s, err := b.load(ctx, t, path, rate)
+		for i := range rounds {
+			for j := range order {
+				t := order[(i+j)%len(order)]
+				s, err := b.load(ctx, t, small, rate)
 				if err != nil {
 					return err
 				}
@@ -270,7 +289,7 @@ func (b *bench) compare(ctx context.Context, what, path string, plain, gateway *
 			}
 		}
 		fmt.Printf("   at %.0f/s, %v of what saturates the gateway:\n", rate, share)
-		tell(all[plain], all[gateway])
+		tell(all[of.plain], all[of.twin], all[of.gateway])
 	}
 	runtime.GC()
 	return nil

@@ -109,17 +109,17 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	fmt.Println("Before a server that does nothing:")
-	if err := b.pair(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
+	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
 		return err
 	}
 	fmt.Println("\nThe same with an audit policy that leaves out the stage RequestReceived:")
-	if err := b.pair(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, plain, gateway *target) error {
-		return b.compare(ctx, "GET of 1 KiB", small, plain, gateway)
+	if err := b.beside(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, of targets) error {
+		return b.compare(ctx, "GET of 1 KiB", of)
 	}); err != nil {
 		return err
 	}
 	fmt.Println("\nBefore a bare kube-apiserver:")
-	if err := b.pair(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.measureServer); err != nil {
+	if err := b.beside(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.measureServer); err != nil {
 		return err
 	}
 	return b.measureImpersonation(ctx)
@@ -131,29 +131,33 @@ const (
 	oneStage   = "bench-audit-one.yaml"
 )
 
-// pair starts a plain proxy and a gateway with an audit policy before a server, and measures both.
-func (b *bench) pair(ctx context.Context, upstream, policy string, measure func(context.Context, *target, *target) error) error {
-	plain, err := b.start(ctx, "plain", func(address string) *exec.Cmd {
-		return b.role("proxy", address, "--upstream", filepath.Join(b.dir, upstream))
-	})
-	if err != nil {
-		return err
+// targets are what is compared before one server. What lies between the plain proxy and its twin is what no difference can be seen below.
+type targets struct{ plain, twin, gateway *target }
+
+// beside starts two plain proxies and a gateway with an audit policy before a server, and measures them.
+func (b *bench) beside(ctx context.Context, upstream, policy string, measure func(context.Context, targets) error) (err error) {
+	var of targets
+	for name, into := range map[string]**target{"plain": &of.plain, "twin": &of.twin} {
+		if *into, err = b.start(ctx, name, func(address string) *exec.Cmd {
+			return b.role("proxy", address, "--upstream", filepath.Join(b.dir, upstream))
+		}); err != nil {
+			return err
+		}
+		defer (*into).stop()
 	}
-	defer plain.stop()
 	config := filepath.Join(b.dir, "bench-"+upstream+".yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, tenancy, policy, upstream), 0o600); err != nil {
 		return err
 	}
-	gateway, err := b.start(ctx, "gateway", func(address string) *exec.Cmd {
+	if of.gateway, err = b.start(ctx, "gateway", func(address string) *exec.Cmd {
 		side, _ := local.FreeAddress()
 		return exec.Command(filepath.Join(b.bin, "kubetenant-gateway"), "serve", "--config", config, "--listen", address, "--metrics-listen", side, // #nosec G204 -- the built command
 			"--tls-cert-file", filepath.Join(b.dir, "pki", "gateway.crt"), "--tls-private-key-file", filepath.Join(b.dir, "pki", "gateway.key"))
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
-	defer gateway.stop()
-	return measure(ctx, plain, gateway)
+	defer of.gateway.stop()
+	return measure(ctx, of)
 }
 
 // tenancy is the gateway's configuration: a token file, audit at Metadata, and room for 20,000 streams of one tenant.

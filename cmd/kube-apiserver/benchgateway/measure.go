@@ -29,11 +29,11 @@ const (
 )
 
 // measureStub measures all that hangs on the proxies alone.
-func (b *bench) measureStub(ctx context.Context, plain, gateway *target) error {
-	if err := b.compare(ctx, "GET of 1 KiB", small, plain, gateway); err != nil {
+func (b *bench) measureStub(ctx context.Context, of targets) error {
+	if err := b.compare(ctx, "GET of 1 KiB", of); err != nil {
 		return err
 	}
-	if err := b.handshakes(ctx, gateway); err != nil {
+	if err := b.handshakes(ctx, of.gateway); err != nil {
 		return err
 	}
 	for _, m := range []struct {
@@ -48,8 +48,8 @@ func (b *bench) measureStub(ctx context.Context, plain, gateway *target) error {
 		}},
 	} {
 		all := map[*target][]float64{}
-		for round := range rounds {
-			for _, t := range [][]*target{{plain, gateway}, {gateway, plain}}[round%2] {
+		for i := range rounds {
+			for _, t := range [][]*target{{of.plain, of.gateway}, {of.gateway, of.plain}}[i%2] {
 				v, err := m.measure(ctx, t)
 				if err != nil {
 					return fmt.Errorf("%s through %s: %w", m.what, t.name, err)
@@ -57,14 +57,14 @@ func (b *bench) measureStub(ctx context.Context, plain, gateway *target) error {
 				all[t] = append(all[t], v)
 			}
 		}
-		fmt.Printf("  %s: %s\n", m.what, m.say(median(all[plain]), median(all[gateway])))
+		fmt.Printf("  %s: %s\n", m.what, m.say(median(all[of.plain]), median(all[of.gateway])))
 	}
-	return b.idle(ctx, gateway)
+	return b.idle(ctx, of.gateway)
 }
 
 // measureServer measures a GET that a kube-apiserver answers: through the plain proxy it is impersonated by fixed headers.
-func (b *bench) measureServer(ctx context.Context, plain, gateway *target) error {
-	return b.compare(ctx, "GET of a ConfigMap", small, plain, gateway)
+func (b *bench) measureServer(ctx context.Context, of targets) error {
+	return b.compare(ctx, "GET of a ConfigMap", of)
 }
 
 // handshakes counts the connections to the cluster that many short requests take.
