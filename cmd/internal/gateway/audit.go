@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"io"
 	"os"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -45,13 +44,39 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 		out.sink = before.auditing.sink
 		return out, nil
 	}
-	log := io.Writer(os.Stdout)
-	if config.LogPath != "-" {
-		// Requests that go on for long tell of their end there: who lets go of it last, closes it.
-		if log, err = os.OpenFile(config.LogPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-			return nil, fmt.Errorf("audit: %w", err)
-		}
+	log, err := openLog(config.LogPath)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
 	}
-	out.sink = auditLog{&wholeLines{out: log}}
+	out.sink = auditLog{log}
 	return out, nil
+}
+
+// openLog opens a file to write on, or the standard output for "-". Requests that go on for long tell of their end there: who lets go of it last,
+// closes it.
+func openLog(path string) (*wholeLines, error) {
+	if path == "-" {
+		return &wholeLines{out: os.Stdout}, nil
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &wholeLines{out: file, torn: endsTorn(file)}, nil
+}
+
+// endsTorn reports whether a file ends within a line, as one does after a crash. Of one that cannot be read that is not known.
+func endsTorn(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 { // a pipe would keep waiting who reads it
+		return false
+	}
+	reader, err := os.Open(file.Name())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = reader.Close() }()
+	last := make([]byte, 1)
+	_, err = reader.ReadAt(last, info.Size()-1)
+	return err == nil && last[0] != '\n'
 }

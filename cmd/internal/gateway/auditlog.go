@@ -32,11 +32,11 @@ func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 }
 
 // wholeLines hands on lines: after one of which only a part was written, as on a full disk, the next begins a line of its own, and is not spoiled with
-// it. It is safe for concurrent use.
+// it. A line that lacked its end alone is whole then, though its writer was told that it is not written. It is safe for concurrent use.
 type wholeLines struct {
 	mu   sync.Mutex
 	out  io.Writer
-	torn bool
+	torn bool // what was written last is no whole line
 }
 
 // Write implements [io.Writer].

@@ -92,23 +92,20 @@ func TestUnwrittenEvents(t *testing.T) {
 	}
 }
 
-// slowly lets others run while a line is written.
-type slowly struct {
-	sync.Mutex
-	lines []string
-}
+// slowly lets others run while a line is written, and is for one at a time.
+type slowly struct{ lines []string }
 
 func (s *slowly) Write(line []byte) (int, error) {
+	before := s.lines
 	goruntime.Gosched()
-	s.Lock()
-	defer s.Unlock()
-	s.lines = append(s.lines, string(line))
+	s.lines = append(before, string(line))
 	return len(line), nil
 }
 
-// TestAuditLogAtOnce: nothing of one event comes into another's line.
+// TestAuditLogAtOnce: nothing of one event comes into another's line, and no line is lost.
 func TestAuditLogAtOnce(t *testing.T) {
 	var out slowly
+	log := auditLog{&wholeLines{out: &out}}
 	var all sync.WaitGroup
 	want := map[string]int{}
 	for i := range 16 {
@@ -116,7 +113,7 @@ func TestAuditLogAtOnce(t *testing.T) {
 		want[line(t, event)] = 100
 		all.Go(func() {
 			for range 100 {
-				if !(auditLog{&out}).ProcessEvents(event) {
+				if !log.ProcessEvents(event) {
 					t.Error("not written")
 				}
 			}
@@ -159,55 +156,55 @@ func TestAuditLogFails(t *testing.T) {
 	}
 }
 
-// filling takes so many bytes.
+// filling has room for so many bytes.
 type filling struct {
 	text strings.Builder
 	room int
+	ends int // of lines that there was room for but for their end
 }
 
 func (f *filling) Write(b []byte) (int, error) {
 	n := min(len(b), f.room)
 	f.room -= n
 	f.text.Write(b[:n])
-	if n < len(b) {
-		return n, errors.New("no space left on device")
+	if n == len(b) {
+		return n, nil
 	}
-	return n, nil
+	if n > 0 && n == len(b)-1 {
+		f.ends++
+	}
+	return n, errors.New("no space left on device")
 }
 
-// TestAuditLogOfAFullDisk: what was written in part spoils no line that follows, and what cannot be kept apart from it is not written.
+// TestAuditLogOfAFullDisk: what was written in part spoils no line that follows, what cannot be kept apart from it is not written, and there are no
+// empty lines.
 func TestAuditLogOfAFullDisk(t *testing.T) {
 	event := &auditinternal.Event{AuditID: "a"}
 	whole := line(t, event)
-	for room := range 2*len(whole) + 2 {
-		f := &filling{room: room}
-		log := auditLog{&wholeLines{out: f}}
-		written := 0
-		for range 4 {
-			if log.ProcessEvents(event) {
-				written++
+	n := len(whole)
+	for _, first := range []int{0, 1, n / 2, n - 1, n, n + 1, 2*n - 1, 2 * n} {
+		for second := range n + 3 {
+			f := &filling{room: first}
+			log := auditLog{&wholeLines{out: f}}
+			told := 0
+			for _, more := range []int{0, 0, second, 0, 10 * n, 0} {
+				f.room += more
+				if log.ProcessEvents(event) {
+					told++
+				}
 			}
-		}
-		if want := room / len(whole); written != want {
-			t.Fatalf("room for %d bytes: %d events are told to be written, want %d", room, written, want)
-		}
-		f.room = 1 << 20
-		for range 2 {
-			if !log.ProcessEvents(event) {
-				t.Fatalf("room for %d bytes: not written when there is room again", room)
+			got := 0
+			for text := range strings.Lines(f.text.String()) {
+				switch text {
+				case whole:
+					got++
+				case "\n":
+					t.Fatalf("room for %d and %d bytes: an empty line", first, second)
+				}
 			}
-		}
-		got := 0
-		for text := range strings.Lines(f.text.String()) {
-			switch text {
-			case whole:
-				got++
-			case "\n":
-				t.Fatalf("room for %d bytes: an empty line", room)
+			if got != told+f.ends || told < 2 {
+				t.Fatalf("room for %d and %d bytes: %d whole lines, %d events were told to be written, %d lacked their end:\n%s", first, second, got, told, f.ends, f.text.String())
 			}
-		}
-		if got < written+2 { // one more, where its newline alone was missing
-			t.Fatalf("room for %d bytes: %d whole lines, %d events were told to be written:\n%s", room, got, written+2, f.text.String())
 		}
 	}
 }

@@ -100,9 +100,15 @@ func unauthorized() http.Handler {
 
 // unknownCluster answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
 // who asks.
-func (c *route) unknownCluster(a *auditing) http.Handler {
+func (c *route) unknownCluster(g *generation) http.Handler {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
-	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
+	return c.whileOf(g, refuse)
+}
+
+// whileOf authenticates who asks for no cluster, and lets requests on while a generation is in force, not any other, however little differs: that is rare.
+func (c *route) whileOf(g *generation, next http.Handler) http.Handler {
+	next = c.gateway.whileInForce(func(now *generation) bool { return now == g }, next)
+	return c.gateway.stack.WithRequestState(c.withAuthentication(next, c.gateway.stack.Authenticator, g.auditing))
 }
 
 // authenticator is the sources of the configuration, and the cluster's own service accounts.
