@@ -105,10 +105,10 @@ func quantile(sorted []time.Duration, share float64) time.Duration {
 }
 
 // load asks at a rate, whether or not answers come, and measures from when each request was due.
-func (b *bench) load(ctx context.Context, t *target, path string, rate float64) (sample, error) {
+func (b *bench) load(ctx context.Context, t *target, rate float64) (sample, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
-	if err := get(ctx, c, t.base+path); err != nil {
+	if err := get(ctx, c, t.base+small); err != nil {
 		return sample{}, err
 	}
 	n := int(rate * steadily.Seconds())
@@ -128,7 +128,7 @@ func (b *bench) load(ctx context.Context, t *target, path string, rate float64) 
 		due := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 		time.Sleep(time.Until(due))
 		all.Go(func() {
-			if err := get(ctx, c, t.base+path); err != nil {
+			if err := get(ctx, c, t.base+small); err != nil {
 				failed.Store(&err)
 			}
 			took[i] = time.Since(due)
@@ -190,64 +190,67 @@ func median[T int64 | float64 | time.Duration](all []T) T {
 	return all[len(all)/2]
 }
 
-// figures of a sample.
-var (
-	cpu    = func(s sample) time.Duration { return s.cpu }
-	p50    = func(s sample) time.Duration { return quantile(s.all, 0.5) }
-	p99    = func(s sample) time.Duration { return quantile(s.all, 0.99) }
-	unused = func(s sample) float64 { return 100 * s.unused }
-	stolen = func(s sample) float64 { return 100 * s.stolen }
-)
+// measured is what the rounds of a target measured.
+type measured struct {
+	name   string
+	rounds []sample
+}
 
-// medianOf returns the median of a figure.
-func medianOf(all []sample, f func(sample) time.Duration) time.Duration {
-	values := make([]time.Duration, len(all))
-	for i, s := range all {
-		values[i] = f(s)
+// summary is the medians of rounds, and means of what the machine did meanwhile.
+type summary struct {
+	cpu, p50, p99  time.Duration
+	unused, stolen float64
+}
+
+func (m measured) summarize() (s summary) {
+	var cpu, p50, p99 []time.Duration
+	for _, r := range m.rounds {
+		cpu, p50, p99 = append(cpu, r.cpu), append(p50, quantile(r.all, 0.5)), append(p99, quantile(r.all, 0.99))
+		s.unused += r.unused / float64(len(m.rounds))
+		s.stolen += r.stolen / float64(len(m.rounds))
 	}
-	return median(values)
+	s.cpu, s.p50, s.p99 = median(cpu), median(p50), median(p99)
+	return s
 }
 
-// mean returns that of a figure.
-func mean(all []sample, f func(sample) float64) (sum float64) {
-	for _, s := range all {
-		sum += f(s)
+// tell prints what was measured of each, and how it differs from the first: the second does not, but in what the rounds do not tell apart.
+func tell(all []measured) {
+	plain := all[0].summarize()
+	of, _ := undisturbed(all[0].rounds)
+	for i, m := range all {
+		s := m.summarize()
+		times, share := undisturbed(m.rounds)
+		fmt.Printf("    %-12s CPU of the process a request %v, p50 %s, p99 %s ms; idle %.0f %%, stolen %.1f %%; undisturbed %.0f %%", m.name, s.cpu.Round(time.Microsecond), ms(s.p50), ms(s.p99), 100*s.unused, 100*s.stolen, 100*share)
+		if len(times) > 0 {
+			fmt.Printf(": p99 %s ms", ms(quantile(times, 0.99)))
+		}
+		fmt.Println()
+		if i == 0 {
+			continue
+		}
+		fmt.Printf("    %12s CPU %.2f, p99 %s ms later, of single rounds %s", "", float64(s.cpu)/float64(plain.cpu), ms(s.p99-plain.p99), later(all[0].rounds, m.rounds))
+		if len(times) > 0 && len(of) > 0 {
+			fmt.Printf("; undisturbed %s", ms(quantile(times, 0.99)-quantile(of, 0.99)))
+		}
+		fmt.Println()
 	}
-	return sum / float64(len(all))
 }
 
-// round is how finely times are told.
-const round = 10 * time.Microsecond
-
-// tell prints the medians of rounds, and how long the requests of all of them took that the host did not disturb; and what the same medians are of
-// two proxies that do not differ: less than lies between them the rounds do not show.
-func tell(plain, twin, gateway []sample) {
-	fmt.Printf("    medians of %d rounds, while %.0f %% of the machine was idle with the plain proxy, %.0f with the gateway, and the host gave %.1f to others:\n", len(plain), mean(plain, unused), mean(gateway, unused), mean(slices.Concat(plain, gateway), stolen))
-	fmt.Printf("      CPU of the proxy's process a request: plain %v, gateway %v: %.2f\n", medianOf(plain, cpu).Round(time.Microsecond), medianOf(gateway, cpu).Round(time.Microsecond), ratio(plain, gateway))
-	tellTimes(medianOf(plain, p50), medianOf(gateway, p50), medianOf(plain, p99), medianOf(gateway, p99))
-	ofPlain, share := undisturbed(plain)
-	ofGateway, shareGateway := undisturbed(gateway)
-	fmt.Printf("    %.0f and %.0f %% of the requests of all rounds together, while which it gave none:\n", 100*share, 100*shareGateway)
-	if len(ofPlain) > 0 && len(ofGateway) > 0 {
-		tellTimes(quantile(ofPlain, 0.5), quantile(ofGateway, 0.5), quantile(ofPlain, 0.99), quantile(ofGateway, 0.99))
+// later returns by how many ms p99 of some rounds is later than of others, in order.
+func later(than, rounds []sample) string {
+	all := make([]time.Duration, len(rounds))
+	for i := range rounds {
+		all[i] = quantile(rounds[i].all, 0.99) - quantile(than[i].all, 0.99)
 	}
-	fmt.Printf("    a second plain proxy in the same rounds: CPU %.2f of the first's, p99 %v: %v later\n", ratio(plain, twin), medianOf(twin, p99).Round(round), (medianOf(twin, p99) - medianOf(plain, p99)).Round(round))
-	fmt.Print("    p99 of the rounds, plain, second plain and gateway:")
-	for i := range plain {
-		fmt.Printf(" %.1f-%.1f-%.1f", p99(plain[i]).Seconds()*1e3, p99(twin[i]).Seconds()*1e3, p99(gateway[i]).Seconds()*1e3)
+	slices.Sort(all)
+	said := make([]string, len(all))
+	for i, d := range all {
+		said[i] = ms(d)
 	}
-	fmt.Println(" ms")
+	return strings.Join(said, " ")
 }
 
-// ratio returns how much processor time others take of the plain proxy's.
-func ratio(plain, others []sample) float64 {
-	return float64(medianOf(others, cpu)) / float64(medianOf(plain, cpu))
-}
-
-// tellTimes prints how long requests took, and how much later the gateway is.
-func tellTimes(p50, ofGateway, p99, lateOfGateway time.Duration) {
-	fmt.Printf("      p50: plain %v, gateway %v; p99: plain %v, gateway %v: %v later\n", p50.Round(round), ofGateway.Round(round), p99.Round(round), lateOfGateway.Round(round), (lateOfGateway - p99).Round(round))
-}
+func ms(d time.Duration) string { return strconv.FormatFloat(d.Seconds()*1e3, 'f', 2, 64) }
 
 // undisturbed returns the times of all rounds' requests that the host did not disturb, in order, and their share.
 func undisturbed(rounds []sample) (times []time.Duration, share float64) {
@@ -263,33 +266,34 @@ func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 // shares of what saturates the gateway are the rates that it is compared at.
 var shares = []float64{0.5, 0.25}
 
-// compare loads all three at the shares of what the gateway can do, one after the other, and prints the medians.
+// orders are all that three can be loaded in: none comes more often after another than the others do.
+var orders = [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}}
+
+// compare loads all three at the shares of what the gateway can do, one after the other, and prints what was measured.
 func (b *bench) compare(ctx context.Context, what string, of targets) error {
-	most, err := b.saturate(ctx, of.gateway)
-	if err != nil {
-		return err
+	all := []*target{of.plain, of.twin, of.gateway}
+	most := make([]float64, len(all))
+	for i, t := range all {
+		var err error
+		if most[i], err = b.saturate(ctx, t); err != nil {
+			return err
+		}
 	}
-	atPlain, err := b.saturate(ctx, of.plain)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f)\n", what, most, atPlain)
-	order := []*target{of.plain, of.gateway, of.twin}
+	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f, second plain %.0f)\n", what, most[2], most[0], most[1])
 	for _, share := range shares {
-		rate := share * most
-		all := map[*target][]sample{}
-		for i := range rounds {
-			for j := range order {
-				t := order[(i+j)%len(order)]
-				s, err := b.load(ctx, t, small, rate)
+		rate := share * most[2]
+		got := []measured{{name: "plain"}, {name: "second plain"}, {name: "gateway"}}
+		for round := range rounds {
+			for _, i := range orders[round%len(orders)] {
+				s, err := b.load(ctx, all[i], rate)
 				if err != nil {
 					return err
 				}
-				all[t] = append(all[t], s)
+				got[i].rounds = append(got[i].rounds, s)
 			}
 		}
 		fmt.Printf("   at %.0f/s, %v of what saturates the gateway:\n", rate, share)
-		tell(all[of.plain], all[of.twin], all[of.gateway])
+		tell(got)
 	}
 	runtime.GC()
 	return nil

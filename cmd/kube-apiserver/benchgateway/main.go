@@ -131,19 +131,22 @@ const (
 	oneStage   = "bench-audit-one.yaml"
 )
 
-// targets are what is compared before one server. What lies between the plain proxy and its twin is what no difference can be seen below.
+// targets are what is compared before one server. The plain proxy and its twin do not differ: what lies between them, the measurement does not tell apart.
 type targets struct{ plain, twin, gateway *target }
 
 // beside starts two plain proxies and a gateway with an audit policy before a server, and measures them.
 func (b *bench) beside(ctx context.Context, upstream, policy string, measure func(context.Context, targets) error) (err error) {
 	var of targets
-	for name, into := range map[string]**target{"plain": &of.plain, "twin": &of.twin} {
-		if *into, err = b.start(ctx, name, func(address string) *exec.Cmd {
+	for _, t := range []struct {
+		name string
+		into **target
+	}{{"plain", &of.plain}, {"twin", &of.twin}} {
+		if *t.into, err = b.start(ctx, t.name, func(address string) *exec.Cmd {
 			return b.role("proxy", address, "--upstream", filepath.Join(b.dir, upstream))
 		}); err != nil {
 			return err
 		}
-		defer (*into).stop()
+		defer (*t.into).stop()
 	}
 	config := filepath.Join(b.dir, "bench-"+upstream+".yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, tenancy, policy, upstream), 0o600); err != nil {
