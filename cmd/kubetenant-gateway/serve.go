@@ -64,24 +64,7 @@ func newHeapFloor() []byte {
 	return make([]byte, heapFloor)
 }
 
-// leastThreads is how many threads run Go code at once at the least. On a machine of two processors with busy neighbours the kernel takes one of two
-// off its processor, and half of the requests wait with it; one of eight holds up fewer (docs/performance.md).
-const leastThreads = 8
-
-// threads returns how many threads are to run Go code at once, where the runtime chose a number by the processors. What is set by the variable GOMAXPROCS
-// stays, and so does what is less than there are processors: a limit of the container, whose time more threads would only use up sooner.
-func threads(set string, chosen, processors int) int {
-	if set != "" || chosen < processors {
-		return chosen
-	}
-	return max(chosen, leastThreads)
-}
-
 func (o *serveOptions) run(ctx context.Context) error {
-	chosen := runtime.GOMAXPROCS(0)
-	if n := threads(os.Getenv("GOMAXPROCS"), chosen, runtime.NumCPU()); n != chosen { // once it is set, the runtime does not follow a later limit
-		runtime.GOMAXPROCS(n)
-	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(o.memory.Value() / 10 * 9)
 	}

@@ -16,25 +16,3 @@ func TestHeapFloor(t *testing.T) {
 		}
 	}
 }
-
-// TestThreads: only few threads that nobody chose become more.
-func TestThreads(t *testing.T) {
-	for _, c := range []struct {
-		set                      string
-		chosen, processors, want int
-	}{
-		{"", 1, 1, leastThreads},
-		{"", 2, 2, leastThreads},
-		{"", 7, 7, leastThreads},
-		{"", 8, 8, 8},
-		{"", 64, 64, 64},
-		{"", 2, 64, 2}, // a limit of two processors
-		{"", 2, 4, 2},  // the same on a small machine
-		{"2", 2, 2, 2}, // GOMAXPROCS
-		{"16", 16, 2, 16},
-	} {
-		if is := threads(c.set, c.chosen, c.processors); is != c.want {
-			t.Errorf("GOMAXPROCS=%q, %d for %d processors: %d, want %d", c.set, c.chosen, c.processors, is, c.want)
-		}
-	}
-}
