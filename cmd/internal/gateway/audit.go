@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"os"
+	"syscall"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -68,14 +69,17 @@ func openLog(path string) (*wholeLines, error) {
 // endsTorn reports whether a file ends within a line, as one does after a crash. Of one that cannot be read that is not known.
 func endsTorn(file *os.File) bool {
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 { // a pipe would keep waiting who reads it
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
-	reader, err := os.Open(file.Name())
+	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait, whatever has the name by now
 	if err != nil {
 		return false
 	}
 	defer func() { _ = reader.Close() }()
+	if is, err := reader.Stat(); err != nil || !os.SameFile(is, info) {
+		return false
+	}
 	last := make([]byte, 1)
 	_, err = reader.ReadAt(last, info.Size()-1)
 	return err == nil && last[0] != '\n'

@@ -100,15 +100,10 @@ func unauthorized() http.Handler {
 
 // unknownCluster answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
 // who asks.
-func (c *route) unknownCluster(g *generation) http.Handler {
+func (c *route) unknownCluster(a *auditing) http.Handler {
+	// Whether another configuration is in force meanwhile is not looked at: by another answer then a cluster that is there could be told from none.
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
-	return c.whileOf(g, refuse)
-}
-
-// whileOf authenticates who asks for no cluster, and lets requests on while a generation is in force, not any other, however little differs: that is rare.
-func (c *route) whileOf(g *generation, next http.Handler) http.Handler {
-	next = c.gateway.whileInForce(func(now *generation) bool { return now == g }, next)
-	return c.gateway.stack.WithRequestState(c.withAuthentication(next, c.gateway.stack.Authenticator, g.auditing))
+	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
 }
 
 // authenticator is the sources of the configuration, and the cluster's own service accounts.

@@ -185,7 +185,7 @@ func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *ge
 		}
 	}
 	own := &route{gateway: g, shared: settings.Gateway} // to no cluster
-	next.unknownCluster = own.unknownCluster(next)
+	next.unknownCluster = own.unknownCluster(next.auditing)
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
 	}

@@ -37,34 +37,46 @@ func (h *hooked) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil
 func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
 
 // TestReloadDuringARequest: what begins by a configuration that is replaced meanwhile is asked for again: a watch does not outlive it, and nobody is
-// shown the clusters that he might use before.
+// shown the clusters that he might use before. Who may not use a cluster is told what he is told of one that there is not.
 func TestReloadDuringARequest(t *testing.T) {
 	const shown = "  views: { clusters: { enabled: true } }\n"
-	for _, path := range []string{podsPath + "?watch=1", "/clusters/unknown" + podsPath, views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource} {
-		t.Run(path, func(t *testing.T) {
-			c := newStandIn(t, spaces())
-			w := newWorld(t, entry("eu1", ", root: true")+shown, map[string]*standIn{"eu1": c})
-			req := httptest.NewRequest(http.MethodGet, path, strings.NewReader("x")) // whose deadline is set
-			req.Header.Set("Authorization", "Bearer alice-token")
+	for what, c := range map[string]struct {
+		path, token, says string
+		code              int
+	}{
+		"a watch":              {podsPath + "?watch=1", "alice-token", "ask again", http.StatusServiceUnavailable},
+		"the view":             {views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource, "alice-token", "ask again", http.StatusServiceUnavailable},
+		"another's cluster":    {"/clusters/eu1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden},
+		"a cluster that's not": {"/clusters/us1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden},
+	} {
+		t.Run(what, func(t *testing.T) {
+			at := newStandIn(t, spaces())
+			of := func(tenants string) string {
+				return strings.Replace(entry("eu1", ", root: true"), `["*", system]`, tenants, 1) + shown
+			}
+			w := newWorld(t, of("[acme]"), map[string]*standIn{"eu1": at})
+			req := httptest.NewRequest(http.MethodGet, c.path, strings.NewReader("x")) // whose deadline is set
+			req.Header.Set("Authorization", "Bearer "+c.token)
 			h := &hooked{ResponseRecorder: httptest.NewRecorder(), gone: make(chan bool), do: func() {
-				w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), `["*", system]`, "[globex, system]", 1)+shown)
+				w.write("tenancy.yaml", header+of("[initech]"))
 				waittest.Until(t, func() error {
 					if code, _ := w.get("alice-token", podsPath); code != http.StatusForbidden {
 						return fmt.Errorf("%d", code)
 					}
 					return nil
 				})
-				c.sent()
+				at.sent()
 			}}
 			ended := make(chan struct{})
 			go func() { defer close(ended); w.gateway.ServeHTTP(h, req) }()
 			select {
 			case <-ended:
-				if came := c.sent(); h.Code != http.StatusServiceUnavailable || h.Header().Get("Retry-After") == "" || !strings.Contains(h.Body.String(), "ask again") || len(came) > 0 {
-					t.Errorf("%d: %s, and %d requests came", h.Code, h.Body, len(came))
+				again := h.Header().Get("Retry-After") != ""
+				if came := at.sent(); h.Code != c.code || again != (c.code == http.StatusServiceUnavailable) || !strings.Contains(h.Body.String(), c.says) || len(came) > 0 {
+					t.Errorf("%d: %s, to be asked for again: %v; %d requests came", h.Code, h.Body, again, len(came))
 				}
 			case <-time.After(soon):
-				c.CloseClientConnections()
+				at.CloseClientConnections()
 				t.Error("it goes on")
 			}
 		})

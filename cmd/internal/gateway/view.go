@@ -20,7 +20,8 @@ import (
 
 // view answers what callers ask about the clusters of a generation: each is shown those that it may use.
 func (c *route) view(g *generation) http.Handler {
-	return c.whileOf(g, &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
+	// While it is in force, and not any other, however little differs: that is rare.
+	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g }, &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
 		u, _ := request.UserFrom(r.Context())
 		id, err := tenant.Of(u)
 		if err != nil {
@@ -33,6 +34,7 @@ func (c *route) view(g *generation) http.Handler {
 		defer leave()
 		return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
 	}})
+	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
 // clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time, nil for none that was asked about, may be a deleted

@@ -213,7 +213,7 @@ func (m measured) summarize() (s summary) {
 	return s
 }
 
-// tell prints what was measured of each, and how it differs from the first: the second does not, but in what the rounds do not tell apart.
+// tell prints what was measured of each, and how it differs from the first. The second is the same program: what it differs by is noise.
 func tell(all []measured) {
 	plain := all[0].summarize()
 	of, _ := undisturbed(all[0].rounds)
@@ -266,7 +266,7 @@ func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 // shares of what saturates the gateway are the rates that it is compared at.
 var shares = []float64{0.5, 0.25}
 
-// orders are all that three can be loaded in: none comes more often after another than the others do.
+// orders are all that three can be loaded in, taken in turn.
 var orders = [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}}
 
 // compare loads all three at the shares of what the gateway can do, one after the other, and prints what was measured.
