@@ -112,9 +112,15 @@ func endpoint(authURL string) string {
 	return url + "/"
 }
 
+// renewing is the key, in the context of a login, of the token that is to be replaced because it does not last, empty for none.
+type renewing struct{}
+
 // logIn gets a token for the service user. The library calls it for one goroutine at a time while
-// the others wait for what comes of it.
+// the others wait for what comes of it. Whoever found a token that does not last, and comes when it has been replaced, needs no other.
 func (s *service) logIn(ctx context.Context) error {
+	if before, is := ctx.Value(renewing{}).(string); is && s.client.Token() != before {
+		return nil
+	}
 	s.mu.Lock()
 	recent := time.Since(s.failed) < pause
 	s.mu.Unlock()
@@ -144,6 +150,7 @@ func (s *service) create(ctx context.Context) error {
 
 // renew sees to it that the service user has a token that lasts.
 func (s *service) renew(ctx context.Context) error {
+	before := s.client.Token() // before it is looked at how long it lasts: that may be of the next one
 	var left time.Duration
 	if result, is := s.client.GetAuthResult().(tokens.CreateResult); is {
 		if token, err := result.ExtractToken(); err == nil {
@@ -153,7 +160,7 @@ func (s *service) renew(ctx context.Context) error {
 	if left > renewBefore {
 		return nil
 	}
-	if err := s.client.Reauthenticate(ctx, s.client.Token()); err != nil && left <= 0 {
+	if err := s.client.Reauthenticate(context.WithValue(ctx, renewing{}, before), before); err != nil && left <= 0 {
 		return err
 	}
 	return nil
