@@ -45,7 +45,7 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 		out.sink = before.auditing.sink
 		return out, nil
 	}
-	log, err := openLog(config.LogPath)
+	log, err := openLog(config)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -53,13 +53,13 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 	return out, nil
 }
 
-// openLog opens a file to write on, or the standard output for "-". Requests that go on for long tell of their end there: who lets go of it last,
+// openLog opens the log to write on. Requests that go on for long tell of their end there: who lets go of it last,
 // closes it.
-func openLog(path string) (*wholeLines, error) {
-	if path == "-" {
+func openLog(config *v1alpha1.GatewayAudit) (*wholeLines, error) {
+	if config.LogPath == "-" {
 		return &wholeLines{out: os.Stdout}, nil
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- the operator's configuration names it
+	file, err := os.OpenFile(config.LogPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}

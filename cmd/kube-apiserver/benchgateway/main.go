@@ -1,4 +1,4 @@
-// Command benchgateway loads the gateway, beside an httputil.ReverseProxy over the same transports, before a server that does nothing and
+// Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same transports, before a server that does nothing and
 // before a bare kube-apiserver, and prints the tables of docs/performance.md.
 package main
 
