@@ -128,8 +128,11 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
-		evaluator := rbac.New(r.Index, rbac.Options{Subject: o.Subjects.Of, Space: chain.space, Confined: !o.Shadow,
-			DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced})
+		options := rbac.Options{Subject: o.Subjects.Of, Space: chain.space, DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced}
+		if p.derivesRights(config) {
+			options.Derive = p.cluster.rights
+		}
+		evaluator := rbac.New(r.Index, options)
 		chain.add("rbac", evaluator, evaluator)
 	}
 	chain.add(serverDelegate, p.Authorizer, p.RuleResolver)
@@ -148,8 +151,9 @@ func objectVerbs(resources []v1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
 	return out
 }
 
-// limitsHold reports whether what limits a binding holds for everybody: no other evaluator of RBAC is asked, and tenants are kept apart.
-func (p *authorizationParts) limitsHold(config *v1alpha1.Authorization) bool {
+// derivesRights reports whether callers of tenants have rights that follow from their Tenant: the index alone
+// evaluates RBAC, and the boundary is enforced.
+func (p *authorizationParts) derivesRights(config *v1alpha1.Authorization) bool {
 	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == v1alpha1.EvaluatorIndexed && config.Mode != v1alpha1.ModeShadow
 }
 

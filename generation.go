@@ -32,7 +32,7 @@ type generation struct {
 	authenticator authenticator.Request
 	boundary      *authz.Boundary
 	olderPaths    bool // /api/v1/tenants/<id>/... is read
-	limitsHold    bool // of bindings
+	derivesRights bool // see [Stack.DerivesRights]
 	plugins       []Plugin
 	halves        []halves                  // of the plugins
 	defaultQuota  corev1.ResourceList       // of tenants that have none
@@ -145,7 +145,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
 	}
-	g.limitsHold = authorization.limitsHold(&config.Authorization)
+	g.derivesRights = authorization.derivesRights(&config.Authorization)
 	if err = g.authenticate(ctx, of, names, report); err != nil {
 		return nil, err
 	}

@@ -305,9 +305,9 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	return described || governed || policy.Reads(kind) || kind.Group == v1alpha1.Resource("").Group
 }
 
-// LimitsHold reports whether the annotations that limit bindings hold for everybody: the server has no other evaluator of RBAC, and
-// tenants are kept apart. Who writes bindings that need them MUST NOT while it is false.
-func (s *Stack) LimitsHold() bool { return s.current.Load().limitsHold }
+// DerivesRights reports whether this server gives callers of tenants rights that follow from their Tenant, without a
+// binding. If it does, the ClusterRoles of those rights must exist.
+func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }

@@ -7,10 +7,13 @@ import (
 	"sync"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -38,6 +41,8 @@ type Tenants interface {
 	Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) (bool, error)
 	// MemberRoles returns the ClusterRoles that a tenant itself may give.
 	MemberRoles(id tenant.ID) []string
+	// Admins returns the subjects that the Tenant of a tenant names as its admins.
+	Admins(id tenant.ID) []rbacv1.Subject
 }
 
 // lineage returns what is known of tenants beside their names; nil where no Tenants are known.
@@ -104,6 +109,14 @@ func (c *Cluster) memberRoles(id tenant.ID) []string {
 		return nil
 	}
 	return c.Tenants.MemberRoles(id)
+}
+
+// rights returns the ClusterRoles that callers of a tenant have without a binding.
+func (c *Cluster) rights(id tenant.ID) []rbac.Derived {
+	if c.Tenants == nil {
+		return tenants.Rights(id, nil)
+	}
+	return tenants.Rights(id, c.Tenants.Admins(id))
 }
 
 // isOver reports whether a tenant is being deleted, or was, or that is not known.

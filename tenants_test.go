@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -52,6 +53,9 @@ func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) (bool,
 }
 
 func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
+
+// Admins implements [kubetenant.Tenants].
+func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
 func (o tenantsOf) TenantOf(name string) tenant.ID {
 	id, err := tenant.Parse(name)

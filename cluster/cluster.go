@@ -148,9 +148,9 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 }
 
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time may. The Tenants must be
-// followed. limitsHold is that of [provision.Options].
-func (c *Cluster) Provision(ctx context.Context, m Manager, limitsHold func() bool) error {
-	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, LimitsHold: limitsHold}).Run(ctx)
+// followed. derivesRights is that of [provision.Options].
+func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func() bool) error {
+	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, DerivesRights: derivesRights}).Run(ctx)
 }
 
 // Run follows the definitions of custom resources and what controllers make objects from, until ctx ends.

@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,16 +24,18 @@ const (
 	ReasonNotSynced = "tenant scope: the bindings are not known yet"
 )
 
-// Options are what a binding's limits are held against. The functions are required; they are asked for
-// limited bindings only.
+// Options are what a binding's limits are held against. Subject and Space are required. They are called for
+// limited bindings and, if Derive is set, for callers whom no binding allows the request.
 type Options struct {
 	// Subject returns the tenant of a user. An error: it is not known, no limited binding holds.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Space returns in which tenant's space a request is, the zero ID for one that is in no single
 	// tenant's. An error: it is not known, no limited binding holds.
 	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
-	// Confined says that who is asked about has passed the boundary. Without it [CallersOf] limits to those callers' own space.
-	Confined bool
+	// Derive returns the roles that callers of a tenant have without a binding. It is never called for the system
+	// tenant. If nil, there are no such roles. Callers MUST set it only if the boundary is enforced: a derived role
+	// applies in the whole cluster, and the boundary confines it to the tenant's namespaces.
+	Derive func(tenant.ID) []Derived
 	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that asks
 	// an evaluator next which does not know limits.
 	DenyLimited bool
@@ -104,6 +107,9 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 	}
 	if allowing != nil {
 		return authorizer.DecisionAllow, allowing.reason(&r), nil
+	}
+	if reason, ok := e.allowDerived(ctx, &r); ok {
+		return authorizer.DecisionAllow, reason, nil
 	}
 	if len(limited) > 0 && e.DenyLimited {
 		return authorizer.DecisionDeny, limitedReason(limited, e.now()), nil
@@ -213,12 +219,11 @@ func (b *binding) unresolved() error {
 
 // RulesFor implements [authorizer.RuleResolver]. The rules of bindings that are limited to spaces are left out, since a
 // rule cannot say where it holds: the list is incomplete then. Those of ended ones are as if they were not there.
-func (e *Evaluator) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (e *Evaluator) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if u == nil {
 		return nil, nil, true, nil
 	}
-	var resources []authorizer.ResourceRuleInfo
-	var paths []authorizer.NonResourceRuleInfo
+	rules := e.derivedRules(ctx, u)
 	var errs []error
 	incomplete := false
 	x, now := e.index, e.now()
@@ -235,17 +240,9 @@ func (e *Evaluator) RulesFor(_ context.Context, u user.Info, namespace string) (
 			incomplete = true
 			continue
 		}
-		for _, rule := range b.role.rules {
-			if len(rule.Resources) > 0 {
-				resources = append(resources, &authorizer.DefaultResourceRuleInfo{Verbs: rule.Verbs, APIGroups: rule.APIGroups,
-					Resources: rule.Resources, ResourceNames: rule.ResourceNames})
-			}
-			if len(rule.NonResourceURLs) > 0 {
-				paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
-			}
-		}
+		rules.add(b.role.content)
 	}
-	return resources, paths, incomplete, utilerrors.NewAggregate(errs)
+	return rules.resources, rules.paths, incomplete, utilerrors.NewAggregate(errs)
 }
 
 // reasonCap is room for most reasons.
@@ -277,17 +274,18 @@ func (b *binding) appendSubject(text []byte, r *request) []byte {
 		if !ok || !r.has(key) {
 			continue
 		}
-		text = append(append(text, s.Kind...), ' ')
-		if s.Kind != rbacv1.ServiceAccountKind {
-			return strconv.AppendQuote(text, s.Name)
-		}
-		home := s.Namespace
-		if home == "" {
-			home = namespace
-		}
-		return strconv.AppendQuote(text, s.Name+"/"+home)
+		return appendSubject(text, s, namespace)
 	}
 	return text
+}
+
+// appendSubject names a subject of a binding in a namespace as upstream does.
+func appendSubject(text []byte, s *rbacv1.Subject, namespace string) []byte {
+	text = append(append(text, s.Kind...), ' ')
+	if s.Kind != rbacv1.ServiceAccountKind {
+		return strconv.AppendQuote(text, s.Name)
+	}
+	return strconv.AppendQuote(text, s.Name+"/"+cmp.Or(s.Namespace, namespace))
 }
 
 func (r *request) has(want subjectKey) bool {

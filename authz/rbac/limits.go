@@ -16,17 +16,12 @@ import (
 // Tenanted is the [tenant.ScopeAnnotation] that limits a binding's rules to the caller's own space.
 const Tenanted = "Tenanted"
 
-// CallersOf begins a [tenant.ScopeAnnotation] that limits a binding's rules to the callers of tenants, in whatever space.
-const CallersOf = "Callers:"
-
-// limits say in whose spaces or for whose callers the rules of a binding hold, and until when. The zero value: in none.
+// limits say in whose spaces the rules of a binding hold, and until when. The zero value: in none.
 type limits struct {
-	anywhere  bool
-	own       bool // in the caller's own
-	tenants   []tenant.ID
-	ofCallers bool // for these, anywhere
-	callers   []tenant.ID
-	until     time.Time // zero for no end
+	anywhere bool
+	own      bool // in the caller's own
+	tenants  []tenant.ID
+	until    time.Time // zero for no end
 }
 
 // limitsOf reads the annotations of a binding. Nil: there are none, and the rules hold everywhere and for good. One that
@@ -48,13 +43,9 @@ func limitsOf(b metav1.Object) *limits {
 		l.until = at
 	}
 	if limited {
-		names, ofCallers := strings.CutPrefix(scope, CallersOf)
-		switch l.ofCallers = ofCallers; {
-		case ofCallers:
-			l.callers = tenantsOf(names)
-		case scope == Tenanted:
+		if scope == Tenanted {
 			l.own = true
-		default:
+		} else {
 			l.tenants = tenantsOf(scope)
 		}
 	}
@@ -84,13 +75,7 @@ func Ended(b metav1.Object, now time.Time) bool {
 // time. The zero ID is a space that is no single tenant's.
 func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
-	return l == nil || !l.ended(now) && (l.anywhere || slices.Contains(l.callers, caller) || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
-}
-
-// HoldsFor reports whether the annotations of a binding may let its rules hold for a caller of a tenant, in some space.
-func HoldsFor(b metav1.Object, caller tenant.ID, now time.Time) bool {
-	l := limitsOf(b)
-	return l == nil || !l.ended(now) && (!l.ofCallers || slices.Contains(l.callers, caller))
+	return l == nil || !l.ended(now) && (l.anywhere || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
 }
 
 // ended reports whether the binding counts no more at a time.
@@ -104,9 +89,6 @@ func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer
 	switch {
 	case l.anywhere:
 		return true
-	case l.ofCallers:
-		caller, err := o.Subject(ctx, u)
-		return err == nil && slices.Contains(l.callers, caller) && (o.Confined || o.isIn(ctx, a, caller))
 	case !l.own && len(l.tenants) == 0:
 		return false
 	}
@@ -119,10 +101,4 @@ func (l *limits) hold(ctx context.Context, o *Options, u user.Info, a authorizer
 	}
 	caller, err := o.Subject(ctx, u)
 	return err == nil && caller == space
-}
-
-// isIn reports whether a request stays in the space of a tenant.
-func (o *Options) isIn(ctx context.Context, a authorizer.Attributes, id tenant.ID) bool {
-	space, err := o.Space(ctx, a)
-	return err == nil && !space.IsZero() && space == id
 }

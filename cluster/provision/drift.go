@@ -36,7 +36,6 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 	e.lookForBindings(ctx, of)
 	e.lookForObjects(ctx, of)
 	e.lookForQuotas(ctx, of, gives)
-	e.lookForMakers(ctx, of, gives)
 }
 
 func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *given) {

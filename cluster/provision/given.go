@@ -27,9 +27,8 @@ import (
 // given is what each namespace of a tenant gets. The zero value is nothing.
 type given struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
-	makers    *rbacv1.ClusterRoleBinding
-	labels    map[string]string   // of the Namespace itself
-	quota     corev1.ResourceList // of them all
+	labels    map[string]string    // of the Namespace itself
+	quota     corev1.ResourceList  // of them all
 	templates []template
 	// uid and generation are of the Tenant that says so, empty where there is none: what templates gave stays then, so that nobody who has a
 	// Tenant no more is open to others.
@@ -80,9 +79,6 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 			continue
 		}
 		out.bindings = append(out.bindings, b)
-		if role.Tenantwide != "" && e.LimitsHold != nil && e.LimitsHold() {
-			out.makers = makersBinding(id, role.Tenantwide, b.Subjects)
-		}
 	}
 	out.labels = maps.Clone(t.Spec.Namespaces.Labels)
 	if level := t.Spec.Namespaces.PodSecurity; level != "" {

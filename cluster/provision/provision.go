@@ -9,11 +9,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -47,7 +45,7 @@ const (
 	statusAfter = time.Second
 )
 
-// Options configure the engine. All fields but LimitsHold are required.
+// Options configure the engine. All fields except DerivesRights are required.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
@@ -57,9 +55,9 @@ type Options struct {
 	// Namespaces are all of the cluster's, and Owned returns the names of those with a value of the tenant label.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
-	// LimitsHold reports whether a ClusterRoleBinding that is limited to a tenant's callers lets nobody else in: without it there is
-	// none. Nil: it never does.
-	LimitsHold func() bool
+	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of [tenants.Rights]. If nil, it
+	// does not, and the engine does not create them.
+	DerivesRights func() bool
 }
 
 // Engine prepares namespaces. One at a time may of a cluster: two would write the same.
@@ -74,19 +72,16 @@ type Engine struct {
 	statuses     workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
 
 	mu      sync.Mutex
-	busy    map[string]bool                          // namespaces that somebody is at: two would undo each other's
-	failed  map[string]error                         // by namespace, what the last try failed for
-	drifted map[string]bool                          // namespaces that are to be looked at although they say to be prepared
-	makers  map[tenant.ID]*rbacv1.ClusterRoleBinding // what was seen last; nil for none
-	managed map[tenant.ID]bool                       // whose quota is managed, as was seen last
-
-	hasRole atomic.Bool // the ClusterRole of the makers is there
+	busy    map[string]bool    // namespaces that somebody is at: two would undo each other's
+	failed  map[string]error   // by namespace, what the last try failed for
+	drifted map[string]bool    // namespaces that are to be looked at although they say to be prepared
+	managed map[tenant.ID]bool // whose quota is managed, as was seen last
 }
 
 // New returns an engine that does nothing before [Engine.Run].
 func New(o Options) *Engine {
 	e := &Engine{Options: o, lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
-		busy: map[string]bool{}, failed: map[string]error{}, drifted: map[string]bool{}, makers: map[tenant.ID]*rbacv1.ClusterRoleBinding{}, managed: map[tenant.ID]bool{},
+		busy: map[string]bool{}, failed: map[string]error{}, drifted: map[string]bool{}, managed: map[tenant.ID]bool{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
 		first:  newQueue[string](), later: newQueue[string](), statuses: newQueue[tenant.ID]()}
 	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
@@ -142,7 +137,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	running.Go(func() { work(ctx, e.statuses, 0, e.writeStatus) })
 	running.Go(func() { wait.UntilWithContext(ctx, e.lookForDrift, driftEvery) })
-	running.Go(func() { e.followLimits(ctx) })
+	running.Go(func() { e.followRights(ctx) })
 	<-ctx.Done()
 	shutDown()
 	running.Wait()

@@ -53,7 +53,7 @@ type world struct {
 	ended     error
 	stop      func()
 	undefined atomic.Bool // whether the kind Tenant is not
-	free      atomic.Bool // limits of bindings do not hold
+	derives   atomic.Bool // the server derives rights from Tenants
 	webhook   bool        // nor ever
 }
 
@@ -96,9 +96,9 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, LimitsHold: func() bool { return !w.free.Load() }}
+		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, DerivesRights: w.derives.Load}
 		if w.webhook {
-			o.LimitsHold = nil
+			o.DerivesRights = nil
 		}
 		w.ended = provision.New(o).Run(ctx)
 	})

@@ -23,26 +23,21 @@ import (
 // namedFailures is how many namespaces a condition names.
 const namedFailures = 5
 
-// writeStatus brings what is given once for a tenant up to date, its quota and the binding of its admins, and the status of its Tenant.
+// writeStatus brings what is given once for a tenant up to date, its quota, and the status of its Tenant.
 // What failed is said there, and returned where another try may do better.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {
 	case !known:
 		return nil // it is told when it is
-	case t != nil && t.DeletionTimestamp != nil: // it says what becomes of it, and that goes
-		e.forgetMakers(id)
+	case t == nil, t.DeletionTimestamp != nil: // the status of a Tenant that is deleted is written by its deletion
 		return nil
-	case t == nil:
-		return e.applyMakers(ctx, id, nil)
 	}
 	gives, known := e.givenBy(ctx, id)
 	if !known {
 		return errUnknown
 	}
-	quota, noQuota := e.applyQuota(ctx, id, t)
-	noMakers := e.applyMakers(ctx, id, gives.makers)
-	failed := errors.Join(noMakers, noQuota)
+	quota, failed := e.applyQuota(ctx, id, t)
 	if apierrors.IsConflict(failed) || ctx.Err() != nil { // somebody else wrote it meanwhile, which is nothing to tell
 		return failed
 	}
@@ -50,8 +45,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if err != nil {
 		return err
 	}
-	if status.Quota = quota; errors.Is(noQuota, errQuotaTaken) {
-		failed = noMakers // the quota is looked at again every now and then
+	if status.Quota = quota; errors.Is(failed, errQuotaTaken) {
+		failed = nil // the quota is looked at again every now and then
 	}
 	if equality.Semantic.DeepEqual(status, &t.Status) {
 		return failed

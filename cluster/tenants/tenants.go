@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,6 +82,7 @@ type live struct {
 	replaces    string                // the UID of the one before
 	spaces      v1alpha1.TenantSpaces // not to be changed
 	memberRoles []string
+	admins      []rbacv1.Subject // not to be changed
 }
 
 // effective is how far callers may go: who is about to end gives back what he has.
@@ -326,6 +328,7 @@ func (s *Store) set(obj any) {
 	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
 	now.spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
 	now.memberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
+	now.admins = AdminsOf(u)
 	now.spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if now.replaces != "" {
 		s.replaced.Store(true)

@@ -132,8 +132,10 @@ type TenantBinding struct {
 const (
 	// AdminRole is the ClusterRole of a tenant's admins in its namespaces.
 	AdminRole = "admin"
-	// NamespacesRole is the ClusterRole by which they make, label and delete those.
+	// NamespacesRole is the ClusterRole by which they create, label and delete namespaces and write TenantMembers.
 	NamespacesRole = "kubetenant:tenant-admin"
+	// MemberRole is the ClusterRole by which every caller of a tenant reads its namespaces, Tenant and quota.
+	MemberRole = "kubetenant:tenant-member"
 )
 
 // ConditionPrepared of a Tenant says whether every namespace has what it gives, ConditionReady whether besides there is nothing for

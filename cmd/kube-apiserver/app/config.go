@@ -322,7 +322,7 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 // lead does while this server leads what one at a time may: quotas are counted (of several, one that is behind would take
 // what another saw for gone), tenants' namespaces given what their Tenants say, and tenants ended whose Tenants are deleted.
 func lead(ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack) {
-	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.LimitsHold) }
+	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.DerivesRights) }
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision, retire); err != nil && ctx.Err() == nil {

@@ -96,7 +96,7 @@ func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
 	held := map[string]*Held{}
 	for _, b := range p.Bindings {
 		subject := i.reachedBy(b)
-		if subject == "" {
+		if subject == "" || !b.Derived.IsZero() && !i.ID().IsZero() && i.ID() != b.Derived {
 			continue
 		}
 		key := b.RoleKey()
@@ -172,6 +172,8 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
 			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
 		}
+	case !b.Derived.IsZero():
+		h.Scope = "all namespaces of tenant " + b.Derived.String()
 	case b.Limited && (id.IsZero() || id.IsSystem()):
 		h.Scope = "limited to " + b.Scope
 	case b.Limited && !b.Ended(now) && !b.Holds(id, id, now):

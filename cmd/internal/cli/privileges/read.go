@@ -65,9 +65,9 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 		client := d.Resource(of).Namespace(namespace)
 		lists = append(lists, kindList{kind, of.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }})
 	}
+	custom("Tenants", v1alpha1.Resource(v1alpha1.ResourceTenants), "")
 	if s.Scopes {
 		custom("CustomResourceDefinitions", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
-		custom("Tenants", v1alpha1.Resource(v1alpha1.ResourceTenants), "")
 		custom("RetiredTenants", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "")
 		custom("TenantQuotas", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "")
 	}

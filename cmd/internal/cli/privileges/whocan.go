@@ -182,6 +182,9 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 		a.Scope = "namespace " + q.Namespace
 	}
 	candidates, anybodys := s.Candidates(ctx, b.stack, b.of, asked.Namespace)
+	if !binding.Derived.IsZero() {
+		candidates, anybodys = []tenant.ID{binding.Derived}, false
+	}
 	for _, id := range candidates {
 		if b.letsTenant(ctx, s, id, asked, q) && b.holds(binding, id, asked.Namespace) {
 			a.Tenants = append(a.Tenants, id.String())
@@ -207,7 +210,7 @@ func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace str
 	case namespace != "":
 		space = b.of.Owner(namespace)
 	case id.IsSystem():
-		return binding.HoldsFor(id, time.Now())
+		return !binding.Ended(time.Now())
 	}
 	return binding.Holds(id, space, time.Now())
 }

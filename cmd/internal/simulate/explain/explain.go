@@ -246,6 +246,7 @@ func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
 	evaluator := rbac.New(q.Snapshot.Index(), rbac.Options{
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return a.outcome.Caller, nil },
 		Space:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return owner, nil },
+		Derive:  q.Snapshot.Rights(q.Config),
 	})
 	decision, reason, err := evaluator.Authorize(ctx, &record)
 	text := "no role that is bound to the caller allows it"

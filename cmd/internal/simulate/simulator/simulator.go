@@ -59,6 +59,9 @@ func (s *Snapshot) Index() *rbac.Index {
 		}
 	}
 	for _, b := range s.Bindings {
+		if !b.Derived.IsZero() {
+			continue // the evaluator derives it
+		}
 		meta := *b.meta()
 		if b.Namespace == "" {
 			index.Set(&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
@@ -98,7 +101,7 @@ func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate a
 	}
 	return kubetenant.New(ctx, config, kubetenant.Server{
 		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Under(config).Index()}},
+		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere}},
 		Cluster: kubetenant.Cluster{
 			Owners:      authz.NewOwners(namespaces.Get, nil),
 			CustomScope: s.CustomScope, SelectedLabels: s.SelectedLabels,

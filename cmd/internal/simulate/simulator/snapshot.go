@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -49,6 +51,9 @@ type Snapshot struct {
 	selected map[string]bool
 	// dropped are bindings that nobody is asked by, see DropRBAC.
 	dropped []*Binding
+	// RightsElsewhere says that the server derives no right from a Tenant, whatever the configuration says: kube-apiserver
+	// evaluates RBAC itself.
+	RightsElsewhere bool
 	// Unread are the kinds that the caller may not list.
 	Unread []string
 }
@@ -63,11 +68,14 @@ type Role struct {
 	Aggregates []metav1.LabelSelector
 }
 
-// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding.
+// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding. If Derived is set, it is a right that
+// follows from a tenant, and no object represents it.
 type Binding struct {
 	Namespace, Name string
-	Labels          map[string]string
-	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces or the callers of some tenants, where it is
+	// Derived is the tenant whose callers have the right. Name is the name of its Tenant.
+	Derived tenant.ID
+	Labels  map[string]string
+	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants, where it is
 	// Limited; with an empty one to no space.
 	Scope   string
 	Limited bool
@@ -78,13 +86,14 @@ type Binding struct {
 	Subjects []rbacv1.Subject
 }
 
-// Under returns the snapshot as a configuration's evaluator of RBAC sees it: the server's own knows no annotation that limits or
-// ends a binding.
+// Under returns the snapshot as a configuration's evaluator of RBAC sees it. The server's own evaluator ignores the
+// annotations that limit or end a binding, and derives no right from a Tenant.
 func (s *Snapshot) Under(config *v1alpha1.Settings) *Snapshot {
-	if config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
-		return s
-	}
 	plain := *s
+	if config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
+		plain.Bindings = slices.Concat(s.Bindings, s.derived(s.Rights(config)))
+		return &plain
+	}
 	plain.Bindings = nil
 	for _, b := range s.Bindings {
 		free := *b
@@ -94,20 +103,63 @@ func (s *Snapshot) Under(config *v1alpha1.Settings) *Snapshot {
 	return &plain
 }
 
+// Rights returns the rights that callers of tenants have without a binding. It is nil if a server of the configuration
+// derives none.
+func (s *Snapshot) Rights(config *v1alpha1.Settings) func(tenant.ID) []rbac.Derived {
+	a := config.Authorization
+	if a.RBAC.Evaluator != v1alpha1.EvaluatorIndexed || a.Mode == v1alpha1.ModeShadow || s.RightsElsewhere {
+		return nil
+	}
+	return func(id tenant.ID) []rbac.Derived { return tenants.Rights(id, s.Tenants[id].Admins) }
+}
+
+// derived returns rights of all tenants as bindings.
+func (s *Snapshot) derived(rights func(tenant.ID) []rbac.Derived) (all []*Binding) {
+	if rights == nil {
+		return nil
+	}
+	for _, id := range s.tenantIDs() {
+		for _, right := range rights(id) {
+			b := &Binding{
+				Name:     id.ObjectName(),
+				Derived:  id,
+				Subjects: right.Subjects,
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: right.ClusterRole},
+			}
+			if right.EveryCaller {
+				everyCaller := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: id.Group()}
+				b.Subjects = append(b.Subjects, everyCaller)
+			}
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// tenantIDs returns the tenants that have a Tenant or own a namespace, in a stable order.
+func (s *Snapshot) tenantIDs() []tenant.ID {
+	all := slices.Collect(maps.Keys(s.Tenants))
+	for name := range s.Namespaces {
+		if id := s.Owner(name); !id.IsZero() && !id.IsSystem() {
+			all = append(all, id)
+		}
+	}
+	slices.SortFunc(all, func(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
+}
+
 // Ended reports whether the binding counts no more at a time.
 func (b *Binding) Ended(now time.Time) bool {
 	return rbac.Ended(b.meta(), now)
 }
 
-// Holds reports whether its annotations let the binding's rules hold for a caller of a tenant in a tenant's space, as
-// [rbac.Holds] does.
+// Holds reports whether the binding applies to a caller of a tenant in a tenant's space, as far as its annotations and
+// the tenant from which it is derived decide.
 func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
+	if !b.Derived.IsZero() {
+		return b.Derived == caller
+	}
 	return rbac.Holds(b.meta(), caller, space, now)
-}
-
-// HoldsFor is [rbac.HoldsFor].
-func (b *Binding) HoldsFor(caller tenant.ID, now time.Time) bool {
-	return rbac.HoldsFor(b.meta(), caller, now)
 }
 
 func (b *Binding) meta() *metav1.ObjectMeta {
@@ -123,7 +175,10 @@ func (b *Binding) meta() *metav1.ObjectMeta {
 
 // Kind returns the binding's kind.
 func (b *Binding) Kind() string {
-	if b.Namespace == "" {
+	switch {
+	case !b.Derived.IsZero():
+		return v1alpha1.KindTenant
+	case b.Namespace == "":
 		return "ClusterRoleBinding"
 	}
 	return "RoleBinding"

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -35,6 +36,7 @@ type TenantObject struct {
 	Ending        bool
 	Spaces        v1alpha1.TenantSpaces
 	MemberRoles   []string
+	Admins        []rbacv1.Subject
 }
 
 // tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
@@ -47,6 +49,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
 	is.Spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
 	is.MemberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
+	is.Admins = tenants.AdminsOf(u)
 	is.Spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
@@ -95,6 +98,9 @@ func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupReso
 
 // MemberRoles implements [kubetenant.Tenants].
 func (t tenantObjects) MemberRoles(id tenant.ID) []string { return t.live[id].MemberRoles }
+
+// Admins implements [kubetenant.Tenants].
+func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id].Admins }
 
 // Lineage implements [kubetenant.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {

@@ -72,7 +72,7 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 		},
 		Provision: func(ctx context.Context) error {
 			go known.Tenants.Run(ctx)
-			return known.Provision(ctx, manager, nil) // kube-apiserver's own evaluator knows no limits
+			return known.Provision(ctx, manager, nil) // kube-apiserver evaluates RBAC itself
 		},
 		Retire: func(ctx context.Context) error { return known.Retire(ctx, manager) },
 	}, nil

@@ -1,0 +1,117 @@
+package rbac
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Derived is a ClusterRole that callers of one tenant have in the whole cluster without a binding. Nothing is
+// stored, so a server without kubetenant gives the role to no caller.
+type Derived struct {
+	// Source names the object or the fact that gives the role, such as `Tenant "acme"`.
+	Source string
+	// ClusterRole is the name of the role. If there is no such role, it allows nothing.
+	ClusterRole string
+	// Subjects are the callers of the tenant who have the role.
+	Subjects []rbacv1.Subject
+	// EveryCaller gives the role to every caller of the tenant.
+	EveryCaller bool
+}
+
+// includes reports whether the caller of a request, who is of the tenant, has the role.
+func (d *Derived) includes(r *request) bool {
+	_, ok := d.subject(r)
+	return ok || d.EveryCaller
+}
+
+// subject returns the subject that the caller of a request is. ok is false if the caller is none of them.
+func (d *Derived) subject(r *request) (s *rbacv1.Subject, ok bool) {
+	for i := range d.Subjects {
+		if key, valid := keyOf(&d.Subjects[i], ""); valid && r.has(key) {
+			return &d.Subjects[i], true
+		}
+	}
+	return nil, false
+}
+
+// derived returns the roles that u has without a binding. A caller whose tenant is unknown has none.
+func (e *Evaluator) derived(ctx context.Context, u user.Info) []Derived {
+	if e.Derive == nil {
+		return nil
+	}
+	id, err := e.Subject(ctx, u)
+	if err != nil || id.IsZero() || id.IsSystem() {
+		return nil
+	}
+	r := request{user: u}
+	return slices.DeleteFunc(e.Derive(id), func(d Derived) bool { return !d.includes(&r) })
+}
+
+// allowDerived returns the reason why a derived role allows the request. ok is false if none does.
+func (e *Evaluator) allowDerived(ctx context.Context, r *request) (reason string, ok bool) {
+	for _, d := range e.derived(ctx, r.user) {
+		if role := e.index.clusterRole(d.ClusterRole); role != nil && role.allows(r) {
+			return d.reason(r), true
+		}
+	}
+	return "", false
+}
+
+// derivedRules returns the rules of all roles that u has without a binding.
+func (e *Evaluator) derivedRules(ctx context.Context, u user.Info) (rules ruleList) {
+	for _, d := range e.derived(ctx, u) {
+		if role := e.index.clusterRole(d.ClusterRole); role != nil {
+			rules.add(role)
+		}
+	}
+	return rules
+}
+
+// clusterRole returns the content of a ClusterRole. It is nil if there is no such role.
+func (x *Index) clusterRole(name string) *content {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if r := x.roles[objectKey{name: name}]; r != nil {
+		return r.content
+	}
+	return nil
+}
+
+// reason returns the reason of a decision that allows a request.
+func (d *Derived) reason(r *request) string {
+	text := append(make([]byte, 0, reasonCap), "RBAC: allowed by "...)
+	text = append(append(text, d.Source...), " of ClusterRole "...)
+	text = append(strconv.AppendQuote(text, d.ClusterRole), " to "...)
+	if s, ok := d.subject(r); ok {
+		return string(appendSubject(text, s, ""))
+	}
+	return string(append(text, "every caller of the tenant"...))
+}
+
+// ruleList collects rules in the form of a rules review.
+type ruleList struct {
+	resources []authorizer.ResourceRuleInfo
+	paths     []authorizer.NonResourceRuleInfo
+}
+
+func (l *ruleList) add(role *content) {
+	for _, rule := range role.rules {
+		if len(rule.Resources) > 0 {
+			l.resources = append(l.resources, &authorizer.DefaultResourceRuleInfo{
+				Verbs:         rule.Verbs,
+				APIGroups:     rule.APIGroups,
+				Resources:     rule.Resources,
+				ResourceNames: rule.ResourceNames,
+			})
+		}
+		if len(rule.NonResourceURLs) > 0 {
+			l.paths = append(l.paths,
+				&authorizer.DefaultNonResourceRuleInfo{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created. An existing one is never changed.
+func NamespacesRole() *rbacv1.ClusterRole {
+	return clusterRole(v1alpha1.NamespacesRole,
+		rbacv1.PolicyRule{
+			APIGroups: []string{""},
+			Resources: []string{"namespaces"},
+			Verbs:     []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		},
+		rbacv1.PolicyRule{
+			APIGroups: []string{tenant.Domain},
+			Resources: []string{v1alpha1.ResourceTenantMembers},
+			Verbs:     []string{"create", "delete", "get", "list", "patch", "update"},
+		})
+}
+
+// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as it is created. An existing one is never changed.
+func MemberRole() *rbacv1.ClusterRole {
+	return clusterRole(v1alpha1.MemberRole,
+		rbacv1.PolicyRule{
+			APIGroups: []string{""},
+			Resources: []string{"namespaces"},
+			Verbs:     []string{"get", "list", "watch"},
+		},
+		rbacv1.PolicyRule{
+			APIGroups: []string{tenant.Domain},
+			Resources: []string{v1alpha1.ResourceTenantQuotas, v1alpha1.ResourceTenants},
+			Verbs:     []string{"get", "list"},
+		})
+}
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      rules,
+	}
+}
+
+// rightsEvery is how often the engine checks whether the server derives rights.
+const rightsEvery = 5 * time.Second
+
+// followRights creates the ClusterRoles of derived rights as soon as the server derives them, and deletes the
+// bindings that an earlier release created instead. It creates each role once, so a deleted role stays deleted.
+func (e *Engine) followRights(ctx context.Context) {
+	var created bool
+	var deleted time.Time
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if !created && e.DerivesRights != nil && e.DerivesRights() {
+			err := e.createRoles(ctx)
+			logRights(ctx, err)
+			created = err == nil
+		}
+		if time.Since(deleted) >= driftEvery {
+			err := e.deleteEarlierBindings(ctx)
+			logRights(ctx, err)
+			if err == nil {
+				deleted = time.Now()
+			}
+		}
+	}, rightsEvery)
+}
+
+func logRights(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Failed to prepare the rights that follow from Tenants, will retry", "after", rightsEvery)
+	}
+}
+
+func (e *Engine) createRoles(ctx context.Context) error {
+	for _, role := range []*rbacv1.ClusterRole{NamespacesRole(), MemberRole()} {
+		if err := e.writes.Wait(ctx); err != nil {
+			return err
+		}
+		_, err := e.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create ClusterRole %s: %w", role.Name, err)
+		}
+	}
+	return nil
+}
+
+// EarlierAdminsBinding returns the name of the ClusterRoleBinding that an earlier release created for the admins of a
+// tenant. Its limit was an annotation that other servers ignore.
+func EarlierAdminsBinding(id tenant.ID) string {
+	return managed.NamePrefix + "admins:" + id.ObjectName()
+}
+
+// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It does not touch a binding of that name that
+// the server did not create.
+func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
+	all := e.Client.RbacV1().ClusterRoleBindings()
+	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
+	for {
+		list, err := all.List(ctx, next)
+		if err != nil {
+			return fmt.Errorf("list ClusterRoleBindings: %w", err)
+		}
+		for i := range list.Items {
+			b := &list.Items[i]
+			id, err := tenant.Parse(b.Labels[tenant.OfTenantLabel])
+			if err != nil || b.Name != EarlierAdminsBinding(id) {
+				continue
+			}
+			if err := e.writes.Wait(ctx); err != nil {
+				return err
+			}
+			err = all.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("delete ClusterRoleBinding %s: %w", b.Name, err)
+			}
+		}
+		if next.Continue = list.Continue; next.Continue == "" {
+			return nil
+		}
+	}
+}

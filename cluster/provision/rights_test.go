@@ -1,0 +1,143 @@
+package provision_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func admins(all ...rbacv1.Subject) func(*v1alpha1.TenantSpec) {
+	return func(s *v1alpha1.TenantSpec) { s.Admins = all }
+}
+
+func (w *world) clusterRoles() string {
+	w.t.Helper()
+	list, err := w.kube.RbacV1().ClusterRoles().List(w.t.Context(), metav1.ListOptions{})
+	w.must(err)
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func (w *world) clusterRoleBindings() string {
+	w.t.Helper()
+	list, err := w.kube.RbacV1().ClusterRoleBindings().List(w.t.Context(), metav1.ListOptions{})
+	w.must(err)
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// TestDerivedRights: the engine creates the ClusterRoles of derived rights and no ClusterRoleBinding.
+func TestDerivedRights(t *testing.T) {
+	const both = v1alpha1.NamespacesRole + " " + v1alpha1.MemberRole
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tenant(admins(peter, mary))
+		w.namespace("acme--web", "acme", nil)
+		time.Sleep(time.Minute)
+		if got := w.clusterRoles(); got != "" {
+			t.Errorf("ClusterRoles %q of a server that derives nothing", got)
+		}
+		w.derives.Store(true)
+		time.Sleep(10 * time.Second)
+		if got := w.clusterRoles(); got != both {
+			t.Errorf("ClusterRoles %q, want %q", got, both)
+		}
+		w.must(w.kube.RbacV1().ClusterRoles().Delete(t.Context(), v1alpha1.NamespacesRole, metav1.DeleteOptions{}))
+		time.Sleep(time.Hour)
+		if got := w.clusterRoles(); got != v1alpha1.MemberRole {
+			t.Errorf("ClusterRoles %q: a role that was deleted is created again", got)
+		}
+		if got := w.clusterRoleBindings(); got != "" {
+			t.Errorf("ClusterRoleBindings %q", got)
+		}
+	})
+}
+
+// TestDerivedRolesAreRetried: an existing ClusterRole stays as it is, and a refused creation is retried.
+func TestDerivedRolesAreRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, err := w.kube.RbacV1().ClusterRoles().Create(t.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespacesRole}}, metav1.CreateOptions{})
+		w.must(err)
+		var fails atomic.Bool
+		fails.Store(true)
+		w.kube.PrependReactor("create", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return fails.Load(), nil, errors.New("unavailable")
+		})
+		w.derives.Store(true)
+		time.Sleep(time.Minute)
+		fails.Store(false)
+		time.Sleep(10 * time.Second)
+		role, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), v1alpha1.NamespacesRole, metav1.GetOptions{})
+		if err != nil || len(role.Rules) > 0 {
+			t.Errorf("the existing role was changed: %v, %v", role, err)
+		}
+		if _, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), v1alpha1.MemberRole, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBindingsOfAnEarlierRelease: they are deleted on every server, also after a failed attempt. Other bindings stay.
+func TestBindingsOfAnEarlierRelease(t *testing.T) {
+	for _, webhook := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.stop()
+			create := func(name, of string, isManaged bool) {
+				b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.OfTenantLabel: of}}}
+				if isManaged {
+					b.Labels[tenant.ManagedLabel] = managed.SourceTenant
+				}
+				_, err := w.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), b, metav1.CreateOptions{})
+				w.must(err)
+			}
+			create("kubetenant:admins:acme", "acme", true)
+			create("kubetenant:admins:gone", "gone", true) // its Tenant was deleted
+			create("kubetenant:admins:own", "own", false)
+			create("kubetenant:admins:other", "acme", true)
+			create("kubetenant:tenant-member:acme", "acme", false)
+			var fails atomic.Bool
+			fails.Store(true)
+			w.kube.PrependReactor("delete", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return fails.Load(), nil, errors.New("unavailable")
+			})
+			w.webhook = webhook
+			w.start()
+			time.Sleep(time.Minute)
+			fails.Store(false)
+			time.Sleep(10 * time.Second)
+			const want = "kubetenant:admins:other kubetenant:admins:own kubetenant:tenant-member:acme"
+			if got := w.clusterRoleBindings(); got != want {
+				t.Errorf("ClusterRoleBindings %q, want %q", got, want)
+			}
+			create("kubetenant:admins:acme", "acme", true) // by a server of the earlier release
+			time.Sleep(11 * time.Minute)
+			if got := w.clusterRoleBindings(); got != want {
+				t.Errorf("later: ClusterRoleBindings %q, want %q", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,56 @@
+package tenants
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Rights returns the ClusterRoles that callers of a tenant have without a binding: every caller has
+// [v1alpha1.MemberRole], and the admins of its Tenant have [v1alpha1.NamespacesRole]. A subject that the tenant could
+// not bind itself gets nothing. The namespace of a service account is not checked: the caller of a right MUST be of
+// the tenant, which for a service account is the owner of its namespace.
+func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
+	rights := []rbac.Derived{{
+		Source:      fmt.Sprintf("tenant %q", id),
+		ClusterRole: v1alpha1.MemberRole,
+		EveryCaller: true,
+	}}
+	checked := rolebinding.Subjects{
+		Named: func(_ context.Context, by tenant.ID, _ string) (tenant.ID, error) { return by, nil },
+	}
+	admin := rbac.Derived{Source: fmt.Sprintf("Tenant %q", id.ObjectName()), ClusterRole: v1alpha1.NamespacesRole}
+	for _, s := range admins {
+		if checked.Check(context.Background(), id, s) == nil {
+			admin.Subjects = append(admin.Subjects, s)
+		}
+	}
+	if len(admin.Subjects) > 0 {
+		rights = append(rights, admin)
+	}
+	return rights
+}
+
+// Admins returns the admins that the Tenant of a tenant names. They must not be changed.
+func (s *Store) Admins(id tenant.ID) []rbacv1.Subject {
+	if is := s.of(id); is != nil {
+		return is.admins
+	}
+	return nil
+}
+
+// AdminsOf returns the admins that a Tenant names. A Tenant that cannot be read has none.
+func AdminsOf(u *unstructured.Unstructured) []rbacv1.Subject {
+	t, err := v1alpha1.TenantOf(u)
+	if err != nil {
+		return nil
+	}
+	return t.Spec.Admins
+}
