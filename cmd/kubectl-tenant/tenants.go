@@ -232,17 +232,23 @@ func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
 	t, mode, format := &tenancy.New{}, "", output.NewObjectFormat()
 	cmd := &cobra.Command{
 		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
-		Short: "Make a tenant: its namespaces and the bindings of its admins",
-		Long: `Makes the Tenant of a tenant, which gives its admins the role admin in each of
-its namespaces, now and later, and namespaces, and lets every caller of the
-tenant see its own. Without --namespaces it makes TENANT--default. Run again, it
-adds what is new. It waits until the admins have their role.
+		Short: "Create a tenant with its namespaces and admins",
+		Long: `Creates the Tenant of a tenant and its namespaces. Without --namespaces it
+creates TENANT--default. Run again, it adds what is new. It waits until the
+admins have their role.
 
-Admins are bound namespace by namespace: a ClusterRoleBinding to a user would
-reach the users of that name of all tenants, each in its own namespaces. So an
-admin by name makes no namespaces and lists nothing over all of them. With
---members-admin every caller of the tenant, its service accounts too, is an
-admin in all its namespaces, and makes more.
+Admins have the role admin in each namespace of the tenant, existing and new.
+On a server that evaluates RBAC by kubetenant they also create and delete
+namespaces of the tenant, and write its TenantMembers. No ClusterRoleBinding
+represents these rights: they follow from the Tenant.
+
+With --members-admin every caller of the tenant, its service accounts too, has
+the role admin in each namespace of the tenant.
+
+Behind the webhook service and the gateway, callers can list the tenant's
+namespaces only by a ClusterRoleBinding of kubetenant:tenant-member to the
+group tenant:TENANT. The command creates it there. --bind-members=false leaves
+it out. With --dry-run=client, --bind-members adds it.
 
 With -o it prints the objects: with --dry-run=client to keep them in a
 repository.`,
@@ -267,7 +273,8 @@ repository.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&t.Admins, "admin", nil, "users who are admins of the tenant (may be repeated)")
-	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false, "every caller of the tenant is an admin in all its namespaces, and makes more")
+	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false, "every caller of the tenant is an admin in all its namespaces")
+	cmd.Flags().BoolVar(&t.BindMembers, bindMembers, false, "bind kubetenant:tenant-member to the tenant's callers in the whole cluster (default: if the server does not derive that role)")
 	cmd.Flags().StringVar(&t.Replaces, "replaces", "", "the UID of the deleted tenant that had the name before (kubectl tenant retired)")
 	cmd.Flags().BoolVar(&t.NetworkPolicy, "network-policy", false, "let only pods of the tenant's own namespaces reach those in its namespaces, where the network honours NetworkPolicies")
 	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces of the tenant")
@@ -279,7 +286,9 @@ repository.`,
 	return cmd
 }
 
-// createTenant makes a tenant, and waits until its admins are such.
+const bindMembers = "bind-members"
+
+// createTenant creates a tenant, and waits until its admins have their role.
 func createTenant(cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, say func(string, ...any)) error {
 	if mode == dryRunClient { // asks no cluster
 		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all its callers"}}[t.MembersAdmin]...)
@@ -290,13 +299,29 @@ func createTenant(cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode 
 	if err != nil {
 		return err
 	}
+	if !cmd.Flags().Changed(bindMembers) {
+		derives, err := derivesRights(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		t.BindMembers = !derives
+	}
 	if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
 		return c.Explain(err)
 	}
-	if len(t.Admins) > 0 && mode == "" {
+	if mode == "" {
 		return c.Explain(tenancy.AwaitPrepared(cmd.Context(), k, d, t.ID, t.Namespaces))
 	}
 	return nil
+}
+
+// derivesRights reports whether a server gives callers of tenants the rights that follow from their Tenant.
+func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
+	found, err := c.Installation(ctx)
+	if err != nil {
+		return false, err
+	}
+	return found.DerivesRights(ctx)
 }
 
 // setDefaultNamespace names the first namespace of a tenant for which none was named.

@@ -42,9 +42,9 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 	return u
 }
 
-// createObject makes the Tenant of a tenant where there is none, and adds the admins that one which is there lacks. It returns
-// those who are new. A server of an older release knows no Tenants: none is made, and nobody is an admin by one.
-func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string) (made bool, admins []rbacv1.Subject, err error) {
+// createObject creates a Tenant. If it exists, createObject adds the admins and bindings that it lacks. It returns the
+// new admins, and the subjects to which the role admin is newly bound.
+func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string) (created bool, added []rbacv1.Subject, err error) {
 	wanted, err := v1alpha1.TenantOf(u)
 	if err != nil {
 		return false, nil, err
@@ -52,22 +52,23 @@ func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unst
 	_, err = d.Resource(tenantObjects).Create(ctx, u, metav1.CreateOptions{DryRun: dryRun})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		admins, err = addAdmins(ctx, d, u.GetName(), wanted.Spec.Admins, dryRun)
-		return false, admins, err
-	case apierrors.IsNotFound(err) && len(wanted.Spec.Admins) == 0:
-		return false, nil, nil
+		added, err = addSubjects(ctx, d, u.GetName(), &wanted.Spec, dryRun)
+		return false, added, err
 	case apierrors.IsNotFound(err):
-		return false, nil, fmt.Errorf("%w: the server knows no Tenants, by which there are admins", ErrRefused)
+		return false, nil, fmt.Errorf("%w: the definition %s.%s is not installed: see docs/install.md", ErrRefused, tenantObjects.Resource, tenantObjects.Group)
 	case err != nil:
 		return false, nil, refusal(err)
 	}
-	return true, wanted.Spec.Admins, nil
+	added = wanted.Spec.Admins
+	for _, b := range wanted.Spec.Bindings {
+		added = append(added, b.Subjects...)
+	}
+	return true, added, nil
 }
 
-// addAdmins adds to a Tenant the admins that it lacks, and returns them.
-func addAdmins(ctx context.Context, d dynamic.Interface, name string, wanted []rbacv1.Subject, dryRun []string) (added []rbacv1.Subject, err error) {
+// addSubjects adds the admins and the subjects of bindings that a Tenant lacks, and returns them.
+func addSubjects(ctx context.Context, d dynamic.Interface, name string, wanted *v1alpha1.TenantSpec, dryRun []string) (added []rbacv1.Subject, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		added = nil
 		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -76,18 +77,18 @@ func addAdmins(ctx context.Context, d dynamic.Interface, name string, wanted []r
 		if err != nil {
 			return err
 		}
-		for _, s := range wanted {
-			if !slices.ContainsFunc(t.Spec.Admins, func(is rbacv1.Subject) bool {
-				return is.Kind == s.Kind && is.Name == s.Name && is.Namespace == s.Namespace
-			}) {
-				added = append(added, s)
-			}
+		spec := map[string]any{}
+		if added = missing(t.Spec.Admins, wanted.Admins); len(added) > 0 {
+			spec["admins"] = append(t.Spec.Admins, added...)
 		}
-		if len(added) == 0 {
+		bindings, bound := addBindings(t.Spec.Bindings, wanted.Bindings)
+		if added = append(added, bound...); len(bound) > 0 {
+			spec["bindings"] = bindings
+		}
+		if len(spec) == 0 {
 			return nil
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()},
-			"spec": map[string]any{"admins": append(t.Spec.Admins, added...)}})
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()}, "spec": spec})
 		if err != nil {
 			return err
 		}
@@ -98,6 +99,34 @@ func addAdmins(ctx context.Context, d dynamic.Interface, name string, wanted []r
 		return nil, refusal(err)
 	}
 	return added, nil
+}
+
+// addBindings returns bindings that also have all wanted ones, and the subjects that are new. A Tenant has at most one
+// binding of a ClusterRole.
+func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []rbacv1.Subject) {
+	with = slices.Clone(all)
+	for _, w := range wanted {
+		at := slices.IndexFunc(with, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == w.ClusterRole })
+		if at < 0 {
+			at, with = len(with), append(with, v1alpha1.TenantBinding{ClusterRole: w.ClusterRole})
+		}
+		lacking := missing(with[at].Subjects, w.Subjects)
+		with[at].Subjects = append(slices.Clone(with[at].Subjects), lacking...)
+		added = append(added, lacking...)
+	}
+	return with, added
+}
+
+// missing returns the wanted subjects that are not among others. The API group of a subject is not compared.
+func missing(among, wanted []rbacv1.Subject) (lacking []rbacv1.Subject) {
+	for _, s := range wanted {
+		if !slices.ContainsFunc(among, func(is rbacv1.Subject) bool {
+			return is.Kind == s.Kind && is.Name == s.Name && is.Namespace == s.Namespace
+		}) {
+			lacking = append(lacking, s)
+		}
+	}
+	return lacking
 }
 
 // preparedWithin is how long [AwaitPrepared] waits.

@@ -26,13 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-const (
-	// memberRole is what every caller of a tenant may do: see its own namespaces, Tenant and quota.
-	memberRole = "kubetenant:tenant-member"
-	// adminRole is the role of a tenant's admins in its namespaces, makerRole lets them make and delete those.
-	adminRole = v1alpha1.AdminRole
-	makerRole = v1alpha1.NamespacesRole
-)
+// adminRole is the ClusterRole of a tenant's admins in its namespaces.
+const adminRole = v1alpha1.AdminRole
 
 var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 
@@ -141,8 +136,11 @@ type New struct {
 	Replaces string
 	// NetworkPolicy lets only pods of the tenant's own namespaces reach those in each namespace.
 	NetworkPolicy bool
-	// MembersAdmin makes every caller of the tenant an admin of all its namespaces, who makes more.
+	// MembersAdmin binds the role admin to every caller of the tenant, in each of its namespaces.
 	MembersAdmin bool
+	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so that they can list
+	// its namespaces. A server that derives this role needs no binding.
+	BindMembers bool
 }
 
 // Writing says how something is written.
@@ -153,19 +151,13 @@ type Writing struct {
 	Say func(format string, args ...any)
 }
 
-// Objects returns what a tenant is made of: its Tenant with its admins, the role of its members and its binding, and its
-// namespaces.
+// Objects returns the objects of a tenant: its Tenant, the binding of its members, and its namespaces.
 func (t *New) Objects() []runtime.Object {
-	all := []runtime.Object{
-		t.object(),
-		newRole(memberRole,
-			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
-			rbacv1.PolicyRule{APIGroups: []string{tenant.Domain}, Resources: []string{quotas.Resource, tenantObjects.Resource}, Verbs: []string{"get", "list"}}),
-		t.membersBinding(memberRole, memberRole),
-	}
-	if t.MembersAdmin {
-		all = append(all, newRole(makerRole, provision.NamespacesRole().Rules...),
-			t.membersBinding(makerRole, makerRole), t.membersBinding("kubetenant:admin", adminRole))
+	all := []runtime.Object{t.object()}
+	if t.BindMembers {
+		role := provision.MemberRole()
+		role.Labels = map[string]string{privileges.MadeBy: maker}
+		all = append(all, role, t.membersBinding(role.Name))
 	}
 	for _, ns := range t.Namespaces {
 		all = append(all, newNamespace(ns, t.ID))
@@ -190,26 +182,26 @@ func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	}
 }
 
-func newRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{privileges.MadeBy: maker}},
-		Rules:      rules,
-	}
-}
-
-// membersBinding binds a role in the whole cluster to the callers of the tenant, whom the boundary confines to its
-// namespaces.
-func (t *New) membersBinding(name, role string) *rbacv1.ClusterRoleBinding {
+// membersBinding binds a ClusterRole to the callers of the tenant. On a server without kubetenant it applies to
+// every namespace, so the role MUST allow no more than [v1alpha1.MemberRole].
+func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: name + ":" + t.ID.String(), Labels: map[string]string{privileges.MadeBy: maker, tenant.OfTenantLabel: t.ID.String()}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}},
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   role + ":" + t.ID.String(),
+			Labels: map[string]string{privileges.MadeBy: maker, tenant.OfTenantLabel: t.ID.String()},
+		},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{t.members()},
 	}
 }
 
-// object is the Tenant with its admins.
+// members is the group of all callers of the tenant.
+func (t *New) members() rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}
+}
+
+// object is the Tenant with its admins and bindings.
 func (t *New) object() *unstructured.Unstructured {
 	u := Object(t.ID)
 	var admins []any
@@ -219,6 +211,10 @@ func (t *New) object() *unstructured.Unstructured {
 	spec, _ := u.Object["spec"].(map[string]any)
 	if len(admins) > 0 {
 		spec["admins"] = admins
+	}
+	if t.MembersAdmin {
+		members := map[string]any{"kind": rbacv1.GroupKind, "name": t.ID.Group()}
+		spec["bindings"] = []any{map[string]any{"clusterRole": adminRole, "subjects": []any{members}}}
 	}
 	if t.Replaces != "" {
 		spec["replaces"] = t.Replaces
@@ -242,15 +238,15 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 	for _, obj := range t.Objects() {
 		switch o := obj.(type) {
 		case *unstructured.Unstructured:
-			made, admins, err := createObject(ctx, d, o, w.DryRun)
+			made, added, err := createObject(ctx, d, o, w.DryRun)
 			if err != nil {
 				return err
 			}
 			if made {
 				tell("made Tenant %s", o.GetName())
 			}
-			for _, admin := range admins {
-				tell("user %s is an admin in all its namespaces (Tenant %s)", admin.Name, o.GetName())
+			for _, s := range added {
+				tell("%s is an admin in all its namespaces (Tenant %s)", subjectName(s, ""), o.GetName())
 			}
 		case *rbacv1.ClusterRole:
 			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
@@ -260,8 +256,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			}
 		case *rbacv1.ClusterRoleBinding:
 			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				tell("callers of the tenant %s (ClusterRoleBinding %s)", map[string]string{memberRole: "see its namespaces",
-					makerRole: "make and delete its namespaces", adminRole: "are admins in all its namespaces"}[o.RoleRef.Name], o.Name)
+				tell("callers of the tenant can list its namespaces (ClusterRoleBinding %s)", o.Name)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}

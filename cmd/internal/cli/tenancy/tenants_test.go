@@ -65,28 +65,30 @@ func made(k *fake.Clientset) (all []string) {
 
 func newAcme(t *testing.T) *tenancy.New {
 	t.Helper()
-	return &tenancy.New{ID: tenanttest.ID(t, "acme"), Admins: []string{"alice"}, Namespaces: []string{"acme--new", "acme--old"}, NetworkPolicy: true}
+	return &tenancy.New{ID: tenanttest.ID(t, "acme"), Admins: []string{"alice"}, Namespaces: []string{"acme--new", "acme--old"}, NetworkPolicy: true, BindMembers: true}
 }
 
-// TestObjects: a tenant is its members' role and binding, and in each namespace the policy and the admins' bindings; nobody
-// but a tenant whose members are admins gets more in the whole cluster.
+// TestObjects: a tenant is its Tenant and its namespaces. Only the role of members is bound in the whole cluster, and
+// only on demand.
 func TestObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   func(*tenancy.New)
 		want []string
 	}{
-		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{
-			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]"}},
+		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{"Tenant acme"}},
 		"members are admins": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} }, []string{
-			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
-			"ClusterRole kubetenant:tenant-admin", "ClusterRoleBinding kubetenant:tenant-admin:acme: kubetenant:tenant-admin to [Group tenant:acme]",
-			"ClusterRoleBinding kubetenant:admin:acme: admin to [Group tenant:acme]"}},
-		"a namespace, its policy, its admins": {func(n *tenancy.New) { n.Namespaces, n.Admins = n.Namespaces[:1], []string{"alice", "bob"} }, []string{
-			"Tenant acme of [alice bob]", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
-			"Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme"}},
-		"no policy": {func(n *tenancy.New) { n.Namespaces, n.Admins, n.NetworkPolicy = n.Namespaces[:1], nil, false }, []string{
-			"Tenant acme", "ClusterRole kubetenant:tenant-member", "ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
-			"Namespace acme--new of acme"}},
+			"Tenant acme, admin to [Group tenant:acme]"}},
+		"members are bound": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, BindMembers: true} }, []string{
+			"Tenant acme", "ClusterRole kubetenant:tenant-member",
+			"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]"}},
+		"a namespace, its policy, its admins": {func(n *tenancy.New) {
+			n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
+		}, []string{
+			"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme"}},
+		"no policy": {func(n *tenancy.New) {
+			n.BindMembers, n.Namespaces, n.Admins, n.NetworkPolicy = false, n.Namespaces[:1], nil, false
+		}, []string{
+			"Tenant acme", "Namespace acme--new of acme"}},
 	} {
 		n := newAcme(t)
 		c.of(n)
@@ -116,14 +118,21 @@ func describe(obj runtime.Object) string {
 		return "Namespace " + o.Name + " of " + o.Labels[tenant.Label]
 	case *unstructured.Unstructured:
 		t, err := v1alpha1.TenantOf(o)
-		if err != nil || len(t.Spec.Admins) == 0 {
-			return o.GetKind() + " " + o.GetName()
+		if err != nil {
+			return err.Error()
 		}
+		text := o.GetKind() + " " + o.GetName()
 		var names []string
 		for _, s := range t.Spec.Admins {
 			names = append(names, s.Name)
 		}
-		return fmt.Sprintf("%s %s of %v", o.GetKind(), o.GetName(), names)
+		if len(names) > 0 {
+			text += fmt.Sprintf(" of %v", names)
+		}
+		for _, b := range t.Spec.Bindings {
+			text += fmt.Sprintf(", %s to %v", b.ClusterRole, whom(b.Subjects))
+		}
+		return text
 	case *networkingv1.NetworkPolicy:
 		return "NetworkPolicy " + o.Namespace + "/" + o.Name + " from " + o.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[tenant.Label]
 	}
@@ -141,7 +150,7 @@ func TestCreate(t *testing.T) {
 		"made Tenant acme",
 		"user alice is an admin in all its namespaces (Tenant acme)",
 		"made ClusterRole kubetenant:tenant-member",
-		"callers of the tenant see its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
+		"callers of the tenant can list its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
 		"made namespace acme--new",
 		"pods in namespace acme--new are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
 		"pods in namespace acme--old are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
@@ -163,6 +172,32 @@ func TestCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "the Tenant", []string{"Tenant acme of [alice bob]"}, []string{describe(u)})
+}
+
+// TestCreateMembersAdmin: an existing Tenant keeps its bindings, and gets the members' one once.
+func TestCreateMembersAdmin(t *testing.T) {
+	existing := tenancy.Object(tenanttest.ID(t, "acme"))
+	spec := existing.Object["spec"].(map[string]any)
+	carol := map[string]any{"kind": rbacv1.UserKind, "name": "carol"}
+	spec["bindings"] = []any{map[string]any{"clusterRole": "view", "subjects": []any{carol}}, map[string]any{"clusterRole": "admin", "subjects": []any{carol}}}
+	k, d := fake.NewClientset(), objects()
+	resource := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
+	if _, err := resource.Create(t.Context(), existing, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"group tenant:acme is an admin in all its namespaces (Tenant acme)", "tenant acme is as it is asked for"} {
+		var said []string
+		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true}, tenancy.Writing{Say: say(&said)}); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "said", []string{want}, said)
+	}
+	u, err := resource.Get(t.Context(), "acme", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the Tenant", []string{"Tenant acme, view to [User carol], admin to [User carol Group tenant:acme]"}, []string{describe(u)})
+	same(t, "created", nil, made(k))
 }
 
 // TestCreateDryRun: every request says that it is one, and nothing is tried in a namespace that will not be there.
