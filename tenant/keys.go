@@ -26,7 +26,7 @@ const (
 	Label = Domain + "/tenant"
 
 	// ScopeAnnotation limits the rules of a ClusterRoleBinding: "Tenanted" to the caller's own tenant's
-	// space, a comma-separated list to those tenants' spaces, "Callers:" and a list to those tenants' callers.
+	// space, a comma-separated list to those tenants' spaces.
 	ScopeAnnotation = Domain + "/scope"
 	// ExpiresAnnotation of a RoleBinding or ClusterRoleBinding is when it ceases to count (RFC 3339).
 	ExpiresAnnotation = Domain + "/expires"

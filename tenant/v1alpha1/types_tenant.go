@@ -37,9 +37,10 @@ type TenantSpec struct {
 	// kubectl tenant suspend and resume, and left out where the object is kept in Git.
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
-	// admins have the ClusterRole admin in every namespace of the tenant, now and later, and where the server evaluates RBAC itself
-	// make such (the ClusterRole kubetenant:tenant-admin): users, groups, and service accounts of the tenant's own namespaces. Whoever adds one must be
-	// allowed to bind both everywhere. Of several writers the last one's list counts.
+	// admins specifies the subjects who have the ClusterRole admin in every namespace of the tenant. If the server
+	// evaluates RBAC by kubetenant, they also have the ClusterRole kubetenant:tenant-admin, which allows creating
+	// namespaces of the tenant. A subject is a user, a group, or a service account of one of the tenant's namespaces.
+	// The writer of an admin must be allowed to bind both roles in the whole cluster. The list is atomic.
 	// +optional
 	Admins []rbacv1.Subject `json:"admins,omitempty"`
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.

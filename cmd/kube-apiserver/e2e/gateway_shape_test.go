@@ -78,7 +78,7 @@ func (s *behindGateway) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	case c.Request != nil && (c.Request.LabelSelector != "" || c.Request.FieldSelector != "" || c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
 		return exceptGatewayLists
 	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"), sc.Delegate == v1alpha1.DelegateRBAC && limitsBindings(sc),
-		sc.Config.Authorization.ABAC != nil && c.Expect.Decision == "allow":
+		sc.Config.Authorization.ABAC != nil && c.Expect.Decision == "allow", needsDerivedRights(sc, c):
 		return exceptGatewayCluster
 	case c.Request != nil && sc.Config.Authorization.DelegatedReviews:
 		return exceptGatewayRules

@@ -100,7 +100,8 @@ func TestGroups(t *testing.T) {
 }
 
 // TestRows: rows are sorted by tenant, kind and name, one for each tenant in whose namespaces a name is bound, and a
-// namespace's column stands beside those of its owner; a row without a right is there, and has no cell.
+// namespace's column stands beside those of its owner; a row without a right is there, and has no cell. Each tenant has a
+// row for the rights that every caller of it has.
 func TestRows(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		bind(p, "globex--shop", "alice", may("get", "", "secrets"))
@@ -115,7 +116,7 @@ func TestRows(t *testing.T) {
 	for _, n := range m.Namespaces {
 		columns = append(columns, n.Owner+" "+n.Name)
 	}
-	if diff := cmp.Diff([]string{"acme User alice", "acme User eve", "acme User zoe", "globex User alice"}, rows); diff != "" {
+	if diff := cmp.Diff([]string{"acme Group tenant:acme", "acme User alice", "acme User eve", "acme User zoe", "globex Group tenant:globex", "globex User alice"}, rows); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"acme acme--web", "globex globex--shop", "system *", "system kube-system"}, columns); diff != "" {

@@ -269,3 +269,33 @@ func TestTreeSays(t *testing.T) {
 		}
 	}
 }
+
+// TestListByTenants: a right that follows from a Tenant is listed for its own callers, with the Tenant as its source.
+func TestListByTenants(t *testing.T) {
+	right := &simulator.Binding{Name: "acme", Derived: tenanttest.ID(t, "acme"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}}
+	for _, c := range []struct {
+		name string
+		of   tenant.ID
+		want string
+	}{
+		{"its own caller", tenanttest.ID(t, "acme"), "Tenant acme: all namespaces of tenant acme"},
+		{"another tenant's caller", tenanttest.ID(t, "globex"), ""},
+		{"the system tenant's caller", tenant.System(), ""},
+		{"a caller of an unknown tenant", tenant.ID{}, "Tenant acme: all namespaces of tenant acme"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := shop(t)
+			s.Bindings = []*simulator.Binding{right}
+			got := ""
+			for _, role := range privileges.List(s, privileges.OfUser("alice", nil, c.of), time.Now()).Roles {
+				for _, b := range role.Bindings {
+					got += b.Kind + " " + b.Name + ": " + b.Scope
+				}
+			}
+			if got != c.want {
+				t.Errorf("List() = %q, want %q", got, c.want)
+			}
+		})
+	}
+}

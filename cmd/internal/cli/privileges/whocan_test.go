@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -132,8 +134,6 @@ func TestWhoCanByLimits(t *testing.T) {
 		"others":                       {map[string]string{tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
 		"each its own":                 {map[string]string{tenant.ScopeAnnotation: "Tenanted"}, "erin of acme in namespace acme--web", "erin of system," + everybody + " in the whole cluster, limited to Tenanted", "erin of acme,system in namespace acme--web"},
 		"what is not understood":       {map[string]string{tenant.ScopeAnnotation: "acme globex"}, "", "erin of system in the whole cluster, limited to acme globex", "erin of acme,system in namespace acme--web"},
-		"its callers":                  {map[string]string{tenant.ScopeAnnotation: "Callers:acme"}, "erin of acme in namespace acme--web", "erin of acme in all namespaces of the tenant", "erin of acme,system in namespace acme--web"},
-		"others' callers":              {map[string]string{tenant.ScopeAnnotation: "Callers:globex"}, "", "erin of globex in all namespaces of the tenant", "erin of acme,system in namespace acme--web"},
 		"ended":                        {map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}, "", "", "erin of acme,system in namespace acme--web"},
 		"an end that is not one":       {map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web"},
 		"its tenants, and has not yet": {map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
@@ -166,5 +166,67 @@ func TestWhoCanByLimits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestWhoCanByTenants: a right that follows from a Tenant is that tenant's alone, and names the Tenant. A server that
+// leaves RBAC to its own evaluator, or confines no caller, derives none.
+func TestWhoCanByTenants(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	admins := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
+		"metadata": map[string]any{"name": "acme"},
+		"spec":     map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}}}}
+	s, err := shop(t).With(admins, provision.NamespacesRole(), provision.MemberRole())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		erin   = "User erin of acme by Tenant acme"
+		member = "Group tenant:acme of acme by Tenant acme"
+	)
+	for _, c := range []struct {
+		name, verb, namespace string
+		change                func(*v1alpha1.Settings, *simulator.Snapshot)
+		want                  []string
+	}{
+		{"an admin", "delete", "acme--web", nil, []string{erin}},
+		{"a member", "get", "acme--web", nil, []string{member, erin}},
+		{"another tenant's namespace", "delete", "globex--shop", nil, nil},
+		{"the server's own evaluator", "delete", "acme--web", func(s *v1alpha1.Settings, _ *simulator.Snapshot) {
+			s.Authorization.RBAC.Evaluator = v1alpha1.EvaluatorUpstream
+		}, nil},
+		{"Shadow mode", "delete", "acme--web", func(s *v1alpha1.Settings, _ *simulator.Snapshot) {
+			s.Authorization.Mode = v1alpha1.ModeShadow
+		}, nil},
+		{"kube-apiserver evaluates RBAC", "delete", "acme--web", func(_ *v1alpha1.Settings, s *simulator.Snapshot) {
+			s.RightsElsewhere = true
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config, err := (&v1alpha1.Settings{}).Complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := *s
+			if c.change != nil {
+				c.change(config, &of)
+			}
+			b, err := privileges.NewBoundary(ctx, &of, config, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: c.verb, Resource: "namespaces",
+				Namespace: c.namespace, Name: c.namespace, ResourceRequest: true}}
+			var got []string
+			for _, a := range b.WhoCan(ctx, q) {
+				if strings.HasPrefix(a.By, v1alpha1.KindTenant+" ") {
+					got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("WhoCan() = %q, want %q", got, c.want)
+			}
+		})
 	}
 }
