@@ -30,11 +30,6 @@ func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
-	// The first tenant that is made brings a role that all share; the scripts run beside each other.
-	first := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "create-tenant", "first", "--admin", "f", "--kubeconfig", s.Kubeconfig("admin"))
-	if out, err := first.CombinedOutput(); err != nil || !strings.Contains(string(out), "made ClusterRole kubetenant:tenant-member\n") {
-		t.Fatalf("create-tenant: %v\n%s", err, out)
-	}
 	commandLine(t, s, "testdata/cli")
 }
 

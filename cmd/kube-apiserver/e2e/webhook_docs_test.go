@@ -16,7 +16,8 @@ import (
 // are left out, and each heading leaves some out.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
-	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts, exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews, exceptPrivileged)
+	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts, exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews,
+		exceptPrivileged, exceptDerived)
 }
 
 // TestGatewayExceptions is the same of the gateway.
