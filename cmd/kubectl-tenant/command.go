@@ -35,7 +35,7 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags), newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
 		newSharedWithMeCommand(flags), newTenantsCommand(flags), newClustersCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags), newSuspendCommand(flags), newResumeCommand(flags), newAdoptCommand(flags), newAdoptTenantsCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
-		newVersionCommand(), newOptionsCommand())
+		newStatusCommand(flags), newVersionCommand(), newOptionsCommand())
 	cmd.SetUsageTemplate(usage)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return fmt.Errorf("%w (see %s --help)", err, c.CommandPath()) })
 	return cmd
