@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
@@ -63,6 +64,9 @@ may be used again at once.`,
 			}
 			err = tenancy.Delete(cmd.Context(), k, d, id, how)
 			progress.Done()
+			if apierrors.IsForbidden(err) {
+				err = fmt.Errorf("%w: only a cluster admin may delete a tenant: %w", tenancy.ErrRefused, err)
+			}
 			return c.Explain(withNearest(cmd.Context(), c, id.String(), err))
 		},
 	}

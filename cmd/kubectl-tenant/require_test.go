@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
@@ -226,6 +230,65 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 					t.Errorf("the wrong error: %v", err)
 				}
 			})
+		}
+	}
+}
+
+// TestTenantRowsOfUnreadKinds requires that a cell about a kind that the caller may not list is <unknown>, and not <none>.
+func TestTenantRowsOfUnreadKinds(t *testing.T) {
+	acme := &tenancy.Tenant{Name: "acme", Namespaces: []string{"acme--web"}}
+	for name, c := range map[string]struct {
+		admins, unread []string
+		want           []string // admins, CPU, access
+	}{
+		"all is read":              {nil, nil, []string{"", "", ""}},
+		"bindings are not":         {nil, []string{"ClusterRoleBindings"}, []string{"<unknown>", "", ""}},
+		"an admin is known":        {[]string{"user alice"}, []string{"ClusterRoleBindings"}, []string{"user alice", "", ""}},
+		"quotas are not":           {nil, []string{"TenantQuotas"}, []string{"", "<unknown>", ""}},
+		"Tenants are not":          {nil, []string{"Tenants"}, []string{"", "", "<unknown>"}},
+		"a kind that nobody needs": {nil, []string{"AccessGrants"}, []string{"", "", ""}},
+	} {
+		acme.Admins = c.admins
+		cells := tenantRows([]*tenancy.Tenant{acme}, c.unread).Rows[0].Cells
+		if got := []string{cells[2], cells[3], cells[6]}; !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestExitCodes requires 1 for what is refused or does not exist, and 2 for what could not be determined.
+func TestExitCodes(t *testing.T) {
+	missing := schema.GroupResource{Resource: "configmaps"}
+	for name, c := range map[string]struct {
+		err  error
+		want int
+	}{
+		"not installed":          {installation.ErrNotInstalled, exitUnusual},
+		"undetermined by a 403":  {&installation.UndeterminedError{Cause: apierrors.NewForbidden(missing, "x", nil)}, exitUnusual},
+		"undetermined by a 404":  {&installation.UndeterminedError{Cause: apierrors.NewNotFound(missing, "x")}, exitUnusual},
+		"a 403":                  {apierrors.NewForbidden(missing, "x", nil), exitFailed},
+		"an object is missing":   {apierrors.NewNotFound(missing, "x"), exitFailed},
+		"a kind is missing":      {apierrors.NewGenericServerResponse(404, "get", missing, "", "", 0, false), exitUnusual},
+		"a tenant is missing":    {fmt.Errorf("tenant x: %w", tenancy.ErrNoTenant), exitFailed},
+		"a namespace is missing": {fmt.Errorf("namespace x: %w", tenancy.ErrMissing), exitFailed},
+	} {
+		if got := exitCode(c.err); got != c.want {
+			t.Errorf("%s: %d; want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestEmptyLists requires that an empty list says so to people on standard error, and nothing to programs.
+func TestEmptyLists(t *testing.T) {
+	compiledIn := func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
+	for _, args := range [][]string{{"retired"}, {"tenants"}} {
+		s := newServer(t, compiledIn)
+		err, out := s.run(t, args...)
+		if err != nil || out != "No resources found\n" {
+			t.Errorf("%v: %q, %v", args, out, err)
+		}
+		if err, out := s.run(t, append(args, "-o", "name")...); err != nil || out != "" {
+			t.Errorf("%v -o name: %q, %v", args, out, err)
 		}
 	}
 }

@@ -324,7 +324,7 @@ func TestList(t *testing.T) {
 		{Namespace: "kube-system", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob}},
 	}
 	list := func(d *dynamicfake.FakeDynamicClient) (got []string, unread []string, err error) {
-		all, unread, err := tenancy.List(t.Context(), p, d)
+		all, unread, err := tenancy.List(t.Context(), p, d, tenant.ID{})
 		for _, a := range all {
 			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access)}, "|"))
 		}
@@ -364,7 +364,7 @@ func TestList(t *testing.T) {
 
 // TestUsage: the first of some quantities that is limited is told, and of one without a limit nothing.
 func TestUsage(t *testing.T) {
-	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")))
+	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")), tenant.ID{})
 	if err != nil {
 		t.Fatal(err)
 	}
