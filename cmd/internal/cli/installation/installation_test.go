@@ -105,7 +105,7 @@ var (
 	denied    = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant cannot be told"}`)
 	undecided = reviewed(`{"allowed":false}`)
 	forbidden = status(http.StatusForbidden, "Forbidden", `subjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
-	refused   = status(http.StatusForbidden, "Forbidden", `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: `+namespace.BadLabel)
+	refused   = status(http.StatusForbidden, "Forbidden", `admission webhook "namespaces.validating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: `+namespace.BadLabel+" (TenantNamespace, admission.namespace)")
 	created   = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
@@ -143,6 +143,7 @@ func TestDetect(t *testing.T) {
 		"upstream":                              {fake: fake{review: undecided, dryRun: created}, err: none},
 		"upstream with what kubetenant left":    {fake: fake{review: undecided, dryRun: created, published: published(`"authorization":{"mode":"Enforce"}`)}, err: none},
 		"upstream with a policy of kubetenant":  {fake: fake{review: undecided, dryRun: status(403, "Forbidden", `namespaces "kubetenant-probe" is forbidden: ValidatingAdmissionPolicy 'namespace.kubetenant.dev' denied request: `+namespace.BadLabel), published: published(`"authorization":{"mode":"Shadow"}`)}, err: unknown + "a dry run of a Namespace"},
+		"another project's webhook":             {fake: fake{review: undecided, dryRun: strings.Replace(refused, "namespaces.validating.kubetenant.dev", "policy.example.com", 1), published: published(`"authorization":{"mode":"Shadow"}`)}, err: unknown + "a dry run of a Namespace"},
 		"a server that allows all":              {fake: fake{review: reviewed(`{"allowed":true,"reason":"tenant subject: the caller has no tenant"}`), dryRun: created}, err: none},
 		"another project's reasons":             {fake: fake{review: reviewed(`{"allowed":false,"denied":true,"reason":"tenant acme may not"}`), dryRun: created}, err: none},
 		"another project's tenant paths":        {fake: fake{review: undecided, dryRun: created, other: status(400, "BadRequest", "bad tenant")}, err: none},

@@ -195,6 +195,9 @@ func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
+// webhookForm is how the refusal of a webhook of kubetenant begins: with its name, as the chart gives it.
+var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied the request: `)
+
 // admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a Namespace with a reserved
 // tenant.
 func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
@@ -203,7 +206,7 @@ func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
 	switch {
 	case err == nil:
 		return false, nil
-	case strings.HasPrefix(err.Error(), "admission webhook ") && strings.HasSuffix(err.Error(), namespace.BadLabel):
+	case webhookForm.MatchString(err.Error()) && strings.Contains(err.Error(), namespace.BadLabel):
 		return true, nil
 	}
 	return false, fmt.Errorf("a dry run of a Namespace with a malformed tenant: %w", err)
