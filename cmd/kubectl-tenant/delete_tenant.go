@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
@@ -61,7 +62,12 @@ may be used again at once.`,
 			if !yes {
 				how.Confirm = func(namespaces []string) error { return confirmDeletion(cmd, id, namespaces) }
 			}
-			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, how))
+			err = tenancy.Delete(cmd.Context(), k, d, id, how)
+			progress.Done()
+			if apierrors.IsForbidden(err) {
+				err = fmt.Errorf("%w: only a cluster admin may delete a tenant: %w", tenancy.ErrRefused, err)
+			}
+			return c.Explain(withNearest(cmd.Context(), c, id.String(), err))
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")

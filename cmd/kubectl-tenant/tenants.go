@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
@@ -90,20 +91,30 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 	if err != nil {
 		return err
 	}
+	own, err := limitedTo(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
 	var changes watch.Interface
 	if o.watch { // before the list: what changes in between is seen
-		if changes, err = k.CoreV1().Namespaces().Watch(cmd.Context(), metav1.ListOptions{AllowWatchBookmarks: true}); err != nil {
+		options := privileges.Limit(own, "Namespaces")
+		options.AllowWatchBookmarks = true
+		if changes, err = k.CoreV1().Namespaces().Watch(cmd.Context(), options); err != nil {
 			return err
 		}
 		defer changes.Stop()
 	}
 	shown := map[string]output.Row{}
 	for {
-		all, err := o.list(cmd, c)
+		all, unread, err := o.list(cmd, c, own)
 		if err != nil {
 			return err
 		}
-		if err := format.List(cmd.OutOrStdout(), changed(shown, tenantRows(all))); err != nil || !o.watch {
+		rows := changed(shown, tenantRows(all, unread))
+		if !o.watch {
+			return printList(cmd, format, rows)
+		}
+		if err := format.List(cmd.OutOrStdout(), rows); err != nil {
 			return err
 		}
 		format.NoMoreHeaders()
@@ -138,54 +149,75 @@ func settle(ctx context.Context, changes watch.Interface) error {
 	}
 }
 
-func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster) ([]*tenancy.Tenant, error) {
+// list returns the tenants, and the kinds that the caller may not list.
+func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster, own tenant.ID) (all []*tenancy.Tenant, unread []string, err error) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
-	p, err := privileges.Read(cmd.Context(), c.Config, privileges.Selection{Keep: tenancy.IsOfTenants}, func(n int64) { progress.Say("%d objects read", n) })
+	selection := privileges.Selection{Keep: tenancy.IsOfTenants, Tenant: own}
+	p, err := privileges.Read(cmd.Context(), c.Config, selection, func(n int64) { progress.Say("%d objects read", n) })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if slices.Contains(p.Unread, "Namespaces") {
-		return nil, errors.New("you may not list namespaces: ask for get, list and watch of them")
+		return nil, nil, errors.New("you may not list namespaces: ask for get, list and watch of them")
 	}
 	if o.selector != "" {
-		if err := o.keepSelected(cmd.Context(), c, p); err != nil {
-			return nil, err
+		if err := o.keepSelected(cmd.Context(), c, p, own); err != nil {
+			return nil, nil, err
 		}
 	}
 	d, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config, _, err := policyLines(cmd.Context(), c, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all, unread, err := tenancy.List(cmd.Context(), p.Under(config), d)
+	all, unread, err = tenancy.List(cmd.Context(), p.Under(config), d, own)
 	progress.Done()
 	if err != nil {
-		return nil, err
-	}
-	if len(unread) > 0 {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: what they say is missing\n", strings.Join(unread, ", "))
+		return nil, nil, err
 	}
 	for _, name := range o.names {
 		if !slices.ContainsFunc(all, func(t *tenancy.Tenant) bool { return t.Name == name }) && !o.watch {
-			return nil, fmt.Errorf("tenant %s: %w", name, tenancy.ErrNoTenant)
+			return nil, nil, withNearest(cmd.Context(), c, name, fmt.Errorf("tenant %s: %w", name, tenancy.ErrNoTenant))
 		}
 	}
 	return slices.DeleteFunc(all, func(t *tenancy.Tenant) bool {
 		return len(o.names) > 0 && !slices.Contains(o.names, t.Name) || o.selector != "" && len(t.Namespaces) == 0
-	}), nil
+	}), unread, nil
+}
+
+// limitedTo returns the tenant to which lists must be limited: that of a tenant's caller behind the webhook service, which
+// cannot limit them itself. It returns the zero ID if lists need no limit.
+func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
+	found, err := c.Installation(ctx)
+	if err != nil || found.Mode != installation.Webhook {
+		return tenant.ID{}, err
+	}
+	caller, err := c.WhoAmI(ctx)
+	if err != nil {
+		return tenant.ID{}, err
+	}
+	id, err := tenant.Parse(caller.Tenant)
+	if err != nil || id.IsSystem() {
+		return tenant.ID{}, nil // the server refuses a caller without a tenant
+	}
+	return id, nil
 }
 
 // keepSelected leaves the namespaces that the selector selects.
-func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p *simulator.Snapshot) error {
+func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p *simulator.Snapshot, own tenant.ID) error {
 	k, err := c.Kube()
 	if err != nil {
 		return err
 	}
-	list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: o.labels.String()})
+	selected := o.labels
+	if limit, _ := labels.ParseToRequirements(privileges.Limit(own, "Namespaces").LabelSelector); len(limit) > 0 {
+		selected = selected.DeepCopySelector().Add(limit...)
+	}
+	list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selected.String()})
 	if err != nil {
 		return err
 	}
@@ -195,15 +227,26 @@ func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p 
 	return nil
 }
 
-func tenantRows(all []*tenancy.Tenant) *output.List {
+// tenantRows shows tenants. A cell that depends on a kind that the caller may not list is <unknown>, unless something is
+// known.
+func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
 		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true}, output.Column{Name: "All admins", Wide: true}, output.Column{Name: "Quota", Wide: true})}
+	known := func(text string, kinds ...string) string {
+		if text == "" && slices.ContainsFunc(kinds, func(kind string) bool { return slices.Contains(unread, kind) }) {
+			return unknown
+		}
+		return text
+	}
 	for _, t := range all {
+		quota := func(text string) string { return known(text, "TenantQuotas") }
+		admins := func(text string) string { return known(text, "RoleBindings", "ClusterRoleBindings") }
 		list.Rows = append(list.Rows, output.Row{
 			Kind: schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"}, Name: t.Name, Item: t,
-			Cells: []string{t.Name, strconv.Itoa(len(t.Namespaces)), shortened(t.Admins),
-				t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU), t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory), t.Usage(corev1.ResourcePods, "count/pods"),
-				string(t.Access), strings.Join(t.Namespaces, ","), strings.Join(t.Admins, ","), t.AllUsage()},
+			Cells: []string{t.Name, strconv.Itoa(len(t.Namespaces)), admins(shortened(t.Admins)),
+				quota(t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU)), quota(t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory)),
+				quota(t.Usage(corev1.ResourcePods, "count/pods")), known(string(t.Access), "Tenants"), strings.Join(t.Namespaces, ","),
+				admins(strings.Join(t.Admins, ",")), quota(t.AllUsage())},
 		})
 	}
 	return list

@@ -15,6 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -54,13 +55,14 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 			if err != nil {
 				return c.Explain(err)
 			}
+			var wrong error
 			answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-				if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no namespace %s\n", q.Namespace)
+				if wrong = checkAsked(p, q); wrong != nil {
+					return nil
 				}
 				return b.WhoCan(cmd.Context(), q)
 			})
-			if err != nil {
+			if err = errors.Join(err, wrong); err != nil {
 				return c.Explain(err)
 			}
 			return format.print(cmd, answers, "nobody may: kubectl tenant explain says what is lacking")
@@ -71,6 +73,24 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
+}
+
+// checkAsked refuses a namespace that does not exist, and a verb that no server and no role knows.
+func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
+	if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
+		return fmt.Errorf("namespace %s: %w", q.Namespace, tenancy.ErrMissing)
+	}
+	if slices.Contains(verbs(), q.Verb) || strings.HasPrefix(q.Verb, "impersonate") {
+		return nil
+	}
+	for _, role := range p.Roles {
+		for i := range role.Rules {
+			if slices.Contains(role.Rules[i].Verbs, q.Verb) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no server and no role of this cluster knows the verb %q: did you mean one of %s?", q.Verb, strings.Join(requestVerbs(), ", "))
 }
 
 // completeVerbs completes the first argument.
@@ -184,9 +204,6 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere b
 	q.ResourceRequest = true
 	if slices.Contains(verbs(), args[1]) && !slices.Contains(verbs(), args[0]) {
 		return nil, fmt.Errorf("the verb stands first: %s %s", args[1], args[0])
-	}
-	if !slices.Contains(verbs(), args[0]) && !strings.HasPrefix(args[0], "impersonate") {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: no server knows the verb %q\n", args[0])
 	}
 	if len(args) == 3 {
 		q.Name = args[2]

@@ -2,11 +2,15 @@ package v1alpha1_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -32,6 +36,47 @@ func TestPublished(t *testing.T) {
 	got, err := v1alpha1.PublishedIn(object)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
+	}
+}
+
+// TestPublishedReplicas requires that the entries of replicas are read again, that one that cannot be read is left out, and
+// that only the oldest of too many are removed.
+func TestPublishedReplicas(t *testing.T) {
+	object, err := published(t).ConfigMap("kube-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Data["replica.broken"] = "{"
+	began := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	var want []v1alpha1.Replica
+	for i := range 64 {
+		r := v1alpha1.Replica{Name: fmt.Sprintf("eu-%02d", i), Hash: "abc", Version: "v1", Since: metav1.NewTime(began.Add(time.Duration(i) * time.Hour))}
+		data, err := r.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(object.Data, data)
+		want = append(want, r)
+	}
+	got, err := v1alpha1.PublishedIn(object)
+	if err != nil || len(got.Replicas) != len(want) || got.Hash != "abc" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for i := range want {
+		if r := got.Replicas[i]; r.Name != want[i].Name || r.Hash != "abc" || !r.Since.Equal(&want[i].Since) {
+			t.Errorf("%+v; want %+v", r, want[i])
+		}
+	}
+	if patch := string(v1alpha1.SurplusReplicas(object)); patch != `{"data":{"replica.broken":null}}` {
+		t.Errorf("%s", patch)
+	}
+	delete(object.Data, "replica.broken")
+	if patch := v1alpha1.SurplusReplicas(object); patch != nil {
+		t.Errorf("%s", patch)
+	}
+	object.Data["replica.new"] = `{"hash":"abc","since":"2027-01-01T00:00:00Z"}`
+	if patch := string(v1alpha1.SurplusReplicas(object)); patch != `{"data":{"replica.eu-00":null}}` {
+		t.Errorf("%s", patch)
 	}
 }
 

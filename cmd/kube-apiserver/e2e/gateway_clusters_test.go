@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -55,6 +56,11 @@ func TestGatewayClusters(t *testing.T) {
 				}
 				return nil
 			})
+		}
+		for name, want := range map[string]string{"acme": "gateway\n", "admin": "gateway (this is a cluster behind it, reached directly)\n"} {
+			if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).MatchString(out) {
+				t.Errorf("%s: %s", name, out)
+			}
 		}
 		if out := tenantCommand(t, s, "admin", "clusters"); !strings.Contains(out, "it is no gateway") {
 			t.Errorf("of a server: %s", out)

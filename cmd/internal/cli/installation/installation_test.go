@@ -105,7 +105,7 @@ var (
 	denied    = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant cannot be told"}`)
 	undecided = reviewed(`{"allowed":false}`)
 	forbidden = status(http.StatusForbidden, "Forbidden", `subjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
-	refused   = status(http.StatusForbidden, "Forbidden", `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: `+namespace.BadLabel)
+	refused   = status(http.StatusForbidden, "Forbidden", `admission webhook "namespaces.validating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: `+namespace.BadLabel+" (TenantNamespace, admission.namespace)")
 	created   = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
@@ -130,6 +130,9 @@ func TestDetect(t *testing.T) {
 		"webhook, as the admin":                 {fake: fake{review: denied}, mode: installation.Webhook},
 		"webhook, as a tenant's caller":         {fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: "+string(authz.ReasonReview), 1)}, mode: installation.Webhook},
 		"webhook, as a system reader's token":   {fake: fake{review: forbidden, self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"bob","extra":{"kubetenant.dev/source":["tokens"]}}}}`}, mode: installation.Webhook},
+		"webhook of another release":            {fake: fake{review: reviewed(`{"denied":true,"reason":"tenant subject: in other words"}`)}, mode: installation.Webhook},
+		"another release, a tenant's caller":    {fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: tenant boundary: in other words", 1)}, mode: installation.Webhook},
+		"a reason that does not deny":           {fake: fake{review: reviewed(`{"reason":"tenant subject: the caller has no tenant"}`), dryRun: created}, err: none},
 		"webhook, as another reader":            {fake: fake{review: forbidden, self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"bob"}}}`}, err: unknown + "you may not create subjectaccessreviews"},
 		"webhook in mode Shadow":                {fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Shadow"}`)}, mode: installation.Webhook},
 		"webhook without its authorizer":        {fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Enforce"}`)}, err: unknown + "the admission webhooks of kubetenant answer, but its authorizer"},
@@ -139,7 +142,8 @@ func TestDetect(t *testing.T) {
 		"admission webhooks are down":           {fake: fake{review: undecided, dryRun: status(500, "InternalError", "failed calling webhook")}, err: unknown + "a dry run of a Namespace"},
 		"upstream":                              {fake: fake{review: undecided, dryRun: created}, err: none},
 		"upstream with what kubetenant left":    {fake: fake{review: undecided, dryRun: created, published: published(`"authorization":{"mode":"Enforce"}`)}, err: none},
-		"upstream with a policy of kubetenant":  {fake: fake{review: undecided, dryRun: status(403, "Forbidden", `namespaces "kubetenant-probe" is forbidden: ValidatingAdmissionPolicy 'namespace.kubetenant.dev' denied request: `+namespace.BadLabel)}, err: unknown},
+		"upstream with a policy of kubetenant":  {fake: fake{review: undecided, dryRun: status(403, "Forbidden", `namespaces "kubetenant-probe" is forbidden: ValidatingAdmissionPolicy 'namespace.kubetenant.dev' denied request: `+namespace.BadLabel), published: published(`"authorization":{"mode":"Shadow"}`)}, err: unknown + "a dry run of a Namespace"},
+		"another project's webhook":             {fake: fake{review: undecided, dryRun: strings.Replace(refused, "namespaces.validating.kubetenant.dev", "policy.example.com", 1), published: published(`"authorization":{"mode":"Shadow"}`)}, err: unknown + "a dry run of a Namespace"},
 		"a server that allows all":              {fake: fake{review: reviewed(`{"allowed":true,"reason":"tenant subject: the caller has no tenant"}`), dryRun: created}, err: none},
 		"another project's reasons":             {fake: fake{review: reviewed(`{"allowed":false,"denied":true,"reason":"tenant acme may not"}`), dryRun: created}, err: none},
 		"another project's tenant paths":        {fake: fake{review: undecided, dryRun: created, other: status(400, "BadRequest", "bad tenant")}, err: none},

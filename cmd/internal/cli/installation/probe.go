@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
+	"regexp"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -107,7 +107,7 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 	case published.Settings.Authorization.Mode == v1alpha1.ModeShadow:
 		return &Installation{Mode: Webhook}, nil
 	}
-	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests: see --authorization-config in docs/webhook.md")
+	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests and its configuration has no gateway: see --authorization-config in docs/webhook.md")
 }
 
 // addresses returns the server's address without a tenant path, and the address of the gateway that it may be behind.
@@ -158,6 +158,10 @@ var (
 	errMayNotReview = errors.New("you may not create subjectaccessreviews, and nothing else here tells it: use the kubeconfig of a cluster admin")
 )
 
+// reasonForm is the form of a reason of the boundary at the end of a message. Other releases have other words after the same
+// areas. Names of users are in quotes, and a reason has none.
+var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|state|access): [^:"]+$`)
+
 // boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies such a caller whatever
 // else is configured, except in mode Shadow. A tenant's caller gets the reason in the 403 response to the review itself.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
@@ -167,7 +171,7 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: metav1.NamespaceDefault, Name: probeName},
 	}}, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsForbidden(err) && slices.ContainsFunc(authz.Reasons(), func(r authz.Reason) bool { return strings.HasSuffix(err.Error(), ": "+string(r)) }):
+	case apierrors.IsForbidden(err) && reasonForm.MatchString(err.Error()):
 		return true, nil
 	case apierrors.IsForbidden(err):
 		return false, errMayNotReview
@@ -177,7 +181,7 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 		return false, err
 	case review.Status.Allowed:
 		return false, nil
-	case slices.Contains(authz.Reasons(), authz.Reason(review.Status.Reason)):
+	case review.Status.Denied && strings.HasPrefix(review.Status.Reason, "tenant subject: "):
 		return true, nil
 	case review.Status.EvaluationError != "":
 		return false, fmt.Errorf("an authorizer of the server fails: %s", review.Status.EvaluationError)
@@ -191,6 +195,9 @@ func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
+// webhookForm is how the refusal of a webhook of kubetenant begins: with its name, as the chart gives it.
+var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied the request: `)
+
 // admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a Namespace with a reserved
 // tenant.
 func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
@@ -199,7 +206,7 @@ func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
 	switch {
 	case err == nil:
 		return false, nil
-	case strings.HasPrefix(err.Error(), "admission webhook ") && strings.HasSuffix(err.Error(), namespace.BadLabel):
+	case webhookForm.MatchString(err.Error()) && strings.Contains(err.Error(), namespace.BadLabel):
 		return true, nil
 	}
 	return false, fmt.Errorf("a dry run of a Namespace with a malformed tenant: %w", err)

@@ -5,9 +5,11 @@ package privileges
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -33,6 +35,9 @@ type Selection struct {
 	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all. What is
 	// not kept costs no memory.
 	Keep func(*simulator.Snapshot, *simulator.Binding) bool
+	// Tenant limits the lists to the objects of one tenant, as the webhook service demands of its callers. The zero ID does
+	// not limit them.
+	Tenant tenant.ID
 	// Grants are read too, and Scopes of custom resources and whom quotas are about.
 	Grants, Scopes bool
 }
@@ -75,7 +80,7 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 		custom("AccessGrants", v1alpha1.Resource(v1alpha1.ResourceAccessGrants), s.Namespace)
 	}
 	for _, list := range lists {
-		if err := r.list(ctx, list); err != nil {
+		if err := r.list(ctx, list, Limit(s.Tenant, list.kind)); err != nil {
 			return nil, err
 		}
 	}
@@ -97,10 +102,23 @@ type reader struct {
 	told     func(int64)
 }
 
-func (r *reader) list(ctx context.Context, list kindList) error {
+// Limit returns the options of a list of the objects of a tenant; of all objects with the zero ID, and of a kind whose
+// objects are no tenant's.
+func Limit(id tenant.ID, kind string) metav1.ListOptions {
+	switch {
+	case id.IsZero():
+	case slices.Contains([]string{"Namespaces", "Roles", "RoleBindings", "AccessGrants"}, kind):
+		return metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String()}
+	case kind == "Tenants" || kind == "TenantQuotas":
+		return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()}
+	}
+	return metav1.ListOptions{}
+}
+
+func (r *reader) list(ctx context.Context, list kindList, options metav1.ListOptions) error {
 	pages := pager.New(pager.SimplePageFunc(list.page))
 	pages.PageSize = pageSize
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, r.add)
+	err := pages.EachListItem(ctx, options, r.add)
 	switch {
 	case apierrors.IsForbidden(err):
 		r.snapshot.Unread = append(r.snapshot.Unread, list.kind)

@@ -70,7 +70,7 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	for _, r := range []struct{ group, version, resource, kind string }{
 		{"", "v1", "configmaps", "ConfigMapList"}, {"", "v1", "serviceaccounts", "ServiceAccountList"}, {"", "v1", "events", "EventList"},
 		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"}, {"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
-		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"},
+		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"}, {tenant.Domain, "v1alpha1", "retiredtenants", "RetiredTenantList"},
 	} {
 		kinds[schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}] = r.kind
 	}
@@ -324,7 +324,7 @@ func TestList(t *testing.T) {
 		{Namespace: "kube-system", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob}},
 	}
 	list := func(d *dynamicfake.FakeDynamicClient) (got []string, unread []string, err error) {
-		all, unread, err := tenancy.List(t.Context(), p, d)
+		all, unread, err := tenancy.List(t.Context(), p, d, tenant.ID{})
 		for _, a := range all {
 			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access)}, "|"))
 		}
@@ -364,7 +364,7 @@ func TestList(t *testing.T) {
 
 // TestUsage: the first of some quantities that is limited is told, and of one without a limit nothing.
 func TestUsage(t *testing.T) {
-	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")))
+	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")), tenant.ID{})
 	if err != nil {
 		t.Fatal(err)
 	}

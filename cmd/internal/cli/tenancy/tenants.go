@@ -36,7 +36,7 @@ type Tenant struct {
 	Name       string   `json:"name"`
 	Namespaces []string `json:"namespaces"`
 	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is
-	// bound everywhere and that are the tenant's.
+	// bound everywhere and that are the tenant's. Nil if the caller may not read bindings.
 	Admins []string `json:"admins"`
 	// Access is that of its Tenant; empty where it has none.
 	Access v1alpha1.TenantAccess `json:"access,omitempty"`
@@ -46,8 +46,9 @@ type Tenant struct {
 }
 
 // List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by [Create]. Without the right to
-// read Tenants, quotas or bindings those are left out; unread names them.
-func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all []*Tenant, unread []string, err error) {
+// read Tenants, quotas or bindings those are left out, and admins are nil; unread names them. The lists are limited to the
+// tenant own, unless that is the zero ID.
+func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID) (all []*Tenant, unread []string, err error) {
 	tenants := map[string]*Tenant{}
 	of := func(name string) *Tenant {
 		if tenants[name] == nil {
@@ -63,7 +64,7 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 	}
 	unread = p.Unread
 	addBound(p, of)
-	list, err := d.Resource(quotas).List(ctx, metav1.ListOptions{})
+	list, err := d.Resource(quotas).List(ctx, privileges.Limit(own, "TenantQuotas"))
 	switch {
 	case apierrors.IsForbidden(err):
 		unread = append(slices.Clone(unread), "TenantQuotas")
@@ -78,7 +79,7 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 			}
 		}
 	}
-	objects, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{})
+	objects, err := d.Resource(tenantObjects).List(ctx, privileges.Limit(own, "Tenants"))
 	switch {
 	case apierrors.IsForbidden(err):
 		unread = append(slices.Clone(unread), "Tenants")
@@ -96,6 +97,9 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface) (all 
 		slices.Sort(t.Namespaces)
 		slices.Sort(t.Admins)
 		t.Admins = slices.Compact(t.Admins)
+		if len(t.Admins) == 0 && (slices.Contains(unread, "RoleBindings") || slices.Contains(unread, "ClusterRoleBindings")) {
+			t.Admins = nil
+		}
 	}
 	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) }), unread, nil
 }
