@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -57,6 +56,8 @@ type Options struct {
 	// Namespaces are all of the cluster's, and Owned returns the names of those with a value of the tenant label.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
+	// OwnerOf returns the tenant that owns a Namespace, see package authz.
+	OwnerOf func(*corev1.Namespace) tenant.ID
 	// LimitsHold reports whether a ClusterRoleBinding that is limited to a tenant's callers lets nobody else in: without it there is
 	// none. Nil: it never does.
 	LimitsHold func() bool
@@ -94,7 +95,7 @@ func New(o Options) *Engine {
 		if err != nil {
 			return tenant.ID{}, nil //nolint:nilerr // it is nobody's
 		}
-		return authz.OwnerOf(ns), nil
+		return e.OwnerOf(ns), nil
 	}
 	return e
 }
@@ -181,7 +182,7 @@ func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingIn
 func (e *Engine) namespaceCame(obj any) {
 	if ns, is := obj.(*corev1.Namespace); is {
 		e.prepareSoon(ns)
-		e.ownerChanged(authz.OwnerOf(ns))
+		e.ownerChanged(e.OwnerOf(ns))
 	}
 }
 
@@ -204,7 +205,7 @@ func (e *Engine) namespaceUpdated(was, is any) {
 		return
 	}
 	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
-		e.ownerChanged(authz.OwnerOf(before))
+		e.ownerChanged(e.OwnerOf(before))
 		e.namespaceCame(now)
 	} else if !maps.Equal(before.Labels, now.Labels) || before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] || !before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
@@ -230,7 +231,7 @@ func (e *Engine) namespaceGone(obj any) {
 	}
 	if ns, is := obj.(*corev1.Namespace); is {
 		e.note(ns.Name, nil)
-		e.ownerChanged(authz.OwnerOf(ns))
+		e.ownerChanged(e.OwnerOf(ns))
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
@@ -52,9 +53,10 @@ type world struct {
 	uids      int
 	ended     error
 	stop      func()
-	undefined atomic.Bool // whether the kind Tenant is not
-	free      atomic.Bool // limits of bindings do not hold
-	webhook   bool        // nor ever
+	owners    authz.Owners // of which only reserved names are used
+	undefined atomic.Bool  // whether the kind Tenant is not
+	free      atomic.Bool  // limits of bindings do not hold
+	webhook   bool         // nor ever
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,7 +98,7 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, LimitsHold: func() bool { return !w.free.Load() }}
+		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, OwnerOf: w.owners.OwnerOf, LimitsHold: func() bool { return !w.free.Load() }}
 		if w.webhook {
 			o.LimitsHold = nil
 		}

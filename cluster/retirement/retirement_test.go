@@ -134,7 +134,7 @@ func (w *world) start() {
 	if w.store, err = tenants.New(w.dynamic, func(schema.GroupResource) (bool, bool) { return true, true }); err != nil {
 		w.t.Fatal(err)
 	}
-	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store,
+	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" },
 		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil }})
 	var running sync.WaitGroup
 	running.Go(func() { w.store.Run(ctx) })
