@@ -553,3 +553,16 @@ func TestNamespacesThatGo(t *testing.T) {
 		w.expect("with one of its name", "acme--web", "kubetenant:admins admin: peter robot mary")
 	})
 }
+
+// TestReservedNamespaces checks that a Tenant gives nothing in a system namespace that has the label of its tenant.
+func TestReservedNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.owners.Reserve([]string{"kube-system"})
+		w.namespace("kube-system", "acme", nil)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.expect("a system namespace", "kube-system")
+		w.expect("any other", "acme--web", "kubetenant:admins admin: peter")
+	})
+}

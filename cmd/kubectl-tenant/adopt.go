@@ -19,8 +19,8 @@ func newAdoptCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt NAMESPACE... --tenant T",
 		Short: "Give existing namespaces to a tenant",
-		Long: `Labels namespaces that have no tenant, and the objects in them, as a tenant's. The
-tenant's callers and admins have their rights in the namespaces from then on.
+		Long: `Labels namespaces that have no tenant, and the objects in them, as a tenant's.
+The tenant's callers have their rights in the namespaces from then on.
 "kubectl tenant release" takes a namespace back only when it is almost empty, so
 the command asks for the tenant's name to be typed, unless --yes is given. It
 refuses a tenant without a Tenant, unless --force is given, and system
@@ -64,12 +64,7 @@ objects in a dry run.`,
 			if a.Objects, err = dynamic.NewForConfig(c.Config); err != nil {
 				return err
 			}
-			if !force {
-				if err := a.CheckTenant(cmd.Context()); err != nil {
-					return c.Explain(err)
-				}
-			}
-			return c.Explain(adopt(cmd, a, args, yes))
+			return c.Explain(adopt(cmd, a, args, adoptOptions{yes: yes, force: force}))
 		},
 	}
 	cmd.Flags().StringVar(&name, "tenant", "", "the tenant (required)")
@@ -83,8 +78,11 @@ objects in a dry run.`,
 	return cmd
 }
 
+// adoptOptions are the checks that adopt leaves out.
+type adoptOptions struct{ yes, force bool }
+
 // adopt checks all namespaces before it changes the first.
-func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, yes bool) error {
+func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptions) error {
 	ctx := quiet(cmd.Context())
 	refused := 0
 	var given []string
@@ -97,7 +95,12 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, yes bool) er
 			given = append(given, name)
 		}
 	}
-	if len(given) > 0 && !yes && !a.DryRun {
+	if !o.force {
+		if err := a.CheckTenant(ctx); err != nil {
+			return err
+		}
+	}
+	if len(given) > 0 && !o.yes && !a.DryRun {
 		what := fmt.Sprintf("This gives %d namespaces (%s) to tenant %s, with all objects in them.", len(given), strings.Join(given, ", "), a.Tenant)
 		if err := confirm(cmd, confirmation{does: what, kind: "the tenant's name", name: a.Tenant.String(), done: "changed"}); err != nil {
 			return err

@@ -277,8 +277,11 @@ func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, anno
 
 // patch writes labels and annotations of a Namespace as the manager, if it is still as it was read.
 func (r *Release) patch(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "labels": labels, "annotations": annotations}})
+	metadata := map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations}
+	if labels != nil { // null would remove all labels
+		metadata["labels"] = labels
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}

@@ -160,15 +160,16 @@ func (r *Release) free(ctx context.Context, h *held) error {
 func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	accounts := r.Kube.CoreV1().ServiceAccounts(name)
 	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err): // an earlier run has deleted it
+		old = &corev1.ServiceAccount{}
+	case err != nil:
 		return refusal(err)
-	}
-	h := &held{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), name, defaultAccount, old.UID, old.Finalizers}
-	if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
-		return err
+	default:
+		h := &held{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), name, defaultAccount, old.UID, old.Finalizers}
+		if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
+			return err
+		}
 	}
 	for begun := time.Now(); ; {
 		_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultAccount}}, metav1.CreateOptions{})
