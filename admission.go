@@ -208,7 +208,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 	return []Plugin{
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(namespace.Options{
 			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
-			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), Selected: p.cluster.SelectedLabels,
+			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), SystemNamespaces: config.Authorization.SystemNamespaces, Selected: p.cluster.SelectedLabels,
 			Spaces: p.cluster.spaces, Over: p.cluster.isOver})},
 		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.knownLineage(),
 			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Authorizer: p.grantors, Now: p.now})},

@@ -290,7 +290,9 @@ func (s *Stack) WithTenant(next http.Handler) http.Handler {
 
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have
 // open in a namespace ends with its owner.
-func (s *Stack) FollowNamespaces() cache.ResourceEventHandler { return s.shared.sessions.Follow() }
+func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
+	return s.shared.sessions.Follow(s.shared.Cluster.Owners.OwnerOf)
+}
 
 // GrantChanged must be called when a grant in a namespace allows something else than before, so that what it
 // has let in ends.
@@ -336,6 +338,9 @@ func (s *Stack) EndSessions() { s.shared.sessions.EndAll() }
 func (s *Stack) swap(g *generation) {
 	before := s.current.Swap(g)
 	s.shared.clientCAs.set(g.clientCAs)
+	for _, name := range s.shared.Cluster.Owners.Reserve(g.config.Authorization.SystemNamespaces) {
+		s.shared.sessions.EndOthers(name, tenant.System())
+	}
 	required := g.config.Authorization.RequireTenant
 	switch {
 	case before == nil:

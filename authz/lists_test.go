@@ -388,14 +388,14 @@ func TestSessionsEnd(t *testing.T) {
 		event func(*authz.Sessions)
 		ends  bool
 	}{
-		"an update":          {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "a")) }, false},
-		"another's":          {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "b")) }, true},
-		"the label is gone":  {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "")) }, true},
-		"nobody's":           {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("1", "System")) }, true},
-		"made anew for a":    {func(s *authz.Sessions) { s.Follow().OnUpdate(ns("1", "a"), ns("2", "a")) }, true},
-		"made anew for b":    {func(s *authz.Sessions) { s.Follow().OnAdd(ns("2", "b"), false) }, true},
-		"deleted":            {func(s *authz.Sessions) { s.Follow().OnDelete(ns("1", "a")) }, true},
-		"known at the start": {func(s *authz.Sessions) { s.Follow().OnAdd(ns("1", "a"), true) }, false},
+		"an update":          {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "a")) }, false},
+		"another's":          {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true},
+		"the label is gone":  {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) }, true},
+		"nobody's":           {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true},
+		"made anew for a":    {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true},
+		"made anew for b":    {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnAdd(ns("2", "b"), false) }, true},
+		"deleted":            {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
+		"known at the start": {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnAdd(ns("1", "a"), true) }, false},
 	} {
 		s := allowing(labelled())
 		s.handle = func(r *http.Request) {
@@ -409,8 +409,8 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		// Neither the system's requests nor those of other namespaces end.
 		s.handle = func(r *http.Request) {
-			s.sessions.Follow().OnUpdate(ns("1", "a"), ns("1", "b"))
-			s.sessions.Follow().OnDelete(ns("1", "a"))
+			s.sessions.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
+			s.sessions.Follow(authz.OwnerOf).OnDelete(ns("1", "a"))
 			if r.Context().Err() != nil {
 				t.Errorf("%s: a request of somebody else ended", r.URL.Path)
 			}
@@ -449,7 +449,7 @@ func TestMissingSessionsEnd(t *testing.T) {
 		o.OwnPrefixes = true
 		s := allowing(o)
 		s.handle = func(r *http.Request) {
-			s.sessions.Follow().OnAdd(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels}}, false)
+			s.sessions.Follow(authz.OwnerOf).OnAdd(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels}}, false)
 			if ended := r.Context().Err() != nil; ended != c.ends {
 				t.Errorf("%s: ended %t", name, ended)
 			}

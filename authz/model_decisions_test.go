@@ -177,6 +177,7 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return w.namespaces[name].live.namespace(name)
 		})
+	owners.Reserve(keys(w.systemNamespaces))
 	names := &tenant.SystemNames{Users: keys(w.systemUsers), UserPrefixes: keys(w.systemPrefixes), Groups: keys(w.systemGroups), Organizations: keys(w.organizations)}
 	o := authz.Options{
 		Subjects: &authz.Subjects{Names: names, SystemNamespaces: keys(w.systemNamespaces), FromGroups: w.fromGroups, Owners: owners},

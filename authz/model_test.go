@@ -134,7 +134,7 @@ func (w *modelWorld) owner(namespace string) (string, bool) {
 		return "", false
 	case !n.exists:
 		return "", true
-	case !n.labelled:
+	case !n.labelled, w.systemNamespaces[namespace]:
 		return "system", true
 	case isModelTenant(n.label):
 		return n.label, true
@@ -222,10 +222,10 @@ func (w *modelWorld) says(u *modelUser) string {
 	owner := bad
 	switch {
 	case n.fails || !n.exists:
+	case w.systemNamespaces[namespace]:
+		owner = "system"
 	case n.labelled && isModelTenant(n.label):
 		owner = n.label
-	case !n.labelled && w.systemNamespaces[namespace]:
-		owner = "system"
 	}
 	if stated != nobody && stated != owner {
 		return bad

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -44,6 +46,7 @@ type Owners struct {
 	flights singleflight.Group
 	budgets *budget.Budgets     // by [requester.budget]
 	missing *utilcache.Expiring // what was not there a moment ago, by budget and name
+	system  atomic.Pointer[[]string]
 }
 
 // NewOwners returns the owners of the namespaces that cached and live know; both answer an
@@ -52,6 +55,22 @@ type Owners struct {
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error)) *Owners {
 	return &Owners{cached: cached, live: live, budgets: budget.New(liveReadsPerSecond, liveReadBurst), missing: utilcache.NewExpiring()}
+}
+
+// Reserve sets the names of the namespaces that the system tenant owns, whatever label they have. It replaces
+// the names of an earlier call, and returns the names that were not reserved before.
+func (o *Owners) Reserve(names []string) (added []string) {
+	names = slices.Clone(names)
+	before := o.system.Swap(&names)
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return before != nil && slices.Contains(*before, name)
+	})
+}
+
+// IsReserved reports whether the system tenant owns a namespace of this name, whatever label it has.
+func (o *Owners) IsReserved(namespace string) bool {
+	names := o.system.Load()
+	return names != nil && slices.Contains(*names, namespace)
 }
 
 // Of returns the tenant that owns the namespace: the one its label names, or without a label the
@@ -123,6 +142,7 @@ func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 // found is what a lookup of a namespace found: nil where there is none, and with an error.
 type found struct {
 	ns  *corev1.Namespace
+	id  tenant.ID // the owner of ns
 	err error
 }
 
@@ -133,15 +153,24 @@ func (f found) missing() bool { return f.err == nil && f.ns == nil }
 func (f found) owner() (tenant.ID, error) {
 	switch {
 	case f.ns != nil:
-		return OwnerOf(f.ns), nil
+		return f.id, nil
 	case errors.Is(f.err, errThrottled):
 		return tenant.ID{}, nil
 	}
 	return tenant.ID{}, f.err
 }
 
+// OwnerOf returns the tenant that owns a Namespace: the system tenant if the name is reserved, else the tenant
+// of the label. See [OwnerOf].
+func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
+	if o.IsReserved(ns.Name) {
+		return tenant.System()
+	}
+	return OwnerOf(ns)
+}
+
 // OwnerOf returns the tenant that owns a Namespace, by its label: without one the system tenant, and with one that
-// is no valid tenant, an empty one too, nobody.
+// is no valid tenant, an empty one too, nobody. It does not know the reserved names, see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, labelled := ns.Labels[tenant.Label]
 	if !labelled {
@@ -167,7 +196,7 @@ func (o *Owners) find(ctx context.Context, by requester, namespace string) found
 		}
 		return found{err: fmt.Errorf("look up a namespace's owner: %w", err)}
 	}
-	return found{ns: ns}
+	return found{ns: ns, id: o.OwnerOf(ns)}
 }
 
 // read asks the server itself, once for all of a budget who ask for the same name at the same time: a

@@ -156,12 +156,15 @@ func (s *Sessions) EndExcepted(namespace string) {
 	s.end(namespace, func(open *session) bool { return open.excepted })
 }
 
-// Follow returns the handler of a Namespace informer.
-func (s *Sessions) Follow() cache.ResourceEventHandler {
+// EndOthers ends what callers of other tenants than owner have open in a namespace.
+func (s *Sessions) EndOthers(namespace string, owner tenant.ID) { s.endOthers(namespace, owner) }
+
+// Follow returns the handler of a Namespace informer. ownerOf returns the tenant that owns a Namespace.
+func (s *Sessions) Follow(ownerOf func(*corev1.Namespace) tenant.ID) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
 			if ns, ok := obj.(*corev1.Namespace); ok && !initial {
-				s.endOthers(ns.Name, OwnerOf(ns))
+				s.endOthers(ns.Name, ownerOf(ns))
 			}
 		},
 		UpdateFunc: func(was, is any) {
@@ -171,8 +174,8 @@ func (s *Sessions) Follow() cache.ResourceEventHandler {
 			case !ok || before == nil:
 			case before.UID != now.UID:
 				s.endOthers(now.Name, tenant.ID{}) // made anew: the deletion was not seen
-			case OwnerOf(before) != OwnerOf(now):
-				s.endOthers(now.Name, OwnerOf(now))
+			case ownerOf(before) != ownerOf(now):
+				s.endOthers(now.Name, ownerOf(now))
 			}
 		},
 		DeleteFunc: func(obj any) {

@@ -63,14 +63,14 @@ func TestStreamsEnd(t *testing.T) {
 			act  func(*authz.Sessions)
 			ends bool
 		}{
-			"the namespace is another's":       {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnUpdate(web("a"), web("b")) }, true},
-			"the namespace is gone":            {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnDelete(web("a")) }, true},
+			"the namespace is another's":       {callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("b")) }, true},
+			"the namespace is gone":            {callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(web("a")) }, true},
 			"the tenant's access is less":      {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, true},
 			"the caller is revoked":            {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true},
 			"a system caller is revoked":       {callerOf("system"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant.IsSystem() }) }, true},
 			"another tenant's access":          {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(tenanttest.ID(t, "b"))) }, false},
 			"another caller is revoked":        {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false},
-			"the namespace is the same":        {callerOf("a"), func(s *authz.Sessions) { s.Follow().OnUpdate(web("a"), web("a")) }, false},
+			"the namespace is the same":        {callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("a")) }, false},
 			"all tenants' access":              {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false},
 			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, false},
 		} {

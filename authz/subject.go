@@ -30,8 +30,8 @@ const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of a
 type Subjects struct {
 	// Names are the identities of the system tenant that carry no tenant.
 	Names *tenant.SystemNames
-	// SystemNamespaces are the namespaces whose service accounts are the system tenant's although
-	// the namespace has no label.
+	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant, whatever label the
+	// namespace has.
 	SystemNamespaces []string
 	// FromGroups takes the tenant of a certificate's identity from its one group tenant:<id>.
 	FromGroups bool
@@ -139,8 +139,8 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	return owner, nil
 }
 
-// OfServiceAccounts returns the tenant of the service accounts of a namespace: its owner, where an
-// unlabelled namespace counts as the system tenant's only if it is one of SystemNamespaces. The error
+// OfServiceAccounts returns the tenant of the service accounts of a namespace: the system tenant in SystemNamespaces,
+// else the tenant of the label. In any other namespace without a label they have no tenant. The error
 // wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
 	is := s.Owners.find(ctx, requester{}, namespace)
@@ -148,11 +148,11 @@ func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (ten
 		return tenant.ID{}, is.err
 	}
 	if is.ns != nil {
-		if label, labelled := is.ns.Labels[tenant.Label]; labelled {
-			return tenant.Parse(label)
-		}
 		if slices.Contains(s.SystemNamespaces, namespace) {
 			return tenant.System(), nil
+		}
+		if label, labelled := is.ns.Labels[tenant.Label]; labelled {
+			return tenant.Parse(label)
 		}
 	}
 	return tenant.ID{}, fmt.Errorf("%w: service account of a namespace that is nobody's", tenant.ErrInvalid)

@@ -150,7 +150,7 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time may. The Tenants must be
 // followed. derivesRights is that of [provision.Options].
 func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func() bool) error {
-	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, DerivesRights: derivesRights}).Run(ctx)
+	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, OwnerOf: c.Owners.OwnerOf, DerivesRights: derivesRights}).Run(ctx)
 }
 
 // Run follows the definitions of custom resources and what controllers make objects from, until ctx ends.
@@ -183,7 +183,7 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
 	}
-	return retirement.New(retirement.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants,
+	return retirement.New(retirement.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, IsReserved: c.Owners.IsReserved,
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
 		}}).Run(ctx)
@@ -208,7 +208,7 @@ func (c *Cluster) isTenants(namespace string) bool {
 	if err != nil {
 		return false
 	}
-	owner := authz.OwnerOf(ns)
+	owner := c.Owners.OwnerOf(ns)
 	return !owner.IsZero() && !owner.IsSystem()
 }
 

@@ -58,6 +58,9 @@ const (
 	// HeldAnnotation stands on a Namespace that was never prepared, and in which there are to be no Pods before it is. Nobody but
 	// [ManagerUser] takes it off.
 	HeldAnnotation = Domain + "/held"
+	// ReleasingAnnotation is on a Namespace while kubectl tenant release takes it from a tenant, and names that tenant.
+	// Until the release is complete the Namespace is given to no other tenant. Only [ManagerUser] writes it.
+	ReleasingAnnotation = Domain + "/releasing"
 	// TemplateAnnotation of an object with [ManagedLabel] names its NamespaceTemplate, and behind a slash a hash of what was written.
 	TemplateAnnotation = Domain + "/template"
 	// OfTenantLabel stands on cluster-scoped objects that were made for a tenant and go with it: the tenant's own label

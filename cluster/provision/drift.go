@@ -12,7 +12,6 @@ import (
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -44,7 +43,7 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		if err != nil || ns.DeletionTimestamp != nil {
 			return nil
 		}
-		id := authz.OwnerOf(ns)
+		id := e.OwnerOf(ns)
 		if id.IsZero() || id.IsSystem() {
 			return nil
 		}

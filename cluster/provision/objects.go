@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -358,7 +357,7 @@ func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *o
 	if err != nil || ns.DeletionTimestamp != nil {
 		return nil
 	}
-	id := authz.OwnerOf(ns)
+	id := e.OwnerOf(ns)
 	if id.IsZero() || id.IsSystem() {
 		return nil
 	}

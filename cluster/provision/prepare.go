@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -37,7 +36,7 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	id := authz.OwnerOf(ns)
+	id := e.OwnerOf(ns)
 	defer e.tellOf(id)
 	if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
 		e.note(name, nil)

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -55,6 +54,8 @@ type Options struct {
 	// Namespaces are all of the cluster's, and Owned returns the names of those with a value of the tenant label.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
+	// OwnerOf returns the tenant that owns a Namespace, see package authz.
+	OwnerOf func(*corev1.Namespace) tenant.ID
 	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of [tenants.Rights]. If nil, it
 	// does not, and the engine does not create them.
 	DerivesRights func() bool
@@ -89,7 +90,7 @@ func New(o Options) *Engine {
 		if err != nil {
 			return tenant.ID{}, nil //nolint:nilerr // it is nobody's
 		}
-		return authz.OwnerOf(ns), nil
+		return e.OwnerOf(ns), nil
 	}
 	return e
 }
@@ -176,7 +177,7 @@ func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingIn
 func (e *Engine) namespaceCame(obj any) {
 	if ns, is := obj.(*corev1.Namespace); is {
 		e.prepareSoon(ns)
-		e.ownerChanged(authz.OwnerOf(ns))
+		e.ownerChanged(e.OwnerOf(ns))
 	}
 }
 
@@ -199,7 +200,7 @@ func (e *Engine) namespaceUpdated(was, is any) {
 		return
 	}
 	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
-		e.ownerChanged(authz.OwnerOf(before))
+		e.ownerChanged(e.OwnerOf(before))
 		e.namespaceCame(now)
 	} else if !maps.Equal(before.Labels, now.Labels) || before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] || !before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
@@ -225,7 +226,7 @@ func (e *Engine) namespaceGone(obj any) {
 	}
 	if ns, is := obj.(*corev1.Namespace); is {
 		e.note(ns.Name, nil)
-		e.ownerChanged(authz.OwnerOf(ns))
+		e.ownerChanged(e.OwnerOf(ns))
 	}
 }
 

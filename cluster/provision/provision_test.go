@@ -29,6 +29,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
@@ -52,9 +53,10 @@ type world struct {
 	uids      int
 	ended     error
 	stop      func()
-	undefined atomic.Bool // whether the kind Tenant is not
-	derives   atomic.Bool // the server derives rights from Tenants
-	webhook   bool        // nor ever
+	owners    authz.Owners // of which only reserved names are used
+	undefined atomic.Bool  // whether the kind Tenant is not
+	derives   atomic.Bool  // the server derives rights from Tenants
+	webhook   bool         // nor ever
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,7 +98,7 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, DerivesRights: w.derives.Load}
+		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, OwnerOf: w.owners.OwnerOf, DerivesRights: w.derives.Load}
 		if w.webhook {
 			o.DerivesRights = nil
 		}
@@ -549,5 +551,18 @@ func TestNamespacesThatGo(t *testing.T) {
 		w.namespace("acme--ci", "acme", nil)
 		w.settle()
 		w.expect("with one of its name", "acme--web", "kubetenant:admins admin: peter robot mary")
+	})
+}
+
+// TestReservedNamespaces checks that a Tenant gives nothing in a system namespace that has the label of its tenant.
+func TestReservedNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.owners.Reserve([]string{"kube-system"})
+		w.namespace("kube-system", "acme", nil)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.expect("a system namespace", "kube-system")
+		w.expect("any other", "acme--web", "kubetenant:admins admin: peter")
 	})
 }

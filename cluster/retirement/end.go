@@ -159,7 +159,12 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 	var ending, stuck []string
 	for i := range spaces {
 		ns := &spaces[i]
-		if ns.DeletionTimestamp == nil {
+		switch {
+		case e.IsReserved(ns.Name):
+			stuck = append(stuck, ns.Name+": it is a system namespace, run kubectl tenant release "+ns.Name)
+			ending = append(ending, ns.Name)
+			continue
+		case ns.DeletionTimestamp == nil:
 			continue
 		}
 		ending = append(ending, ns.Name)
@@ -169,7 +174,7 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 	}
 	var err error
 	for i, free := 0, inFlight-len(ending); i < len(spaces) && free > 0; i++ {
-		if ns := &spaces[i]; ns.DeletionTimestamp == nil {
+		if ns := &spaces[i]; ns.DeletionTimestamp == nil && !e.IsReserved(ns.Name) {
 			free--
 			err = errors.Join(err, e.delete(ctx, ns))
 		}

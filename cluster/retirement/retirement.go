@@ -39,6 +39,8 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
+	// IsReserved reports whether a namespace is never deleted with a tenant, see package authz.
+	IsReserved func(namespace string) bool
 	// References returns what in the system tenant's space names a tenant, see [tenants.References].
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }

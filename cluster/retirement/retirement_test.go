@@ -134,7 +134,7 @@ func (w *world) start() {
 	if w.store, err = tenants.New(w.dynamic, func(schema.GroupResource) (bool, bool) { return true, true }); err != nil {
 		w.t.Fatal(err)
 	}
-	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store,
+	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" },
 		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil }})
 	var running sync.WaitGroup
 	running.Go(func() { w.store.Run(ctx) })
@@ -607,4 +607,24 @@ func TestEvents(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReservedNamespaces checks that a system namespace is not deleted with the tenant whose label it has, and that the Tenant says so.
+func TestReservedNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
+		w.filled()
+		system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "k", Labels: map[string]string{tenant.Label: "acme"}}}
+		if err := w.kube.Tracker().Add(system); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		time.Sleep(5 * time.Minute)
+		if _, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Stuck: 1 namespaces are left. kube-system: it is a system namespace, run kubectl tenant release kube-system" {
+			t.Errorf("Deleting: %q", got)
+		}
+	})
 }

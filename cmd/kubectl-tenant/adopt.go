@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
@@ -10,15 +11,20 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 func newAdoptCommand(flags *client.Flags) *cobra.Command {
-	name, config, mode := "", "", ""
+	name, config, mode, yes, force := "", "", "", false, false
 	cmd := &cobra.Command{
 		Use:   "adopt NAMESPACE... --tenant T",
 		Short: "Give existing namespaces to a tenant",
-		Long: `Labels namespaces that are nobody's, and the objects in them, as a tenant's.
-That cannot be taken back: an owner never changes.
+		Long: `Labels namespaces that have no tenant, and the objects in them, as a tenant's.
+The tenant's callers have their rights in the namespaces from then on.
+"kubectl tenant release" takes a namespace back only when it is almost empty, so
+the command asks for the tenant's name to be typed, unless --yes is given. It
+refuses a tenant without a Tenant, unless --force is given, and system
+namespaces in any case.
 
 It runs the server's admission plugins over each object and says which the
 tenant could not have made, as DaemonSets, pods that ask for a node, or bindings
@@ -48,7 +54,7 @@ objects in a dry run.`,
 				return err
 			}
 			defer done()
-			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Say: sayTo(cmd, mode),
+			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Server: mode == dryRunServer, Say: sayTo(cmd, mode),
 				Warn: func(format string, args ...any) {
 					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
 				}}
@@ -58,10 +64,12 @@ objects in a dry run.`,
 			if a.Objects, err = dynamic.NewForConfig(c.Config); err != nil {
 				return err
 			}
-			return c.Explain(adopt(cmd, a, args))
+			return c.Explain(adopt(cmd, a, args, adoptOptions{yes: yes, force: force}))
 		},
 	}
 	cmd.Flags().StringVar(&name, "tenant", "", "the tenant (required)")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&force, "force", false, "adopt for a tenant without a Tenant too")
 	_ = cmd.MarkFlagRequired("tenant")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
@@ -70,12 +78,31 @@ objects in a dry run.`,
 	return cmd
 }
 
-// adopt looks at all namespaces before it changes the first.
-func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string) error {
+// adoptOptions are the checks that adopt leaves out.
+type adoptOptions struct{ yes, force bool }
+
+// adopt checks all namespaces before it changes the first.
+func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptions) error {
 	ctx := quiet(cmd.Context())
 	refused := 0
+	var given []string
 	for _, name := range names {
-		if _, err := a.Check(ctx, name); err != nil {
+		ns, err := a.Check(ctx, name)
+		if err != nil {
+			return err
+		}
+		if ns.Labels[tenant.Label] == "" {
+			given = append(given, name)
+		}
+	}
+	if !o.force {
+		if err := a.CheckTenant(ctx); err != nil {
+			return err
+		}
+	}
+	if len(given) > 0 && !o.yes && !a.DryRun {
+		what := fmt.Sprintf("This gives %d namespaces (%s) to tenant %s, with all objects in them.", len(given), strings.Join(given, ", "), a.Tenant)
+		if err := confirm(cmd, confirmation{does: what, kind: "the tenant's name", name: a.Tenant.String(), done: "changed"}); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"strings"
@@ -78,30 +77,8 @@ may be used again at once.`,
 	return cmd
 }
 
-var (
-	errNotConfirmed = errors.New("that is not its name: nothing was deleted (--yes does not ask)")
-	errNothingTyped = errors.New("no name was typed: nothing was deleted (--yes does not ask)")
-)
-
 // confirmDeletion has the name of a tenant typed.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "This deletes tenant %s with %d namespaces (%s). Type its name to go on: ", id, len(namespaces), output.Safe(strings.Join(namespaces, ", ")))
-	typed := make(chan string, 1)
-	go func() { // which ends with the process, where nothing is typed
-		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-		typed <- strings.TrimSpace(line)
-	}()
-	select {
-	case <-cmd.Context().Done():
-		return cmd.Context().Err()
-	case line := <-typed:
-		switch line {
-		case id.String():
-		case "":
-			return errNothingTyped
-		default:
-			return errNotConfirmed
-		}
-	}
-	return nil
+	what := fmt.Sprintf("This deletes tenant %s with %d namespaces (%s).", id, len(namespaces), strings.Join(namespaces, ", "))
+	return confirm(cmd, confirmation{does: what, kind: "its name", name: id.String(), done: "deleted"})
 }

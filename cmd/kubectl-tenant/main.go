@@ -71,7 +71,7 @@ func oneLine(err error) string {
 // exitCode tells what the server or its rules refuse, a tenant that does not exist, and what went wrong on some of
 // several clusters, from what could not be tried at all.
 func exitCode(err error) int {
-	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing, kubeconfig.ErrDenied} {
+	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing, tenancy.ErrHolds, kubeconfig.ErrDenied} {
 		if errors.Is(err, found) {
 			return exitFailed
 		}

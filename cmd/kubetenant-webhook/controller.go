@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
@@ -66,12 +68,14 @@ func (f *follower) run(ctx context.Context, further []metrics.Registerable, task
 func newControllerCommand() *cobra.Command {
 	f := follower{name: "kubetenant-controller"}
 	var quotas bool
+	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Label older objects, prepare namespaces and count quotas, in one replica at a time",
 		Args:  cobra.NoArgs,
 	}
 	f.addFlags(cmd)
+	cmd.Flags().StringSliceVar(&system, "system-namespaces", system, "namespaces that no tenant owns, whatever label they have: authorization.systemNamespaces of the configuration")
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count what the objects of tenants use")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
@@ -79,7 +83,7 @@ func newControllerCommand() *cobra.Command {
 			return err
 		}
 		config.QPS, config.Burst = 50, 100
-		work, err := controller.NewTasks(config, f.namespace)
+		work, err := controller.NewTasks(config, f.namespace, system)
 		if err != nil {
 			return err
 		}

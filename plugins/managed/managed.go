@@ -40,7 +40,7 @@ var (
 	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
 	errGiven    = errors.New("a NamespaceTemplate of the tenant's Tenant gives an object of this name")
 	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
-	errPrepared = errors.New("the annotations " + tenant.PreparedAnnotation + " and " + tenant.HeldAnnotation + " are the server's own")
+	errPrepared = errors.New("the annotations " + strings.Join(annotations, ", ") + " are the server's own")
 	errNotHeld  = errors.New("the annotation " + tenant.HeldAnnotation + " must stand on a new namespace of this tenant")
 )
 
@@ -61,8 +61,11 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 }
 
-// New returns the plugin. It governs what has [tenant.ManagedLabel] of the kinds that are given, [tenant.PreparedAnnotation] and
-// [tenant.HeldAnnotation] of Namespaces, NamespaceTemplates, and the creation of Pods.
+// annotations are those of a Namespace that only the server's own identity writes.
+var annotations = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
+
+// New returns the plugin. It governs what has [tenant.ManagedLabel] of the kinds that are given, the server's own
+// annotations of Namespaces, NamespaceTemplates, and the creation of Pods.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }
@@ -106,14 +109,15 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	if was == nil {
-		plugins.SetAnnotation(is, tenant.PreparedAnnotation, nil) // exported, and made anew
-		plugins.SetAnnotation(is, tenant.HeldAnnotation, nil)
+		for _, key := range annotations { // exported, and made anew
+			plugins.SetAnnotation(is, key, nil)
+		}
 		if p.holds(ctx, is) {
 			plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
 		}
 		return nil
 	}
-	plugins.Keep(ctx, was, is, tenant.PreparedAnnotation, tenant.HeldAnnotation)
+	plugins.Keep(ctx, was, is, annotations...)
 	return nil
 }
 
@@ -149,14 +153,14 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 		return nil
 	}
 	if was != nil {
-		if plugins.Kept(was, is, tenant.PreparedAnnotation, tenant.HeldAnnotation) != nil {
+		if plugins.Kept(was, is, annotations...) != nil {
 			return errPrepared
 		}
 		return nil
 	}
 	_, held := is.GetAnnotations()[tenant.HeldAnnotation]
 	switch {
-	case is.GetAnnotations()[tenant.PreparedAnnotation] != "":
+	case is.GetAnnotations()[tenant.PreparedAnnotation] != "", is.GetAnnotations()[tenant.ReleasingAnnotation] != "":
 		return errPrepared
 	case !held && p.holds(ctx, is): // somebody has taken it off since
 		return errNotHeld

@@ -166,12 +166,12 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	was := named("a--web", map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline", corev1.LabelMetadataName: "a--web"}, map[string]string{"kubetenant.dev/creator": "x"})
-	is := named("a--web", nil, nil)
+	is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
 	err := p.Admit(t.Context(), write(admission.Update, is, was), nil)
 	if err == nil {
 		err = p.Validate(t.Context(), write(admission.Update, is, was), nil)
 	}
 	if err != nil || is.Labels[tenant.Label] != "a" || is.Labels[namespace.EnforceLabel] != "baseline" {
-		t.Errorf("an update that leaves all out: %v, %v, %v", is.Labels, is.Annotations, err)
+		t.Errorf("an update that leaves out all other labels: %v, %v, %v", is.Labels, is.Annotations, err)
 	}
 }

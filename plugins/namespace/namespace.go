@@ -1,6 +1,6 @@
-// Package namespace guards the Namespace objects of tenants: a tenant's caller creates namespaces
-// of its own tenant only, the tenant label never changes, and what else may stand on the object is
-// on a list.
+// Package namespace guards the Namespace objects of tenants. A tenant's caller creates namespaces of its own tenant
+// only, and sets only labels and annotations of a list. No caller changes or removes the tenant label, except the
+// server's own identity for kubectl tenant release. No caller labels a system namespace.
 package namespace
 
 import (
@@ -42,7 +42,9 @@ var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
 	errBadLabel      = errors.New(BadLabel)
 	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
-	errMoved         = errors.New("the label " + tenant.Label + " never changes: delete the namespace and create it anew")
+	errMoved         = errors.New("the label " + tenant.Label + " never changes: an administrator can take the namespace from the tenant with kubectl tenant release NAMESPACE")
+	errSystem        = errors.New("a namespace of authorization.systemNamespaces is never a tenant's: give the tenant another namespace")
+	errReleasing     = errors.New("the namespace is being released from a tenant (annotation " + tenant.ReleasingAnnotation + "): run kubectl tenant release NAMESPACE again first")
 	errGive          = errors.New("only the system tenant may give a namespace to a tenant")
 	errOver          = errors.New("the label " + tenant.Label + " names a tenant that is being deleted, or was: nothing new may be its own")
 	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator + ", may not create namespaces")
@@ -67,6 +69,8 @@ type Options struct {
 	Spaces func(tenant.ID) Spaces
 	// Over reports whether a tenant is being deleted, or was: it gets no namespace any more. Nil knows of nobody.
 	Over func(tenant.ID) bool
+	// SystemNamespaces are the names of namespaces that no caller gives to a tenant.
+	SystemNamespaces []string
 	// Recorded are annotations that another plugin writes and protects.
 	Recorded []string
 }
@@ -119,7 +123,8 @@ func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
 }
 
 // Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts back what of labels and
-// annotations is not the caller's to set where an update left it out.
+// annotations is not the caller's to set where an update left it out. It does not put back the tenant label:
+// Validate refuses that update, so that no caller believes the namespace was released.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	was, is, ok := objects(a)
 	if !ok {
@@ -137,12 +142,13 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
 		own := p.spaces(caller).Labels
-		missing = without(was.GetLabels(), func(key string) bool { return key != EnforceLabel && p.mayLabel(key, own) })
+		missing = without(was.GetLabels(), func(key string) bool {
+			return key == tenant.Label || key != EnforceLabel && p.mayLabel(key, own)
+		})
 		if annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate)); len(annotations) > len(is.GetAnnotations()) {
 			is.SetAnnotations(annotations)
 		}
-	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]):
-		missing[tenant.Label] = was.GetLabels()[tenant.Label]
+	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
 	default: // somebody makes one for a tenant, or gives it one
 		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
 			missing = p.labelsOf(id)
@@ -197,12 +203,15 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err != nil {
 		return admission.NewForbidden(a, errUnknownCaller)
 	}
-	err = checkOwner(caller, a.GetOperation(), was.GetLabels(), is.GetLabels())
+	err = p.checkOwner(ctx, caller, a, was, is)
 	if err == nil {
 		err = p.checkOver(was, is)
 	}
 	if err == nil && !caller.IsSystem() {
 		err = p.checkTenant(caller, a, was, is)
+	}
+	if err == nil {
+		err = p.checkSystem(was, is)
 	}
 	if err == nil {
 		err = p.checkReserved(a.GetOperation(), was, is)
@@ -236,22 +245,46 @@ func nameOf(is metav1.Object) string {
 	return generate[:min(len(generate), generatedPrefixBytes)] + "x"
 }
 
-// checkOwner holds the tenant label, whoever asks.
-func checkOwner(caller tenant.ID, op admission.Operation, was, is map[string]string) error {
-	old, had := was[tenant.Label]
-	label, has := is[tenant.Label]
+// checkOwner checks the tenant label, for every caller.
+func (p *plugin) checkOwner(ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
+	old, had := was.GetLabels()[tenant.Label]
+	label, has := is.GetLabels()[tenant.Label]
 	switch {
-	case had && isTenant(old):
-		if !has || label != old {
-			return errMoved
-		}
-	case has && had && label == old: // a bad label that somebody left: no worse than before
-	case has && op == admission.Create && !caller.IsSystem() && label != caller.String():
+	case had == has && old == label: // an invalid value that was stored without the plugin, too
+		return nil
+	case !has && p.Subject.IsManager(ctx, a):
+		return nil
+	case had && (isTenant(old) || !has):
+		return errMoved
+	case a.GetOperation() == admission.Create && !caller.IsSystem() && label != caller.String():
 		return errForeignLabel
-	case has && !isTenant(label):
+	case !isTenant(label):
 		return errBadLabel
-	case has && op == admission.Update && !caller.IsSystem():
+	case a.GetOperation() == admission.Update && !caller.IsSystem():
 		return errGive
+	}
+	return p.checkReleasing(ctx, a, was, is)
+}
+
+// checkReleasing refuses to give a Namespace whose release is not complete to a tenant: credentials of the former
+// tenant may still be valid in it. The server's own identity may give it back to that tenant.
+func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+	former, releasing := was.GetAnnotations()[tenant.ReleasingAnnotation]
+	_, still := is.GetAnnotations()[tenant.ReleasingAnnotation]
+	if !releasing || !still && former == is.GetLabels()[tenant.Label] && p.Subject.IsManager(ctx, a) {
+		return nil
+	}
+	return errReleasing
+}
+
+// checkSystem refuses to give a system namespace to a tenant, for every caller.
+func (p *plugin) checkSystem(was, is metav1.Object) error {
+	label, labelled := is.GetLabels()[tenant.Label]
+	if !labelled || label == was.GetLabels()[tenant.Label] || label == tenant.System().String() {
+		return nil
+	}
+	if slices.Contains(p.SystemNamespaces, is.GetName()) {
+		return errSystem
 	}
 	return nil
 }

@@ -175,8 +175,8 @@ type Authorization struct {
 	// a tenant.
 	// +optional
 	SystemSubjects SystemSubjects `json:"systemSubjects,omitempty"`
-	// systemNamespaces are the namespaces whose service accounts are the system tenant's although
-	// the namespace has no label. Default: [kube-system, kube-public, kube-node-lease, default].
+	// systemNamespaces are the namespaces that always belong to the system tenant, with their service accounts.
+	// No caller gives one to a tenant. Default: [kube-system, kube-public, kube-node-lease, default].
 	// +optional
 	SystemNamespaces []string `json:"systemNamespaces"`
 	// requireTenant is Never (default), Warn or Always: whether callers of a tenant without an object of kind Tenant are a tenant's

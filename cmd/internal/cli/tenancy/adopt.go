@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,8 +38,8 @@ type Adoption struct {
 	Objects dynamic.Interface
 	// Config is the server's, by which objects are judged.
 	Config *v1alpha1.Settings
-	// DryRun labels nothing.
-	DryRun bool
+	// DryRun labels nothing. With Server the server checks whether it would label the namespaces.
+	DryRun, Server bool
 	// Say is told of what was done, Warn of what will be refused.
 	Say, Warn func(format string, args ...any)
 }
@@ -51,9 +52,12 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 		return nil, refusal(err)
 	}
 	owner, labelled := ns.Labels[tenant.Label]
+	former, releasing := ns.Annotations[tenant.ReleasingAnnotation]
 	switch {
 	case labelled && owner != a.Tenant.String():
-		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: move its objects to a new namespace", ErrRefused, name, owner)
+		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: move its objects to a new namespace, or run kubectl tenant release %s", ErrRefused, name, owner, name)
+	case releasing:
+		return nil, fmt.Errorf("%w: namespace %s is being released from tenant %s: run kubectl tenant release %s first", ErrRefused, name, former, name)
 	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault || slices.Contains(a.Config.Authorization.SystemNamespaces, name):
 		return nil, fmt.Errorf("%w: namespace %s is the cluster's own", ErrRefused, name)
 	case ns.DeletionTimestamp != nil:
@@ -76,15 +80,9 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	if err != nil {
 		return 0, err
 	}
-	if !a.DryRun && ns.Labels[tenant.Label] == "" {
-		// First: what is made from now on is the tenant's.
-		guarded, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": ns.ResourceVersion, "labels": map[string]string{tenant.Label: a.Tenant.String()}}})
-		if err != nil {
-			return 0, err
-		}
-		if _, err := a.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, guarded, metav1.PatchOptions{}); err != nil {
-			return 0, refusal(err)
-		}
+	// First: every object that is created from now on is the tenant's.
+	if err := a.give(ctx, ns); err != nil {
+		return 0, err
 	}
 	if err := a.warnOfBindings(ctx, ns.Name); err != nil {
 		return 0, err
@@ -93,7 +91,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	if err != nil {
 		return 0, err
 	}
-	objects := 0
+	objects, labeled := 0, 0
 	for _, r := range resources {
 		list, err := a.Objects.Resource(r).Namespace(ns.Name).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -109,7 +107,12 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 				a.Warn("%s %s/%s: %s", r.GroupResource(), ns.Name, obj.GetName(), why)
 			}
 			objects++
-			if a.DryRun || obj.GetLabels()[tenant.Label] == a.Tenant.String() {
+			if obj.GetLabels()[tenant.Label] == a.Tenant.String() {
+				continue
+			}
+			labeled++
+			if a.DryRun {
+				a.Say("label %s/%s in namespace %s", r.GroupResource(), obj.GetName(), ns.Name)
 				continue
 			}
 			if err := a.label(ctx, r, obj, patch); err != nil {
@@ -117,14 +120,48 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			}
 		}
 	}
+	if labeled == 0 && ns.Labels[tenant.Label] != "" {
+		a.Say("namespace %s unchanged: it and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
+		return refused, nil
+	}
 	a.Say("namespace %s and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
 	return refused, nil
 }
 
+// give labels a Namespace that is still as it was read.
+func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
+	if ns.Labels[tenant.Label] != "" || a.DryRun && !a.Server {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
+		"labels": map[string]string{tenant.Label: a.Tenant.String()}}})
+	if err != nil {
+		return err
+	}
+	o := metav1.PatchOptions{}
+	if a.DryRun {
+		o.DryRun = []string{metav1.DryRunAll}
+	}
+	_, err = a.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, o)
+	return refusal(err)
+}
+
+// CheckTenant refuses a tenant that has no Tenant: most likely its name is mistyped. The error wraps [ErrNoTenant] if
+// nothing has the name, else [ErrRefused].
+func (a *Adoption) CheckTenant(ctx context.Context) error {
+	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return refusal(err)
+	}
+	if err := CheckExists(ctx, a.Kube, a.Objects, a.Tenant); err != nil {
+		return fmt.Errorf("%w (--force adopts for it anyway)", err)
+	}
+	return fmt.Errorf("%w: tenant %s has no Tenant: kubectl tenant create-tenant creates one (--force adopts without)", ErrRefused, a.Tenant)
+}
+
 // label labels an object that is still there. A server that has not seen yet whose the namespace is, or has not counted its tenant's quota, refuses it.
 func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte) error {
-	passing := func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) }
-	err := retry.OnError(notYetSeen(), passing, func() error {
+	err := retryNotSeen(func() error {
 		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
@@ -132,6 +169,14 @@ func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj
 		return nil
 	}
 	return err
+}
+
+// retryNotSeen repeats a request that a server refuses because it has not seen yet which tenant owns the namespace.
+func retryNotSeen(do func() error) error {
+	passing := func(err error) bool {
+		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
+	}
+	return retry.OnError(notYetSeen(), passing, do)
 }
 
 // notYetSeen is how long a server has to see a namespace's new label: about six seconds.

@@ -156,14 +156,14 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 func TestTasksAskNothing(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s", r.Method, r.URL) }))
 	defer server.Close()
-	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system")
+	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := tasks.Lacking(); n != 0 || tasks.Sweep == nil || tasks.Quotas == nil {
 		t.Errorf("%d lack something, %+v", n, tasks)
 	}
-	if _, err := NewTasks(&rest.Config{Host: "://"}, "system"); err == nil {
+	if _, err := NewTasks(&rest.Config{Host: "://"}, "system", nil); err == nil {
 		t.Error("tasks of a server that cannot be")
 	}
 }

@@ -38,8 +38,8 @@ type Tasks struct {
 	Lacking func() int
 }
 
-// NewTasks returns the tasks. Nothing is asked before one of them runs.
-func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
+// NewTasks returns the tasks. No tenant owns a namespace of system. Nothing is asked before one of them runs.
+func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, error) {
 	clients, err := cluster.NewClients(config)
 	if err != nil {
 		return nil, err
@@ -53,6 +53,7 @@ func NewTasks(config *rest.Config, namespace string) (*Tasks, error) {
 	if err != nil {
 		return nil, err
 	}
+	known.Owners.Reserve(system)
 	return &Tasks{
 		Lacking: func() (n int) {
 			for _, lacking := range known.Sweep.Swept() {

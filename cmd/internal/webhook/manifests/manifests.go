@@ -259,6 +259,7 @@ func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 	}
 	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
 	v["gate"] = string(config.Admission.Gate.Mode)
+	v["systemNamespaces"] = config.Authorization.SystemNamespaces
 	v["exempt"] = exemptOf(&config.Authorization)
 }
 

@@ -12,6 +12,15 @@
 {{- define "system" -}}
 ({{ template "exempt" . }} || (has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra ? request.userInfo.extra["kubetenant.dev/tenant"] == ["system"] : {{ if .Values.fromGroups }}has(request.userInfo.extra) && "authentication.kubernetes.io/credential-id" in request.userInfo.extra && request.userInfo.extra["authentication.kubernetes.io/credential-id"].exists(c, c.startsWith("X509SHA256=")) && has(request.userInfo.groups) && request.userInfo.groups.filter(g, g.startsWith("tenant:")) == ["tenant:system"]{{ else }}false{{ end }}))
 {{- end -}}
+{{- /* CEL that says whether the request's namespace has the label of a tenant, and is none of the system namespaces,
+       which are the system tenant's whatever label they have. */ -}}
+{{- define "labelled" -}}
+namespaceObject != null && has(namespaceObject.metadata.labels) && "kubetenant.dev/tenant" in namespaceObject.metadata.labels && !(namespaceObject.metadata.name in {{ toJson .Values.systemNamespaces }})
+{{- end -}}
+{{- /* CEL that says whether the manager deletes a managed object from a namespace that is being released from its tenant. */ -}}
+{{- define "releases" -}}
+request.operation == "DELETE" && namespaceObject != null && has(namespaceObject.metadata.annotations) && "kubetenant.dev/releasing" in namespaceObject.metadata.annotations && has(oldObject.metadata.labels) && "kubetenant.dev/managed" in oldObject.metadata.labels
+{{- end -}}
 {{- /* Labels of what runs, and of what reaches, holds and watches it. */ -}}
 {{- define "labels" -}}
 app.kubernetes.io/part-of: kubetenant, app.kubernetes.io/version: {{ toJson .Chart.AppVersion }}{{ range $key, $value := .Values.labels }}, {{ toJson $key }}: {{ toJson $value }}{{ end }}

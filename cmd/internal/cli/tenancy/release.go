@@ -1,0 +1,325 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// releaseLooks is how often the contents are checked after the label was removed, and releaseLookEvery the pause
+	// between two checks: servers need a moment to see the change, and requests that they admitted before may be stored.
+	releaseLooks     = 4
+	releaseLookEvery = 500 * time.Millisecond
+	// releaseWithin limits the wait until deleted objects are gone.
+	releaseWithin = 2 * time.Minute
+)
+
+// Release takes a namespace from its tenant. It may be repeated after an interruption at any step: the annotation
+// [tenant.ReleasingAnnotation] is on the Namespace until every step is done, and admission gives the namespace to no
+// other tenant before.
+type Release struct {
+	Writing
+	// Kube and Objects are clients of the caller. Manager writes as [tenant.ManagerUser].
+	Kube    kubernetes.Interface
+	Objects dynamic.Interface
+	Manager cluster.Manager
+	// System are the system namespaces: the system tenant keeps them, so nothing in them is deleted.
+	System []string
+	// Force deletes what the namespace holds; Nothing sends no request that writes.
+	Force, Nothing bool
+	// Confirm is called before the first write with the value of the tenant label. Its error ends the release. If nil,
+	// the release is not confirmed.
+	Confirm func(namespace, tenant string) error
+	// Warn reports what the caller has to check.
+	Warn func(format string, args ...any)
+}
+
+// ErrHolds says that a namespace holds objects through which its former tenant could keep access.
+var ErrHolds = errors.New("the namespace is not empty")
+
+// Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is that of [Release.Confirm].
+func (r *Release) Run(ctx context.Context, name string) error {
+	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return refusal(err)
+	}
+	label, labelled := ns.Labels[tenant.Label]
+	former, begun := ns.Annotations[tenant.ReleasingAnnotation]
+	switch {
+	case !labelled && !begun:
+		r.Say("namespace %s unchanged: it has no tenant", name)
+		return nil
+	case ns.DeletionTimestamp != nil:
+		return fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
+	case labelled:
+		former = label
+	}
+	keeps := former == tenant.System().String() || slices.Contains(r.System, name)
+	if !keeps && !r.Force {
+		if err := r.refuseContents(ctx, name); err != nil {
+			return err
+		}
+	}
+	dry := r.Nothing || len(r.DryRun) > 0
+	if r.Confirm != nil && !dry {
+		if err := r.Confirm(name, former); err != nil {
+			return err
+		}
+	}
+	if dry {
+		return r.preview(ctx, ns, former, keeps)
+	}
+	if keeps {
+		err = r.releaseSystem(ctx, ns, former)
+	} else {
+		err = r.release(ctx, ns, former)
+	}
+	if err != nil {
+		return err
+	}
+	r.Say("namespace %s released from tenant %s", name, former)
+	return nil
+}
+
+// preview says what a release would do. If the server checks it, the server is sent the removal of the label.
+func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string, keeps bool) error {
+	if !keeps {
+		found, err := r.contents(ctx, ns.Name)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			r.Say("deleted %s", found[i])
+		}
+		r.Say("recreated serviceaccounts/default")
+	}
+	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.Nothing {
+		if err := r.removeLabel(ctx, ns, former); err != nil {
+			return err
+		}
+	}
+	r.Say("namespace %s released from tenant %s", ns.Name, former)
+	return nil
+}
+
+// refuseContents returns an error that wraps [ErrHolds] if a namespace holds anything that blocks its release.
+func (r *Release) refuseContents(ctx context.Context, name string) error {
+	found, err := r.contents(ctx, name)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: namespace %s holds %s (--force deletes them)", ErrHolds, name, summary(found))
+}
+
+// releaseSystem removes the label of a namespace that the system tenant owns in any case. Its objects and credentials
+// are the control plane's.
+func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
+	if former != tenant.System().String() {
+		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, Secrets and ServiceAccounts for objects of tenant %s", ns.Name, former)
+	}
+	if err := r.removeLabel(ctx, ns, former); err != nil {
+		return err
+	}
+	if err := r.deleteManaged(ctx, ns.Name); err != nil {
+		return err
+	}
+	if err := r.unlabel(ctx, ns.Name); err != nil {
+		return err
+	}
+	return r.complete(ctx, ns)
+}
+
+// release takes a namespace from its tenant. The label is removed first: from then on the tenant's callers are denied,
+// and only requests that were admitted before may still be stored.
+func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former string) error {
+	_, labelled := ns.Labels[tenant.Label]
+	if r.Force {
+		if err := r.clear(ctx, ns.Name); err != nil {
+			return err
+		}
+	}
+	if err := r.removeLabel(ctx, ns, former); err != nil {
+		return err
+	}
+	for look := range releaseLooks {
+		if look > 0 {
+			if err := pause(ctx, releaseLookEvery); err != nil {
+				return err
+			}
+		}
+		if err := r.settle(ctx, ns, former, labelled); err != nil {
+			return err
+		}
+	}
+	if err := r.deleteManaged(ctx, ns.Name); err != nil {
+		return err
+	}
+	if err := r.recreateAccount(ctx, ns.Name); err != nil {
+		return err
+	}
+	if err := r.unlabel(ctx, ns.Name); err != nil {
+		return err
+	}
+	// A server that had not seen the removal may have given managed objects again.
+	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.settle(ctx, ns, former, false)); err != nil {
+		return err
+	}
+	return r.complete(ctx, ns)
+}
+
+// settle deletes what was created meanwhile. Without Force it refuses, and gives the namespace back to its tenant if
+// this run has taken it.
+func (r *Release) settle(ctx context.Context, ns *corev1.Namespace, former string, mayGiveBack bool) error {
+	if r.Force {
+		return r.clearAll(ctx, ns.Name)
+	}
+	err := r.refuseContents(ctx, ns.Name)
+	if errors.Is(err, ErrHolds) && mayGiveBack {
+		if back := r.giveBack(ctx, ns, former); back != nil {
+			return errors.Join(err, back)
+		}
+	}
+	return err
+}
+
+// removeLabel removes the tenant label, what the Tenant and the server wrote on the Namespace, and begins the release.
+// The Namespace must be the one that was read, with the same tenant.
+func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
+	given, err := r.labelsOf(ctx, former)
+	if err != nil {
+		return err
+	}
+	return retry.RetryOnConflict(notYetSeen(), func() error {
+		now, err := r.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return refusal(err)
+		case now.UID != ns.UID:
+			return fmt.Errorf("%w: namespace %s is another than the one that was confirmed", ErrRefused, ns.Name)
+		}
+		label, labelled := now.Labels[tenant.Label]
+		switch {
+		case labelled && label != former:
+			return fmt.Errorf("%w: namespace %s is tenant %s's now", ErrRefused, ns.Name, label)
+		case !labelled:
+			return nil // an earlier run has removed it
+		}
+		labels := map[string]any{tenant.Label: nil}
+		for key, value := range given {
+			if now.Labels[key] == value && key != podSecurity {
+				labels[key] = nil
+			}
+		}
+		return r.patch(ctx, now, labels, map[string]any{tenant.PreparedAnnotation: nil, tenant.HeldAnnotation: nil, tenant.ReleasingAnnotation: former}, r.DryRun)
+	})
+}
+
+// labelsOf returns the labels that the Tenant of a tenant gives to its namespaces.
+func (r *Release) labelsOf(ctx context.Context, former string) (map[string]string, error) {
+	id, err := tenant.Parse(former)
+	if err != nil || id.IsSystem() {
+		return nil, nil //nolint:nilerr // an invalid label names no Tenant
+	}
+	u, err := r.Objects.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	t, err := v1alpha1.TenantOf(u)
+	if err != nil {
+		return nil, err
+	}
+	return t.Spec.Namespaces.Labels, nil
+}
+
+// giveBack ends a release that was refused.
+func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former string) error {
+	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, map[string]any{tenant.ReleasingAnnotation: nil})
+}
+
+// complete ends a release: the namespace may be given to a tenant again.
+func (r *Release) complete(ctx context.Context, ns *corev1.Namespace) error {
+	return r.onRead(ctx, ns, nil, map[string]any{tenant.ReleasingAnnotation: nil})
+}
+
+// onRead patches a Namespace that nobody has replaced or labeled since.
+func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any) error {
+	return retry.RetryOnConflict(notYetSeen(), func() error {
+		now, err := r.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		if err != nil {
+			return refusal(err)
+		}
+		if _, labelled := now.Labels[tenant.Label]; labelled || now.UID != ns.UID {
+			return fmt.Errorf("%w: namespace %s was changed by another caller", ErrRefused, ns.Name)
+		}
+		return r.patch(ctx, now, labels, annotations, nil)
+	})
+}
+
+// patch writes labels and annotations of a Namespace as the manager, if it is still as it was read.
+func (r *Release) patch(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string) error {
+	metadata := map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations}
+	if labels != nil { // null would remove all labels
+		metadata["labels"] = labels
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = r.Manager.Typed.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{DryRun: dryRun})
+	if apierrors.IsConflict(err) {
+		return err
+	}
+	return refusal(err)
+}
+
+// pause waits for a time or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// summary lists objects by kind, with at most some names of each.
+func summary(found []held) string {
+	const named = 3
+	var kinds []string
+	names := map[string][]string{}
+	for i := range found {
+		kind := found[i].resource.GroupResource().String()
+		if names[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		names[kind] = append(names[kind], found[i].name)
+	}
+	for i, kind := range kinds {
+		all := names[kind]
+		kinds[i] = fmt.Sprintf("%d %s (%s)", len(all), kind, strings.Join(all[:min(named, len(all))], ", "))
+		if len(all) > named {
+			kinds[i] = strings.TrimSuffix(kinds[i], ")") + ", ...)"
+		}
+	}
+	return strings.Join(kinds, ", ")
+}

@@ -1,0 +1,244 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// podGrace limits the time that a Pod gets to stop, whatever its author asked for.
+const podGrace = 30
+
+// defaultAccount is the ServiceAccount that kube-controller-manager creates in every namespace.
+const defaultAccount = "default"
+
+// blocking returns the resources through which a former tenant could keep access to a namespace, in the order of their
+// deletion. The kinds that create Pods come first: without the boundary, controllers would create their Pods as the
+// system tenant.
+func blocking() []schema.GroupVersionResource {
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
+	return []schema.GroupVersionResource{
+		batch.WithResource("cronjobs"), batch.WithResource("jobs"), apps.WithResource("deployments"), apps.WithResource("statefulsets"),
+		apps.WithResource("daemonsets"), apps.WithResource("replicasets"), corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+		corev1.SchemeGroupVersion.WithResource("pods"), v1alpha1.Resource(v1alpha1.ResourceAccessGrants), corev1.SchemeGroupVersion.WithResource("secrets"),
+		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), corev1.SchemeGroupVersion.WithResource("serviceaccounts")}
+}
+
+// held is an object that blocks a release.
+type held struct {
+	resource  schema.GroupVersionResource
+	namespace string
+	name      string
+	uid       types.UID
+	// finalizers hold the object if it is being deleted.
+	finalizers []string
+}
+
+// String implements [fmt.Stringer].
+func (h held) String() string {
+	return fmt.Sprintf("%s/%s in namespace %s", h.resource.GroupResource(), h.name, h.namespace)
+}
+
+// contents returns what blocks the release of a namespace: not the ServiceAccount default, which is recreated, nor the
+// RoleBindings that the server itself gives.
+func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
+	var found []held
+	for _, resource := range blocking() {
+		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range objects {
+			o := &objects[i]
+			_, managed := o.GetLabels()[tenant.ManagedLabel]
+			if managed && resource.Resource == "rolebindings" || resource.Resource == "serviceaccounts" && o.GetName() == defaultAccount {
+				continue
+			}
+			found = append(found, held{resource, name, o.GetName(), o.GetUID(), o.GetFinalizers()})
+		}
+	}
+	return found, nil
+}
+
+// list returns the objects of a resource in a namespace; none of one that the server does not serve.
+func list(ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) ([]unstructured.Unstructured, error) {
+	all, err := d.Resource(resource).Namespace(namespace).List(ctx, o)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list %s in namespace %s: %w", resource.GroupResource(), namespace, refusal(err))
+	}
+	return all.Items, nil
+}
+
+// clear deletes what blocks the release of a namespace, and does not wait.
+func (r *Release) clear(ctx context.Context, name string) error {
+	found, err := r.contents(ctx, name)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		if err := remove(ctx, r.Objects, &found[i]); err != nil {
+			return err
+		}
+		r.Say("deleted %s", found[i])
+	}
+	return nil
+}
+
+// clearAll deletes what blocks the release of a namespace until nothing is left, and removes finalizers: the tenant may
+// have set them.
+func (r *Release) clearAll(ctx context.Context, name string) error {
+	said := map[types.UID]bool{}
+	for begun := time.Now(); ; {
+		found, err := r.contents(ctx, name)
+		switch {
+		case err != nil || len(found) == 0:
+			return err
+		case time.Since(begun) > releaseWithin:
+			return fmt.Errorf("%w: namespace %s still holds %s: the tenant has no access to it any longer, run the command again", ErrHolds, name, summary(found))
+		}
+		for i := range found {
+			h := &found[i]
+			if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
+				return err
+			}
+			if !said[h.uid] {
+				said[h.uid] = true
+				r.Say("deleted %s", h)
+			}
+		}
+		if err := pause(ctx, releaseLookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// remove deletes one object, if it is still the same.
+func remove(ctx context.Context, d dynamic.Interface, h *held) error {
+	background := metav1.DeletePropagationBackground
+	o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.uid)), PropagationPolicy: &background}
+	if h.resource.Resource == "pods" {
+		o.GracePeriodSeconds = new(int64(podGrace))
+	}
+	err := d.Resource(h.resource).Namespace(h.namespace).Delete(ctx, h.name, o)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another object of its name is next
+		return nil
+	}
+	return refusal(err)
+}
+
+// free removes the finalizers of an object.
+func (r *Release) free(ctx context.Context, h *held) error {
+	if len(h.finalizers) == 0 {
+		return nil
+	}
+	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, h.uid))
+	_, err := r.Objects.Resource(h.resource).Namespace(h.namespace).Patch(ctx, h.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return refusal(err)
+}
+
+// recreateAccount recreates the ServiceAccount default: tokens of the old one are invalid then.
+func (r *Release) recreateAccount(ctx context.Context, name string) error {
+	accounts := r.Kube.CoreV1().ServiceAccounts(name)
+	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // an earlier run has deleted it
+		old = &corev1.ServiceAccount{}
+	case err != nil:
+		return refusal(err)
+	default:
+		h := &held{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), name, defaultAccount, old.UID, old.Finalizers}
+		if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
+			return err
+		}
+	}
+	for begun := time.Now(); ; {
+		_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultAccount}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return refusal(err)
+		}
+		now, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
+		switch {
+		case err == nil && now.UID != old.UID:
+			r.Say("recreated serviceaccounts/default in namespace %s", name)
+			return nil
+		case err != nil && !apierrors.IsNotFound(err):
+			return refusal(err)
+		case time.Since(begun) > releaseWithin:
+			return fmt.Errorf("%w: serviceaccounts/default of namespace %s is not gone yet: run the command again", ErrHolds, name)
+		}
+		if err := pause(ctx, releaseLookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// managedResources are those of which the server gives objects in namespaces of tenants.
+func managedResources() []schema.GroupVersionResource {
+	core := corev1.SchemeGroupVersion
+	return []schema.GroupVersionResource{rbacv1.SchemeGroupVersion.WithResource("rolebindings"), core.WithResource("configmaps"), core.WithResource("limitranges"),
+		core.WithResource("resourcequotas"), {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}}
+}
+
+// deleteManaged deletes the objects that the server gave, as the server's own identity: no other may.
+func (r *Release) deleteManaged(ctx context.Context, name string) error {
+	for _, resource := range managedResources() {
+		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+		if err != nil {
+			return err
+		}
+		for i := range objects {
+			h := &held{resource, name, objects[i].GetName(), objects[i].GetUID(), nil}
+			if err := retryNotSeen(func() error { return remove(ctx, r.Manager.Dynamic, h) }); err != nil {
+				return err
+			}
+			r.Say("deleted %s", h)
+		}
+	}
+	return nil
+}
+
+// unlabel removes the tenant label from the objects that remain.
+func (r *Release) unlabel(ctx context.Context, name string) error {
+	resources, err := Resources(r.Kube.Discovery(), "list", "patch")
+	if err != nil {
+		return err
+	}
+	patch := []byte(`{"metadata":{"labels":{"` + tenant.Label + `":null}}}`)
+	for _, resource := range resources {
+		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.Label})
+		if err != nil {
+			return err
+		}
+		for i := range objects {
+			err := retryNotSeen(func() error {
+				_, err := r.Objects.Resource(resource).Namespace(name).Patch(ctx, objects[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+				return err
+			})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("remove the label of %s/%s in namespace %s: %w", resource.GroupResource(), objects[i].GetName(), name, refusal(err))
+			}
+		}
+	}
+	return nil
+}
+

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+)
+
+// confirmation is what a command asks before it writes.
+type confirmation struct {
+	// does says what the command is about to do, and kind which name the caller has to type.
+	does, kind string
+	// name is the name, and done what was not done without it: "deleted".
+	name, done string
+}
+
+// confirm returns an error unless the caller types the name.
+func confirm(cmd *cobra.Command, c confirmation) error {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s Type %s to go on: ", output.Safe(c.does), c.kind)
+	typed := make(chan string, 1)
+	go func() { // it ends with the process if nothing is typed
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		typed <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-cmd.Context().Done():
+		return cmd.Context().Err()
+	case line := <-typed:
+		switch line {
+		case c.name:
+			return nil
+		case "":
+			return fmt.Errorf("no name was typed: nothing was %s (--yes does not ask)", c.done)
+		}
+		return fmt.Errorf("that is not its name: nothing was %s (--yes does not ask)", c.done)
+	}
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func newReleaseCommand(flags *client.Flags) *cobra.Command {
+	config, mode, yes, force := "", "", false, false
+	cmd := &cobra.Command{
+		Use:   "release NAMESPACE",
+		Short: "Take a namespace from its tenant",
+		Long: `Removes the tenant label from a namespace and from the objects in it. The
+tenant's callers have no access to the namespace from then on, and their watches
+and exec sessions in it end.
+
+The command refuses while the namespace holds objects through which the tenant
+could keep access: Pods and the objects that create them, Secrets, AccessGrants,
+RoleBindings, and ServiceAccounts other than default. --force deletes them. In
+both cases it deletes the objects that the Tenant gives and recreates the
+ServiceAccount default, so that no token of the tenant is valid any longer. In a
+namespace of authorization.systemNamespaces it removes the label and deletes
+only the objects that the Tenant gives.
+
+The command asks for the tenant's name to be typed, unless --yes is given. It
+needs the right to impersonate the user system:kubetenant:tenants, and with
+tenants compiled in also the group system:masters. After an interruption, run it
+again: the annotation kubetenant.dev/releasing keeps the namespace from other
+tenants until then.`,
+		Example: `  kubectl tenant release web --dry-run=server
+  kubectl tenant release web --force --yes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(client.CheckNamespace("NAMESPACE", args[0]), checkDryRun(mode)); err != nil {
+				return err
+			}
+			c, k, d, err := flags.Clients()
+			if err != nil {
+				return err
+			}
+			known, done, err := serverSettings(cmd, c, config)
+			if err != nil {
+				return err
+			}
+			defer done()
+			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
+				System: known.Authorization.SystemNamespaces, Force: force, Nothing: mode == dryRunClient,
+				Warn: func(format string, args ...any) {
+					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe("warning: "+fmt.Sprintf(format, args...)))
+				}}
+			if !r.Nothing {
+				if r.Manager, err = managerOf(cmd.Context(), c, args[0]); err != nil {
+					return c.Explain(err)
+				}
+			}
+			if !yes {
+				r.Confirm = func(namespace, name string) error { return confirmRelease(cmd, namespace, name) }
+			}
+			return c.Explain(r.Run(cmd.Context(), args[0]))
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&force, "force", false, "delete the objects that block the release")
+	cmd.ValidArgsFunction = flags.CompleteNamespaces
+	addConfig(cmd, &config)
+	addDryRun(cmd, &mode)
+	return cmd
+}
+
+// confirmRelease has the tenant's name typed, or the namespace's if the label is empty.
+func confirmRelease(cmd *cobra.Command, namespace, name string) error {
+	kind := "the tenant's name"
+	what := fmt.Sprintf("This takes namespace %s from tenant %s.", namespace, name)
+	if name == "" {
+		kind, name, what = "the namespace's name", namespace, fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
+	}
+	return confirm(cmd, confirmation{does: what, kind: kind, name: name, done: "changed"})
+}
+
+// managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to impersonate. With
+// tenants compiled in that user has rights only in the group system:masters.
+func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluster.Manager, error) {
+	if as := c.Config.Impersonate.UserName; as != "" {
+		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use one without impersonation", as)
+	}
+	may := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces", Name: namespace}}}
+	for _, groups := range [][]string{nil, {user.SystemPrivilegedGroup}} {
+		m, err := cluster.NewManager(c.Config, groups...)
+		if err != nil {
+			return m, err
+		}
+		review, err := m.Typed.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, may, metav1.CreateOptions{})
+		switch {
+		case err == nil && review.Status.Allowed:
+			return m, nil
+		case err != nil && !apierrors.IsForbidden(err):
+			return m, err
+		}
+	}
+	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which alone takes a namespace from its tenant: a cluster administrator may", tenancy.ErrRefused, tenant.ManagerUser)
+}
