@@ -59,8 +59,9 @@ func (p *DefinitionProblem) String() string {
 }
 
 // Definitions returns what is wrong with the CustomResourceDefinitions of the project, in the order of their names: empty if each
-// exists, is established and serves every field that this release uses. An error says that some could not be read.
-// The client must be allowed to get them.
+// Definitions returns what is wrong with the CustomResourceDefinitions of the project, in the order of their names. The
+// list is empty if each of them exists, is established and serves every field that this release uses. An error says that
+// some could not be read. The client must be allowed to get them.
 func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionProblem, error) {
 	var problems []DefinitionProblem
 	var failed error
