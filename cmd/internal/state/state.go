@@ -31,6 +31,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -52,8 +53,10 @@ type State struct {
 	watches    *watches
 	namespace  string
 	staleAfter time.Duration
+	deciding   []string    // the resources of the project's kinds without which tenants are denied
 	current    atomic.Bool // what Check said last
 	ready      atomic.Bool // and what Checks say
+	complete   atomic.Bool // Check has passed once
 }
 
 // checkEvery is how often Check is asked for the requests' sake.
@@ -102,9 +105,14 @@ func New(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*S
 	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 		return nil, err
 	}
+	s.deciding = []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants}
 	if *settings.Authorization.Grants.Enabled {
 		s.Server.Cluster.Grants = s.known.Grants.Grants()
 		s.synced["accessgrants"] = s.known.Grants.HasSynced
+		s.deciding = append(s.deciding, v1alpha1.ResourceAccessGrants)
+	}
+	if *settings.Admission.Quota.Enabled {
+		s.deciding = append(s.deciding, v1alpha1.ResourceTenantQuotas)
 	}
 	return s, nil
 }
@@ -116,6 +124,9 @@ func NewForGateway(config *rest.Config, settings *v1alpha1.Settings, namespace s
 		return nil, err
 	}
 	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
+	if !*settings.Authorization.Grants.Enabled && !*settings.Admission.Quota.Enabled {
+		s.deciding = nil // for a cluster without the project's kinds
+	}
 	if *settings.Admission.Quota.Enabled {
 		// Whose each is, for tenants that read their own: the rest is the admission half's.
 		s.Server.Cluster.Quotas = s.known.Quotas
@@ -292,7 +303,10 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	go s.watches.probe(ctx, s.ask)
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		s.current.Store(s.Check() == nil)
-		s.ready.Store(s.current.Load() && s.checkSoon() == nil)
+		if s.current.Load() {
+			s.complete.Store(true)
+		}
+		s.ready.Store(s.checkReady() == nil)
 	}, checkEvery)
 	return nil
 }
@@ -311,8 +325,45 @@ func (s *State) OwnerOf(namespace string) string {
 // Ready reports whether callers are to come to this replica. It costs nothing.
 func (s *State) Ready() bool { return s.ready.Load() }
 
+// Current reports whether what is known of the cluster is what it is now, and will be for a while. It costs nothing.
+func (s *State) Current() bool { return s.current.Load() && s.ready.Load() }
+
 // Check returns why the state is not to be relied on, nil where it is.
-func (s *State) Check() error { return errors.Join(s.checkSynced(), s.checkWatches()) }
+func (s *State) Check() error {
+	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
+}
+
+// checkReady returns why callers are not to come to this replica. Before the state was complete once that is whatever Check
+// says: an incomplete installation does not replace one that works. Later a definition that is missing does not count. All
+// replicas would be unready together, and kube-apiserver would deny the system tenant too.
+func (s *State) checkReady() error {
+	if !s.complete.Load() {
+		return errors.Join(s.Check(), s.checkSoon())
+	}
+	return errors.Join(s.checkSynced(), s.checkSoon())
+}
+
+// checkDefinitions returns which definitions of the kinds that decide cannot be used. A tenant that such an object limits
+// would have more rights without it.
+func (s *State) checkDefinitions() error {
+	if len(s.deciding) == 0 {
+		return nil
+	}
+	problems, known := s.known.CRDs.Problems()
+	if !known {
+		return fmt.Errorf("definitions: %w", errNotSynced)
+	}
+	var found []error
+	for i := range problems {
+		if s.decides(problems[i].Resource) {
+			found = append(found, errors.New(problems[i].String()))
+		}
+	}
+	return errors.Join(found...)
+}
+
+// decides reports whether tenants are denied without a kind.
+func (s *State) decides(resource string) bool { return slices.Contains(s.deciding, resource) }
 
 func (s *State) checkSynced() error {
 	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
@@ -323,11 +374,15 @@ func (s *State) checkSynced() error {
 	return nil
 }
 
-func (s *State) checkWatches() error { return s.watches.check(s.staleAfter) }
+func (s *State) checkWatches() error {
+	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.decides(resource) })
+}
 
 // checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers to them before it
-// has to deny.
-func (s *State) checkSoon() error { return s.watches.check(s.staleAfter / 2) }
+// has to deny. Kinds that are not served are the matter of checkDefinitions.
+func (s *State) checkSoon() error {
+	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
+}
 
 // ask asks kube-apiserver, and the storage behind it, for the namespace of the service.
 func (s *State) ask(ctx context.Context) error {
@@ -352,12 +407,27 @@ func (s *State) Checks() []healthz.HealthChecker {
 	}
 	return append(informers,
 		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
+		healthz.NamedCheck("definitions", func(*http.Request) error {
+			err := s.checkDefinitions()
+			if err != nil {
+				err = fmt.Errorf("%w: tenants are denied until you run %s", err, cluster.InstallDefinitions)
+			}
+			return s.asReady(err)
+		}),
 		healthz.NamedCheck("decisions", func(*http.Request) error {
 			if !s.current.Load() {
-				return errors.New("tenants' callers are denied")
+				return s.asReady(errors.New("tenants' callers are denied"))
 			}
 			return nil
 		}))
+}
+
+// asReady returns an error that does not make the replica unready while the replica is ready.
+func (s *State) asReady(err error) error {
+	if err == nil || !s.complete.Load() || !s.ready.Load() {
+		return err
+	}
+	return serving.Degraded(err.Error())
 }
 
 // onlyNamed limits a list to one object.
