@@ -47,6 +47,14 @@ const (
 	statusAfter = time.Second
 )
 
+// Definitions knows which definitions of the project's kinds cannot be used.
+type Definitions interface {
+	// Undefined returns what is wrong with the definition of a resource, "" if it can be used.
+	Undefined(resource string) string
+	// OnChange calls f when that changes, until stop is called.
+	OnChange(f func()) (stop func())
+}
+
 // Options configure the engine. All fields but LimitsHold are required.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
@@ -55,8 +63,9 @@ type Options struct {
 	// Tenants must be followed.
 	Tenants *tenants.Store
 	// Namespaces are all of the cluster's, and Owned returns the names of those with a value of the tenant label.
-	Namespaces cache.SharedIndexInformer
-	Owned      func(label string) ([]string, error)
+	Namespaces  cache.SharedIndexInformer
+	Owned       func(label string) ([]string, error)
+	Definitions Definitions
 	// LimitsHold reports whether a ClusterRoleBinding that is limited to a tenant's callers lets nobody else in: without it there is
 	// none. Nil: it never does.
 	LimitsHold func() bool
@@ -133,6 +142,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stop()
 	e.Tenants.OnGiven(e.tenantChanged)
 	defer e.Tenants.OnGiven(nil)
+	defer e.Definitions.OnChange(func() {
+		for _, id := range e.Tenants.IDs() {
+			e.tellOf(id)
+		}
+	})()
 	var running sync.WaitGroup
 	for range firstWorkers {
 		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })

@@ -55,6 +55,7 @@ type world struct {
 	undefined atomic.Bool // whether the kind Tenant is not
 	free      atomic.Bool // limits of bindings do not hold
 	webhook   bool        // nor ever
+	missing   missingDefinitions
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,7 +97,7 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, LimitsHold: func() bool { return !w.free.Load() }}
+		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, LimitsHold: func() bool { return !w.free.Load() }, Definitions: &w.missing}
 		if w.webhook {
 			o.LimitsHold = nil
 		}

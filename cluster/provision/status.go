@@ -50,8 +50,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if err != nil {
 		return err
 	}
-	if status.Quota = quota; errors.Is(noQuota, errQuotaTaken) {
-		failed = noMakers // the quota is looked at again every now and then
+	if status.Quota = quota; errors.Is(noQuota, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
+		failed = noMakers // the quota is looked at again every now and then, and when its definition is installed
 	}
 	if equality.Semantic.DeepEqual(status, &t.Status) {
 		return failed
@@ -102,7 +102,10 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 	failed, wrong := e.failures(names), gives.objects(id, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}).wrong
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
+	missing := e.undefinedFor(t)
 	switch n := status.Namespaces; {
+	case missing != "":
+		c.Reason, c.Message = v1alpha1.ReasonDefinition, missing
 	case errors.Is(tenantwide, errQuotaTaken):
 		c.Reason, c.Message = v1alpha1.ReasonQuota, tenantwide.Error()
 	case tenantwide != nil:
@@ -119,7 +122,11 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared, "every namespace has what the Tenant gives"
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
-	meta.SetStatusCondition(&status.Conditions, readyOf(id, t, names, status.Namespaces.Total, c))
+	ready := readyOf(id, t, names, status.Namespaces.Total, c)
+	if missing := e.undefinedForAll(); missing != "" {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonDefinition, missing
+	}
+	meta.SetStatusCondition(&status.Conditions, ready)
 	meta.SetStatusCondition(&status.Conditions, suspendedOf(t))
 	return status, nil
 }
@@ -160,6 +167,9 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 // tell records an event where the condition is another than before.
 func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared), meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
+	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
+		return // one event of the definition tells, not one of each Tenant
+	}
 	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.ReasonPreparing {
 		return
 	}

@@ -39,6 +39,8 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
+	// Undefined returns what is wrong with the definition of a resource of the project, "" if it can be used.
+	Undefined func(resource string) string
 	// References returns what in the system tenant's space names a tenant, see [tenants.References].
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }

@@ -174,7 +174,7 @@ func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace 
 	of := &s.Server.Cluster
 	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
 	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())
-	followed := s.known.Tenants.Metrics()
+	followed := append(s.known.Tenants.Metrics(), s.known.Definitions.Metrics()...)
 	if *settings.Admission.Quota.Enabled {
 		of.Quotas = s.known.Quotas
 		s.runQuotas = func(ctx context.Context, stack *kubetenant.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
@@ -293,6 +293,9 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 		go s.runQuotas(ctx, stack)
 	}
 	go s.known.Tenants.Run(ctx)
+	if len(s.deciding) > 0 {
+		go s.known.Definitions.Run(ctx, nil) // the controller records events
+	}
 	go s.swept.informer.RunWithContext(ctx)
 	if s.webhooks != nil {
 		go s.webhooks.Run(ctx)
