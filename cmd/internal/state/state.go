@@ -304,14 +304,17 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	go s.watches.probe(ctx, s.ask)
-	go wait.UntilWithContext(ctx, func(context.Context) {
-		s.current.Store(s.Check() == nil)
-		if s.current.Load() {
-			s.complete.Store(true)
-		}
-		s.ready.Store(s.checkReady() == nil)
-	}, checkEvery)
+	go wait.UntilWithContext(ctx, func(context.Context) { s.look() }, checkEvery)
 	return nil
+}
+
+// look takes over what the checks say now.
+func (s *State) look() {
+	s.current.Store(s.Check() == nil)
+	if s.current.Load() {
+		s.complete.Store(true)
+	}
+	s.ready.Store(s.checkReady() == nil)
 }
 
 var errNotSynced = errors.New("not read completely yet")

@@ -136,6 +136,8 @@ func TestTryAgain(t *testing.T) {
 			"a watch, another token":     {watchURL, http.StatusUnauthorized, 2, false},
 			"a watch, gone":              {watchURL, http.StatusGone, 2, false},
 			"a watch, too new":           {watchURL, http.StatusGatewayTimeout, 2, false},
+			"a kind that is not defined": {kindURL("tenants"), http.StatusNotFound, 2, true},
+			"another path, not found":    {watchURL, http.StatusNotFound, 2, false},
 			"a read":                     {"https://server/api/v1/namespaces/n", 0, 2, false},
 			"a list of somebody's own":   {"https://server/api/v1/namespaces", 0, 2, false},
 			"a read that is unavailable": {"https://server/api/v1/namespaces/n", http.StatusServiceUnavailable, 2, false},
