@@ -38,7 +38,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	}
 	gives, known := e.givenBy(ctx, id)
 	if !known {
-		return errUnknown
+		return e.writeUndefined(ctx, t)
 	}
 	quota, noQuota := e.applyQuota(ctx, id, t)
 	noMakers := e.applyMakers(ctx, id, gives.makers)
@@ -53,8 +53,16 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if status.Quota = quota; errors.Is(noQuota, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
 		failed = noMakers // the quota is looked at again every now and then, and when its definition is installed
 	}
+	if err := e.patchStatus(ctx, t, status); err != nil {
+		return err
+	}
+	return failed
+}
+
+// patchStatus writes the status of a Tenant if it has changed.
+func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) error {
 	if equality.Semantic.DeepEqual(status, &t.Status) {
-		return failed
+		return nil
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
@@ -79,7 +87,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return err
 	}
 	e.tell(t, status)
-	return failed
+	return nil
 }
 
 // statusOf returns the status that a Tenant should have; tenantwide is what failed of what it gives once.

@@ -1,7 +1,12 @@
 package provision
 
 import (
+	"context"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -36,4 +41,20 @@ func (e *Engine) undefined(resources ...string) string {
 		}
 	}
 	return strings.Join(said, "; ")
+}
+
+// writeUndefined writes the conditions of a Tenant of which it is not known what it gives. It returns errUnknown if no definition
+// is the cause, so that another try follows.
+func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
+	missing := e.undefinedFor(t)
+	if missing == "" {
+		return errUnknown
+	}
+	status := t.Status
+	status.Conditions = slices.Clone(status.Conditions)
+	for _, kind := range []string{v1alpha1.ConditionPrepared, v1alpha1.ConditionReady} {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse,
+			Reason: v1alpha1.ReasonDefinition, Message: missing, ObservedGeneration: t.Generation})
+	}
+	return e.patchStatus(ctx, t, &status)
 }

@@ -309,7 +309,7 @@ names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage
 			})
 		}
 	}
-	if ran != 7 {
+	if ran != 8 {
 		t.Errorf("%d blocks of commands", ran)
 	}
 	checkDefinitions(t, s)
