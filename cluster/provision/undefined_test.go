@@ -4,13 +4,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -135,4 +140,31 @@ func TestDefinitionMissing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDefinitionMissingBeforeTheFirstRead: a Tenant says which definition is missing even if what it gives was never read.
+func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stop()
+		var refused atomic.Bool
+		refused.Store(true)
+		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return refused.Load(), nil, apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers).GroupResource(), "")
+		})
+		w.start()
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.MemberRoles = []string{"view"} })
+		time.Sleep(time.Minute)
+		w.missing.set(v1alpha1.ResourceTenantMembers)
+		w.settle()
+		if got, want := w.reasons(), "Ready=False/DefinitionMissing Prepared=False/DefinitionMissing"; got != want {
+			t.Errorf("while it is missing: %q; want %q", got, want)
+		}
+		refused.Store(false)
+		w.missing.set()
+		time.Sleep(time.Minute)
+		if got, want := w.reasons(), "Ready=True/Ready Prepared=True/Prepared"; got != want {
+			t.Errorf("a minute after it was installed: %q; want %q", got, want)
+		}
+	})
 }
