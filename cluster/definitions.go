@@ -58,7 +58,6 @@ func (p *DefinitionProblem) String() string {
 	return "CustomResourceDefinition " + p.Name() + " " + p.Message
 }
 
-// Definitions returns what is wrong with the CustomResourceDefinitions of the project, in the order of their names: empty if each
 // Definitions returns what is wrong with the CustomResourceDefinitions of the project, in the order of their names. The
 // list is empty if each of them exists, is established and serves every field that this release uses. An error says that
 // some could not be read. The client must be allowed to get them.
@@ -99,11 +98,12 @@ var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured
 // definedResources returns the resources of the project's kinds in order.
 func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions())) }
 
-// checkDefinition returns what is wrong with the definition of a resource, nil if it can be used. A nil definition is missing.
+// checkDefinition returns what is wrong with the definition of a resource, nil if it can be used. A nil definition is
+// missing.
 //
-// It compares the presence of fields, not a hash. A server drops the fields that the schema of a definition lacks without an error,
-// which would lift a suspension. A hash would also refuse the definitions of a later release, after which a rollback of the
-// servers would fail, and those that a tool normalized.
+// It compares the presence of fields, not a hash. A server drops the fields that a schema lacks without an error, which
+// would lift a suspension. A hash would also refuse the definitions of a later release, so that a rollback of the servers
+// would fail, and definitions that a tool normalized.
 func checkDefinition(resource string, is *unstructured.Unstructured) *DefinitionProblem {
 	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
 		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
@@ -112,10 +112,12 @@ func checkDefinition(resource string, is *unstructured.Unstructured) *Definition
 		return problem(DefinitionMissing, "is missing")
 	}
 	want := ownDefinitions()[resource]
-	for _, path := range [][]string{{"spec", "group"}, {"spec", "names", "plural"}, {"spec", "names", "kind"}, {"spec", "scope"}} {
+	identity := [][]string{{"spec", "group"}, {"spec", "names", "plural"}, {"spec", "names", "kind"}, {"spec", "scope"}}
+	for _, path := range identity {
 		wanted, _, _ := unstructured.NestedString(want.Object, path...)
 		if got, _, _ := unstructured.NestedString(is.Object, path...); got != wanted {
-			return problem(DefinitionForeign, "belongs to another project: %s is %q instead of %q", strings.Join(path, "."), got, wanted)
+			return problem(DefinitionForeign, "belongs to another project: %s is %q instead of %q",
+				strings.Join(path, "."), got, wanted)
 		}
 	}
 	if is.GetDeletionTimestamp() != nil {

@@ -25,8 +25,8 @@ const (
 	remindEvery = 10 * time.Minute
 )
 
-// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used: in the log, as a metric, as events
-// and to the engines that write the conditions of Tenants.
+// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used: in the log, as a metric, as
+// events, and to the engines that write the conditions of Tenants.
 type DefinitionMonitor struct {
 	problems func() ([]DefinitionProblem, bool)
 	missing  *metrics.GaugeVec
@@ -59,8 +59,8 @@ func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.missing}
 }
 
-// Undefined returns in words what is wrong with the definition of a resource of the project, and how to install it. It returns
-// "" if no problem was reported.
+// Undefined returns in words what is wrong with the definition of a resource of the project, and how to install it. It
+// returns "" if no problem was reported.
 func (m *DefinitionMonitor) Undefined(resource string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -85,8 +85,8 @@ func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	}
 }
 
-// Run reports problems until ctx ends. With a client it also records events, which the client must be allowed to create in the
-// namespace default.
+// Run reports problems until ctx ends. With a client it also records events, which the client must be allowed to create in
+// the namespace default.
 func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface) {
 	say := func(string, *metav1.Condition, string) {}
 	if events != nil {
@@ -125,8 +125,8 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	}
 }
 
-// update takes over what a look saw. It returns the problems to report, again those that stay for long, those that have ended,
-// and the functions to call.
+// update takes over what a look saw. It returns the problems to report, the problems that have ended, and the functions to
+// call. A problem that stays is reported again every [remindEvery].
 func (m *DefinitionMonitor) update(now map[string]DefinitionProblem) (begun, ended []DefinitionProblem, functions []func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,7 +27,8 @@ func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
 	return e.undefined(needed...)
 }
 
-// undefinedForAll returns which definitions cannot be used of the kinds on which requests of every tenant depend, "" for none.
+// undefinedForAll returns which definitions cannot be used of the kinds on which requests of every tenant depend, "" for
+// none.
 func (e *Engine) undefinedForAll() string {
 	return e.undefined(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
 		v1alpha1.ResourceTenantQuotas)

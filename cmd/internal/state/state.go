@@ -5,11 +5,7 @@ package state
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"net"
-	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -31,7 +26,6 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -308,15 +302,6 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	return nil
 }
 
-// look takes over what the checks say now.
-func (s *State) look() {
-	s.current.Store(s.Check() == nil)
-	if s.current.Load() {
-		s.complete.Store(true)
-	}
-	s.ready.Store(s.checkReady() == nil)
-}
-
 var errNotSynced = errors.New("not read completely yet")
 
 // OwnerOf names the tenant of a namespace as far as the cache knows it.
@@ -328,68 +313,6 @@ func (s *State) OwnerOf(namespace string) string {
 	return ns.Labels[tenant.Label]
 }
 
-// Ready reports whether callers are to come to this replica. It costs nothing.
-func (s *State) Ready() bool { return s.ready.Load() }
-
-// Current reports whether what is known of the cluster is what it is now, and will be for a while. It costs nothing.
-func (s *State) Current() bool { return s.current.Load() && s.ready.Load() }
-
-// Check returns why the state is not to be relied on, nil where it is.
-func (s *State) Check() error {
-	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
-}
-
-// checkReady returns why callers are not to come to this replica. Before the state was complete once that is whatever Check
-// says: an incomplete installation does not replace one that works. Later a definition that is missing does not count. All
-// replicas would be unready together, and kube-apiserver would deny the system tenant too.
-func (s *State) checkReady() error {
-	if !s.complete.Load() {
-		return errors.Join(s.Check(), s.checkSoon())
-	}
-	return errors.Join(s.checkSynced(), s.checkSoon())
-}
-
-// checkDefinitions returns which definitions of the kinds that decide cannot be used. A tenant that such an object limits
-// would have more rights without it.
-func (s *State) checkDefinitions() error {
-	if len(s.deciding) == 0 {
-		return nil
-	}
-	problems, known := s.known.CRDs.Problems()
-	if !known {
-		return fmt.Errorf("definitions: %w", errNotSynced)
-	}
-	var found []error
-	for i := range problems {
-		if s.decides(problems[i].Resource) {
-			found = append(found, errors.New(problems[i].String()))
-		}
-	}
-	return errors.Join(found...)
-}
-
-// decides reports whether tenants are denied without a kind.
-func (s *State) decides(resource string) bool { return slices.Contains(s.deciding, resource) }
-
-func (s *State) checkSynced() error {
-	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
-		if !s.synced[name]() {
-			return fmt.Errorf("%s: %w", name, errNotSynced)
-		}
-	}
-	return nil
-}
-
-func (s *State) checkWatches() error {
-	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.decides(resource) })
-}
-
-// checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers to them before it
-// has to deny. Kinds that are not served are the matter of checkDefinitions.
-func (s *State) checkSoon() error {
-	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
-}
-
 // ask asks kube-apiserver, and the storage behind it, for the namespace of the service.
 func (s *State) ask(ctx context.Context) error {
 	_, err := s.known.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
@@ -397,43 +320,6 @@ func (s *State) ask(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// Checks are those of readiness, by name: of each informer by itself, so that /readyz?verbose tells which kind is not
-// known, as one whose CustomResourceDefinition is not installed.
-func (s *State) Checks() []healthz.HealthChecker {
-	var informers []healthz.HealthChecker
-	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
-		informers = append(informers, healthz.NamedCheck("informer-"+name, func(*http.Request) error {
-			if !s.synced[name]() {
-				return errNotSynced
-			}
-			return nil
-		}))
-	}
-	return append(informers,
-		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
-		healthz.NamedCheck("definitions", func(*http.Request) error {
-			err := s.checkDefinitions()
-			if err != nil {
-				err = fmt.Errorf("%w: tenants are denied until you run %s", err, cluster.InstallDefinitions)
-			}
-			return s.asReady(err)
-		}),
-		healthz.NamedCheck("decisions", func(*http.Request) error {
-			if !s.current.Load() {
-				return s.asReady(errors.New("tenants' callers are denied"))
-			}
-			return nil
-		}))
-}
-
-// asReady returns an error that does not make the replica unready while the replica is ready.
-func (s *State) asReady(err error) error {
-	if err == nil || !s.complete.Load() || !s.ready.Load() {
-		return err
-	}
-	return serving.Degraded(err.Error())
 }
 
 // onlyNamed limits a list to one object.
