@@ -100,7 +100,7 @@ func (s *State) Checks() []healthz.HealthChecker {
 		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
 		healthz.NamedCheck("definitions", func(*http.Request) error {
 			err := s.checkDefinitions()
-			if err != nil {
+			if err != nil && !errors.Is(err, errNotSynced) {
 				err = fmt.Errorf("%w: tenants are denied until you run %s", err, cluster.InstallDefinitions)
 			}
 			return s.asReady(err)

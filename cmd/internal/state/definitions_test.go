@@ -107,6 +107,9 @@ func (s *store) remove(resource string) {
 func (s *store) want(when string, current, ready bool, says string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {
+		if _, known := s.known.CRDs.Problems(); !known {
+			return errNotSynced
+		}
 		if s.look(); s.current.Load() != current || s.Ready() != ready {
 			return fmt.Errorf("%s: current %v, ready %v; want %v, %v: %w", when, s.current.Load(), s.Ready(), current, ready, s.Check())
 		}
