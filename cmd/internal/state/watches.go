@@ -59,7 +59,7 @@ func newWatches(now func() time.Time) *watches {
 }
 
 // kinds is the path of the project's kinds.
-var kinds = "/apis/" + v1alpha1.GroupVersion + "/"
+const kinds = "/apis/" + v1alpha1.GroupVersion + "/"
 
 // ownKind returns the resource of the project that a watch of a key follows, or "" for another resource.
 func ownKind(key string) string {
@@ -71,8 +71,8 @@ func ownKind(key string) string {
 	return resource
 }
 
-// check returns why what is known may be older than a time; nil where it is not. It ignores the watches of kinds that are not
-// served if spare returns true for their resource.
+// check returns why what is known may be older than a time; nil where it is not. It ignores the watches of kinds that are
+// not served if spare returns true for their resource.
 func (w *watches) check(after time.Duration, spare func(resource string) bool) error {
 	now := w.now()
 	w.mu.Lock()
