@@ -79,6 +79,8 @@ type Cluster struct {
 	Owners     *authz.Owners
 	// CRDs are the scopes of custom resources.
 	CRDs *CRDScopes
+	// Definitions reports which definitions of the project's kinds cannot be used.
+	Definitions *DefinitionMonitor
 	// Controllers finds what controllers make objects from.
 	Controllers *ControllerLookup
 	// Quotas are the TenantQuotas, and Grants the AccessGrants.
@@ -107,6 +109,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.CRDs, err = NewCRDScopes(clients.Dynamic); err != nil {
 		return nil, err
 	}
+	c.Definitions = NewDefinitionMonitor(c.CRDs.Problems)
 	if c.Controllers, err = NewControllerLookup(clients.Metadata, clients.Dynamic, c.mapper); err != nil {
 		return nil, err
 	}
@@ -150,7 +153,14 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time may. The Tenants must be
 // followed. derivesRights is that of [provision.Options].
 func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func() bool) error {
-	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, OwnerOf: c.Owners.OwnerOf, DerivesRights: derivesRights}).Run(ctx)
+	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, OwnerOf: c.Owners.OwnerOf, DerivesRights: derivesRights, Definitions: c.Definitions}).Run(ctx)
+}
+
+// ReportDefinitions reports definitions of the project's kinds that cannot be used until ctx ends. One process at a time
+// may, since it records events. The definitions must be followed.
+func (c *Cluster) ReportDefinitions(ctx context.Context, m Manager) error {
+	c.Definitions.Run(ctx, m.Typed)
+	return nil
 }
 
 // Run follows the definitions of custom resources and what controllers make objects from, until ctx ends.
@@ -184,6 +194,7 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 		return errNamespaces
 	}
 	return retirement.New(retirement.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, IsReserved: c.Owners.IsReserved,
+		Undefined: c.Definitions.Undefined,
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
 		}}).Run(ctx)

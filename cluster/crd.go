@@ -90,11 +90,16 @@ func kindOf(obj any) ([]string, error) {
 	return []string{schema.GroupKind{Group: group, Kind: kind}.String()}, nil
 }
 
-// scopeOnly drops what is not needed of a definition: its schemas are large.
+// scopeOnly drops what is not needed of a definition: its schemas are large. The project's own definitions are kept for
+// [CRDScopes.Problems].
 func scopeOnly(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil // a tombstone
+	}
+	if isOwnDefinition(u.GetName()) {
+		u.SetManagedFields(nil)
+		return u, nil
 	}
 	slim := &unstructured.Unstructured{}
 	slim.SetAPIVersion(u.GetAPIVersion())

@@ -44,6 +44,14 @@ const (
 	statusAfter = time.Second
 )
 
+// Definitions knows which definitions of the project's kinds cannot be used.
+type Definitions interface {
+	// Undefined returns what is wrong with the definition of a resource, "" if it can be used.
+	Undefined(resource string) string
+	// OnChange calls f when that changes, until stop is called.
+	OnChange(f func()) (stop func())
+}
+
 // Options configure the engine. All fields except DerivesRights are required.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
@@ -55,7 +63,8 @@ type Options struct {
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
 	// OwnerOf returns the tenant that owns a Namespace, see package authz.
-	OwnerOf func(*corev1.Namespace) tenant.ID
+	OwnerOf     func(*corev1.Namespace) tenant.ID
+	Definitions Definitions
 	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of [tenants.Rights]. If nil, it
 	// does not, and the engine does not create them.
 	DerivesRights func() bool
@@ -129,6 +138,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stop()
 	e.Tenants.OnGiven(e.tenantChanged)
 	defer e.Tenants.OnGiven(nil)
+	defer e.Definitions.OnChange(func() {
+		for _, id := range e.Tenants.IDs() {
+			e.tellOf(id)
+		}
+	})()
 	var running sync.WaitGroup
 	for range firstWorkers {
 		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })

@@ -57,6 +57,7 @@ type world struct {
 	undefined atomic.Bool  // whether the kind Tenant is not
 	derives   atomic.Bool  // the server derives rights from Tenants
 	webhook   bool         // nor ever
+	missing   missingDefinitions
 }
 
 func newWorld(t *testing.T) *world {
@@ -98,7 +99,7 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, OwnerOf: w.owners.OwnerOf, DerivesRights: w.derives.Load}
+		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, OwnerOf: w.owners.OwnerOf, DerivesRights: w.derives.Load, Definitions: &w.missing}
 		if w.webhook {
 			o.DerivesRights = nil
 		}

@@ -35,7 +35,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	}
 	gives, known := e.givenBy(ctx, id)
 	if !known {
-		return errUnknown
+		return e.writeUndefined(ctx, t)
 	}
 	quota, failed := e.applyQuota(ctx, id, t)
 	if apierrors.IsConflict(failed) || ctx.Err() != nil { // somebody else wrote it meanwhile, which is nothing to tell
@@ -45,11 +45,19 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if err != nil {
 		return err
 	}
-	if status.Quota = quota; errors.Is(failed, errQuotaTaken) {
-		failed = nil // the quota is looked at again every now and then
+	if status.Quota = quota; errors.Is(failed, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
+		failed = nil // the quota is looked at again every now and then, and when its definition is installed
 	}
+	if err := e.patchStatus(ctx, t, status); err != nil {
+		return err
+	}
+	return failed
+}
+
+// patchStatus writes the status of a Tenant if it has changed.
+func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) error {
 	if equality.Semantic.DeepEqual(status, &t.Status) {
-		return failed
+		return nil
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
@@ -74,7 +82,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return err
 	}
 	e.tell(t, status)
-	return failed
+	return nil
 }
 
 // statusOf returns the status that a Tenant should have; tenantwide is what failed of what it gives once.
@@ -97,7 +105,10 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 	failed, wrong := e.failures(names), gives.objects(id, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}).wrong
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
+	missing := e.undefinedFor(t)
 	switch n := status.Namespaces; {
+	case missing != "":
+		c.Reason, c.Message = v1alpha1.ReasonDefinition, missing
 	case errors.Is(tenantwide, errQuotaTaken):
 		c.Reason, c.Message = v1alpha1.ReasonQuota, tenantwide.Error()
 	case tenantwide != nil:
@@ -114,7 +125,11 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared, "every namespace has what the Tenant gives"
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
-	meta.SetStatusCondition(&status.Conditions, readyOf(id, t, names, status.Namespaces.Total, c))
+	ready := readyOf(id, t, names, status.Namespaces.Total, c)
+	if missing := e.undefinedForAll(); missing != "" {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonDefinition, missing
+	}
+	meta.SetStatusCondition(&status.Conditions, ready)
 	meta.SetStatusCondition(&status.Conditions, suspendedOf(t))
 	return status, nil
 }
@@ -155,6 +170,9 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 // tell records an event where the condition is another than before.
 func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared), meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
+	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
+		return // one event of the definition tells, not one of each Tenant
+	}
 	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.ReasonPreparing {
 		return
 	}

@@ -23,6 +23,8 @@ import (
 const (
 	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where nothing but some that do not end goes on.
 	lookEvery, lookAtStuck = 2 * time.Second, time.Minute
+	// lookAtDefinition is how often a deletion is looked at that waits for a CustomResourceDefinition.
+	lookAtDefinition = 10 * time.Second
 	// settles is how long no namespace must have been there: a server that has not heard of the end yet may admit one.
 	settles = 90 * time.Second
 	// inFlight is how many namespaces of a tenant end at a time.
@@ -70,6 +72,10 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	spaces, err := e.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label + "=" + e.id.String()})
 	if err != nil {
 		return 0, err
+	}
+	if missing := e.Undefined(v1alpha1.ResourceRetiredTenants); missing != "" {
+		// Nothing is deleted before the name is reserved.
+		return lookAtDefinition, e.say(ctx, doing(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing))
 	}
 	// First, so that the name is nobody's whatever becomes of the Tenant.
 	kept, err := e.keep(ctx, spaces.Items)
@@ -389,7 +395,7 @@ func (e *end) tell(now metav1.Condition) {
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if now.Type == v1alpha1.ConditionDeletionHeld || now.Reason == v1alpha1.ReasonStuck {
+	if now.Type == v1alpha1.ConditionDeletionHeld || now.Reason == v1alpha1.ReasonStuck || now.Reason == v1alpha1.ReasonDefinition {
 		kind = corev1.EventTypeWarning
 	}
 	e.events.Say(e.t, kind, &now)

@@ -51,6 +51,7 @@ type world struct {
 	store   *tenants.Store
 	left    []string // references
 	stuck   atomic.Bool
+	missing atomic.Bool  // the definition of RetiredTenants
 	writes  atomic.Int64 // of the engine
 	kill    atomic.Int64 // the write at which it dies, 0 for none
 	dead    atomic.Bool
@@ -134,7 +135,13 @@ func (w *world) start() {
 	if w.store, err = tenants.New(w.dynamic, func(schema.GroupResource) (bool, bool) { return true, true }); err != nil {
 		w.t.Fatal(err)
 	}
-	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" },
+	undefined := func(resource string) string {
+		if w.missing.Load() && resource == v1alpha1.ResourceRetiredTenants {
+			return "retiredtenants is missing"
+		}
+		return ""
+	}
+	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" }, Undefined: undefined,
 		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil }})
 	var running sync.WaitGroup
 	running.Go(func() { w.store.Run(ctx) })

@@ -23,6 +23,12 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 	return &Recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})}, broadcaster.Shutdown
 }
 
+// SayOfDefinition records what a condition says of a CustomResourceDefinition, which may be missing.
+func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
+	r.recorder.Event(&corev1.ObjectReference{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: name},
+		kind, c.Reason, c.Message)
+}
+
 // Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
 func (r *Recorder) Say(t *v1alpha1.Tenant, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant, Name: t.Name, UID: t.UID}, kind, c.Reason, c.Message)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,7 @@ func (f *follower) addFlags(cmd *cobra.Command) {
 }
 
 // run does the tasks while this process leads, and tells of itself with further metrics.
-func (f *follower) run(ctx context.Context, further []metrics.Registerable, tasks ...leader.Task) error {
+func (f *follower) run(ctx context.Context, further []metrics.Registerable, ready []healthz.HealthChecker, tasks ...leader.Task) error {
 	config, err := f.config()
 	if err != nil {
 		return err
@@ -57,7 +58,8 @@ func (f *follower) run(ctx context.Context, further []metrics.Registerable, task
 			return err
 		}
 	}
-	side, err := serving.ServeSide(ctx, f.listen, registry, []healthz.HealthChecker{healthz.PingHealthz}, []healthz.HealthChecker{healthz.PingHealthz})
+	live := []healthz.HealthChecker{healthz.PingHealthz}
+	side, err := serving.ServeSide(ctx, f.listen, registry, live, append(ready, healthz.PingHealthz))
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func newControllerCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire}
+		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}
@@ -103,7 +105,9 @@ func newControllerCommand() *cobra.Command {
 			}
 			return nil
 		})
-		return f.run(cmd.Context(), []metrics.Registerable{lacking}, tasks...)
+		// Nothing sends requests to the controller: that it is not ready is a report alone.
+		ready := healthz.NamedCheck("definitions", func(*http.Request) error { return work.Definitions() })
+		return f.run(cmd.Context(), append(work.Metrics, lacking), []healthz.HealthChecker{ready}, tasks...)
 	}
 	return cmd
 }
@@ -130,7 +134,7 @@ the webhook configurations of their authorities.`,
 			return err
 		}
 		rotation := certificates.New(client, f.namespace, names)
-		return f.run(cmd.Context(), []metrics.Registerable{rotation.Due}, rotation.Run)
+		return f.run(cmd.Context(), []metrics.Registerable{rotation.Due}, nil, rotation.Run)
 	}
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	live "github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
@@ -53,6 +54,9 @@ func TestMetricsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range append(measures, objects.Metrics()...) {
+		known = append(known, m.FQName())
+	}
+	for _, m := range live.NewDefinitionMonitor(nil).Metrics() {
 		known = append(known, m.FQName())
 	}
 	known = append(known, certificateExpiry, clientCertificateExpiry, stateCurrent, leadingMetric, lackingMetric, certificates.New(nil, "", nil).Due.FQName())

@@ -2,6 +2,12 @@
 package listinformer
 
 import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -16,7 +22,42 @@ func New(client dynamic.Interface, of schema.GroupVersionResource) cache.SharedI
 	return dynamicinformer.NewDynamicSharedInformerFactory(listing{client}, 0).ForResource(of).Informer()
 }
 
+// servedEvery is how often a list of a resource that the server does not serve is repeated. A reflector would wait up to a minute
+// (defaultBackoffMax and its jitter in k8s.io/client-go/tools/cache/reflector.go, v0.37.1).
+const servedEvery = 3 * time.Second
+
 type listing struct{ dynamic.Interface }
+
+// Resource implements [dynamic.Interface].
+func (l listing) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return namespaceable{l.Interface.Resource(of)}
+}
+
+type namespaceable struct {
+	dynamic.NamespaceableResourceInterface
+}
+
+// Namespace implements [dynamic.NamespaceableResourceInterface].
+func (n namespaceable) Namespace(name string) dynamic.ResourceInterface {
+	return served{n.NamespaceableResourceInterface.Namespace(name)}
+}
+
+type served struct{ dynamic.ResourceInterface }
+
+// List waits until the server serves the resource.
+func (s served) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	for {
+		list, err := s.ResourceInterface.List(ctx, o)
+		if !apierrors.IsNotFound(err) {
+			return list, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(servedEvery):
+		}
+	}
+}
 
 // IsWatchListSemanticsUnSupported implements what reflectors ask of clients (k8s.io/client-go/util/watchlist).
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }

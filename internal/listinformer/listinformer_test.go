@@ -1,17 +1,24 @@
 package listinformer_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
@@ -41,4 +48,32 @@ func TestLists(t *testing.T) {
 			t.Fatal("nothing is asked")
 		}
 	}
+}
+
+// TestServedLater: an informer of a resource that the server does not serve yet reads it within seconds after it is served.
+func TestServedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resource := schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}
+		client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{resource: "KindList"})
+		var served atomic.Bool
+		asked := 0
+		client.PrependReactor("list", resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			asked++
+			return !served.Load(), nil, apierrors.NewNotFound(resource.GroupResource(), "")
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		informer := listinformer.New(client, resource)
+		go informer.RunWithContext(ctx)
+		time.Sleep(10 * time.Minute)
+		if informer.HasSynced() || asked > 10*60/3+1 {
+			t.Errorf("before it is served: synced %v, asked %d times", informer.HasSynced(), asked)
+		}
+		served.Store(true)
+		time.Sleep(5 * time.Second)
+		if !informer.HasSynced() {
+			t.Error("five seconds after it is served, it was not read")
+		}
+	})
 }

@@ -165,6 +165,12 @@ const (
 	ReasonTemplate  = "TemplateRefused"
 )
 
+// The reasons of what waits for a CustomResourceDefinition of the project.
+const (
+	ReasonDefinition       = "DefinitionMissing"   // or outdated, or not established
+	ReasonDefinitionUsable = "DefinitionInstalled" // of an event
+)
+
 // ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone that it had no namespace any more, and
 // ConditionDeletionHeld why nothing is done.
 const (

@@ -61,7 +61,7 @@ func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	for name, r := range now.routes {
 		value := 0.0
-		if r.cluster.state.Ready() {
+		if r.cluster.state.Current() {
 			value = 1
 		}
 		ch <- metrics.NewLazyConstMetric(clusterCurrent, metrics.GaugeValue, value, name)

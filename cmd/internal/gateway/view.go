@@ -48,7 +48,7 @@ func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Clust
 			continue
 		}
 		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}
-		shown.Status.Reachable = c.cluster.state.Ready()
+		shown.Status.Reachable = c.cluster.state.Current()
 		if said := c.cluster.version.Load(); said != nil {
 			shown.Status.Version = *said
 		}

@@ -109,7 +109,7 @@ func TestViewOfClusters(t *testing.T) {
 func TestViewAndPredecessors(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	us.become(func() {
-		us.definitions, us.retired = []string{"tenants.kubetenant.dev", "retiredtenants.kubetenant.dev"}, []string{"bobs"}
+		us.retired = []string{"bobs"}
 	})
 	w := newWorld(t, entry("eu1", "")+entry("us1", "")+"  views: { clusters: { enabled: true } }\n", map[string]*standIn{"eu1": eu, "us1": us})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,bobs\n")

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/component-base/metrics"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/cmd/internal/gateway"
@@ -37,6 +38,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/state"
 	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestMain has clients follow stand-ins as the command does: see cmd/internal/command.
@@ -69,7 +71,8 @@ type standIn struct {
 	again       map[string]int    // how often each was made anew
 	swept       string            // what the controller says of labels
 	retired     []string          // tenants that had a name before, by that
-	definitions []string          // of custom resources, by name
+	definitions []string          // of custom resources, by name, besides the project's
+	lacks       []string          // the project's resources that are not defined
 	changed     chan struct{}     // closed when they are others
 	came        []request
 	reviewed    int // tokens
@@ -173,10 +176,30 @@ func definitionOf(name string) json.RawMessage {
 		"status":{"acceptedNames":{"plural":%[3]q,"kind":"Custom"},"conditions":[{"type":"Established","status":"True"}]}}`, name, group, plural)
 }
 
+// ownDefinitions are those of the project's kinds, but for some.
+func ownDefinitions(lacks []string) []any {
+	items := []any{}
+	for file, text := range v1alpha1.Definitions() {
+		definition := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &definition); err != nil {
+			panic(err)
+		}
+		if slices.Contains(lacks, strings.TrimSuffix(file, ".yaml")) {
+			continue
+		}
+		definition["metadata"].(map[string]any)["resourceVersion"] = "1"
+		established := map[string]any{"type": "Established", "status": "True"}
+		definition["status"] = map[string]any{"conditions": []any{established}}
+		items = append(items, definition)
+	}
+	return items
+}
+
 // lists are the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
 	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
-		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "tenantquotas": "TenantQuotaList", "retiredtenants": "RetiredTenantList"}
+		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "tenantquotas": "TenantQuotaList", "retiredtenants": "RetiredTenantList",
+		"namespacetemplates": "NamespaceTemplateList", "tenantmembers": "TenantMembersList"}
 }
 
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
@@ -229,7 +252,7 @@ func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"gitVersion":"v1.37.1"}`)
 	case r.URL.Path == "/openid/v1/jwks":
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{s.key.JWK()}})
-	case kind == "":
+	case kind == "", slices.Contains(s.lacks, resource):
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 	case r.URL.Query().Get("watch") != "":
@@ -255,6 +278,7 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		}
 	}
 	if strings.Contains(kind, "Definition") {
+		items = append(items, ownDefinitions(s.lacks)...)
 		for _, name := range s.definitions {
 			items = append(items, definitionOf(name))
 		}
@@ -265,7 +289,7 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		version = "admissionregistration.k8s.io/v1"
 	case strings.Contains(kind, "Definition"):
 		version = "apiextensions.k8s.io/v1"
-	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"):
+	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"), strings.Contains(kind, "Template"):
 		version = "kubetenant.dev/v1alpha1"
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items})

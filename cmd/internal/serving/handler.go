@@ -2,10 +2,14 @@ package serving
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -15,9 +19,62 @@ import (
 
 // InstallHealth adds /healthz, /livez and /readyz: each check by its name too, all with ?verbose.
 func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
-	healthz.InstallPathHandler(mux, "/healthz", live...)
-	healthz.InstallPathHandler(mux, "/livez", live...)
-	healthz.InstallPathHandler(mux, "/readyz", ready...)
+	for path, checks := range map[string][]healthz.HealthChecker{"/healthz": live, "/livez": live, "/readyz": ready} {
+		mux.Handle(path, health(path, checks))
+		for _, one := range checks {
+			mux.Handle(path+"/"+one.Name(), health(path+"/"+one.Name(), []healthz.HealthChecker{one}))
+		}
+	}
+}
+
+// Degraded is the error of a check that says why a process does less than it should, and does not make the process unready.
+type Degraded string
+
+// Error implements error.
+func (d Degraded) Error() string { return string(d) }
+
+// health answers as the handler of k8s.io/apiserver does (pkg/server/healthz, v0.37.1), and says why a check fails. Errors of
+// checks MUST NOT name what a caller without credentials may not know.
+func health(path string, checks []healthz.HealthChecker) http.Handler {
+	name := strings.TrimPrefix(path, "/")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		excluded := r.URL.Query()["exclude"]
+		var details strings.Builder
+		failed := false
+		for _, c := range checks {
+			if slices.Contains(excluded, c.Name()) {
+				fmt.Fprintf(&details, "[+]%s excluded: ok\n", c.Name())
+				continue
+			}
+			err := c.Check(r)
+			reason := ""
+			if err != nil {
+				reason = strings.ReplaceAll(err.Error(), "\n", "; ")
+			}
+			switch degraded := Degraded(""); {
+			case err == nil:
+				fmt.Fprintf(&details, "[+]%s ok\n", c.Name())
+			case errors.As(err, &degraded):
+				fmt.Fprintf(&details, "[!]%s degraded: %s\n", c.Name(), reason)
+			default:
+				failed = true
+				fmt.Fprintf(&details, "[-]%s failed: %s\n", c.Name(), reason)
+			}
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-cache, private")
+		switch _, verbose := r.URL.Query()["verbose"]; {
+		case failed:
+			klog.FromContext(r.Context()).V(2).Info("A health check failed", "path", path, "checks", details.String())
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, details.String()+name+" check failed\n")
+		case verbose:
+			_, _ = io.WriteString(w, details.String()+name+" check passed\n")
+		default:
+			_, _ = io.WriteString(w, "ok")
+		}
+	})
 }
 
 // Recovered answers 500 where a handler panics, and goes on; an answer that is broken off stays so.

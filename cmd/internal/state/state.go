@@ -5,12 +5,8 @@ package state
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"net"
-	"net/http"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -53,8 +48,10 @@ type State struct {
 	watches    *watches
 	namespace  string
 	staleAfter time.Duration
+	deciding   []string    // the resources of the project's kinds without which tenants are denied
 	current    atomic.Bool // what Check said last
 	ready      atomic.Bool // and what Checks say
+	complete   atomic.Bool // Check has passed once
 }
 
 // checkEvery is how often Check is asked for the requests' sake.
@@ -103,9 +100,14 @@ func New(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*S
 	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 		return nil, err
 	}
+	s.deciding = []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants}
 	if *settings.Authorization.Grants.Enabled {
 		s.Server.Cluster.Grants = s.known.Grants.Grants()
 		s.synced["accessgrants"] = s.known.Grants.HasSynced
+		s.deciding = append(s.deciding, v1alpha1.ResourceAccessGrants)
+	}
+	if *settings.Admission.Quota.Enabled {
+		s.deciding = append(s.deciding, v1alpha1.ResourceTenantQuotas)
 	}
 	return s, nil
 }
@@ -117,6 +119,9 @@ func NewForGateway(config *rest.Config, settings *v1alpha1.Settings, namespace s
 		return nil, err
 	}
 	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
+	if !*settings.Authorization.Grants.Enabled && !*settings.Admission.Quota.Enabled {
+		s.deciding = nil // for a cluster without the project's kinds
+	}
 	if *settings.Admission.Quota.Enabled {
 		// Whose each is, for tenants that read their own: the rest is the admission half's.
 		s.Server.Cluster.Quotas = s.known.Quotas
@@ -164,7 +169,7 @@ func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace 
 	of := &s.Server.Cluster
 	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
 	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())
-	followed := s.known.Tenants.Metrics()
+	followed := append(s.known.Tenants.Metrics(), s.known.Definitions.Metrics()...)
 	if *settings.Admission.Quota.Enabled {
 		of.Quotas = s.known.Quotas
 		s.runQuotas = func(ctx context.Context, stack *kubetenant.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
@@ -287,6 +292,9 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 		go s.runQuotas(ctx, stack)
 	}
 	go s.known.Tenants.Run(ctx)
+	if len(s.deciding) > 0 {
+		go s.known.Definitions.Run(ctx, nil) // the controller records events
+	}
 	go s.swept.informer.RunWithContext(ctx)
 	if s.webhooks != nil {
 		go s.webhooks.Run(ctx)
@@ -295,10 +303,7 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	go s.watches.probe(ctx, s.ask)
-	go wait.UntilWithContext(ctx, func(context.Context) {
-		s.current.Store(s.Check() == nil)
-		s.ready.Store(s.current.Load() && s.checkSoon() == nil)
-	}, checkEvery)
+	go wait.UntilWithContext(ctx, func(context.Context) { s.look() }, checkEvery)
 	return nil
 }
 
@@ -313,27 +318,6 @@ func (s *State) OwnerOf(namespace string) string {
 	return ns.Labels[tenant.Label]
 }
 
-// Ready reports whether callers are to come to this replica. It costs nothing.
-func (s *State) Ready() bool { return s.ready.Load() }
-
-// Check returns why the state is not to be relied on, nil where it is.
-func (s *State) Check() error { return errors.Join(s.checkSynced(), s.checkWatches()) }
-
-func (s *State) checkSynced() error {
-	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
-		if !s.synced[name]() {
-			return fmt.Errorf("%s: %w", name, errNotSynced)
-		}
-	}
-	return nil
-}
-
-func (s *State) checkWatches() error { return s.watches.check(s.staleAfter) }
-
-// checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers to them before it
-// has to deny.
-func (s *State) checkSoon() error { return s.watches.check(s.staleAfter / 2) }
-
 // ask asks kube-apiserver, and the storage behind it, for the namespace of the service.
 func (s *State) ask(ctx context.Context) error {
 	_, err := s.known.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
@@ -341,28 +325,6 @@ func (s *State) ask(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// Checks are those of readiness, by name: of each informer by itself, so that /readyz?verbose tells which kind is not
-// known, as one whose CustomResourceDefinition is not installed.
-func (s *State) Checks() []healthz.HealthChecker {
-	var informers []healthz.HealthChecker
-	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
-		informers = append(informers, healthz.NamedCheck("informer-"+name, func(*http.Request) error {
-			if !s.synced[name]() {
-				return errNotSynced
-			}
-			return nil
-		}))
-	}
-	return append(informers,
-		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
-		healthz.NamedCheck("decisions", func(*http.Request) error {
-			if !s.current.Load() {
-				return errors.New("tenants' callers are denied")
-			}
-			return nil
-		}))
 }
 
 // onlyNamed limits a list to one object.

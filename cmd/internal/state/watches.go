@@ -8,11 +8,14 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -35,6 +38,7 @@ var (
 	errNotEstablished = errors.New("not established again")
 	errStreamed       = errors.New("a list that is streamed: the feature WatchListClient must be off, or what was known before would count until its end")
 	errNotHTTP2       = errors.New("not over HTTP/2, where a lost connection would not be noticed")
+	errNotServed      = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
 )
 
 // watches notes whether what is followed of the cluster is what it is now: whether kube-apiserver answers on the
@@ -54,8 +58,22 @@ func newWatches(now func() time.Time) *watches {
 	return &watches{now: now, answered: now(), open: map[string]int{}, broken: map[string]time.Time{}, why: map[string]error{}}
 }
 
-// check returns why what is known may be older than a time; nil where it is not.
-func (w *watches) check(after time.Duration) error {
+// kinds is the path of the project's kinds.
+const kinds = "/apis/" + v1alpha1.GroupVersion + "/"
+
+// ownKind returns the resource of the project that a watch of a key follows, or "" for another resource.
+func ownKind(key string) string {
+	path, _, _ := strings.Cut(key, "?")
+	resource, is := strings.CutPrefix(path, kinds)
+	if !is || strings.Contains(resource, "/") {
+		return ""
+	}
+	return resource
+}
+
+// check returns why what is known may be older than a time; nil where it is not. It ignores the watches of kinds that are
+// not served if spare returns true for their resource.
+func (w *watches) check(after time.Duration, spare func(resource string) bool) error {
 	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,6 +81,9 @@ func (w *watches) check(after time.Duration) error {
 		return fmt.Errorf("kube-apiserver has not answered for %v", after)
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.broken)) {
+		if errors.Is(w.why[key], errNotServed) && spare(ownKind(key)) {
+			continue
+		}
 		if now.Sub(w.broken[key]) > after {
 			return fmt.Errorf("the watch of %s for %v: %w", key, after, w.why[key])
 		}
@@ -142,6 +163,11 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 		delay := againAfter()
 		for {
 			resp, err := next.RoundTrip(r)
+			if err == nil && resp.StatusCode == http.StatusNotFound && ownKind(key) != "" {
+				// The reflector would wait up to a minute before it lists again.
+				_ = resp.Body.Close()
+				resp, err = nil, errNotServed
+			}
 			if err = w.noteAnswer(key, watch, query.Has("sendInitialEvents"), resp, err); err == nil {
 				return resp, nil
 			}

@@ -70,7 +70,7 @@ func TestWatches(t *testing.T) {
 		stale := func(when string, want string) {
 			t.Helper()
 			synctest.Wait()
-			if err := f.check(10 * time.Second); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			if err := f.check(10*time.Second, func(string) bool { return false }); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", when, err, want)
 			}
 		}
@@ -136,6 +136,8 @@ func TestTryAgain(t *testing.T) {
 			"a watch, another token":     {watchURL, http.StatusUnauthorized, 2, false},
 			"a watch, gone":              {watchURL, http.StatusGone, 2, false},
 			"a watch, too new":           {watchURL, http.StatusGatewayTimeout, 2, false},
+			"a kind that is not defined": {kindURL("tenants"), http.StatusNotFound, 2, true},
+			"another path, not found":    {watchURL, http.StatusNotFound, 2, false},
 			"a read":                     {"https://server/api/v1/namespaces/n", 0, 2, false},
 			"a list of somebody's own":   {"https://server/api/v1/namespaces", 0, 2, false},
 			"a read that is unavailable": {"https://server/api/v1/namespaces/n", http.StatusServiceUnavailable, 2, false},
@@ -149,9 +151,9 @@ func TestTryAgain(t *testing.T) {
 			if asked := f.asked.Load(); (asked > 1) != c.again || c.again && asked < 5*60/4 {
 				t.Errorf("%s: asked %d times", name, asked)
 			}
-			if stale := f.check(10*time.Second) != nil; strings.Contains(c.url, "watch") && !stale {
+			if stale := f.check(10*time.Second, func(string) bool { return false }) != nil; strings.Contains(c.url, "watch") && !stale {
 				time.Sleep(11 * time.Second)
-				if f.check(10*time.Second) == nil {
+				if f.check(10*time.Second, func(string) bool { return false }) == nil {
 					t.Errorf("%s: does not show", name)
 				}
 			}

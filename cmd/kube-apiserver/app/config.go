@@ -227,7 +227,7 @@ func registerMetrics(known *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range append(all, known.Tenants.Metrics()...) {
+	for _, m := range slices.Concat(all, known.Tenants.Metrics(), known.Definitions.Metrics()) {
 		if err := register(m); err != nil {
 			return err
 		}
@@ -334,8 +334,9 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 func lead(ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack) {
 	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.DerivesRights) }
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
+	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision, retire); err != nil && ctx.Err() == nil {
+		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision, retire, report); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Another server leads: it counts quotas, prepares namespaces and ends tenants", "err", err)
 		}
 	}, time.Second)

@@ -130,6 +130,9 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	if out, err := kubectl(t, s, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
 		t.Errorf("a namespace with what is given does not go: %s", out)
 	}
+	t.Run("definitions that were deleted come back", func(t *testing.T) {
+		definitionsComeBack(t, s, len(args) > 0)
+	})
 	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil || !strings.Contains(out, "spec.deletionPolicy is Protect") {
 		t.Errorf("a Tenant that is protected is deleted: %s", out)
 	}

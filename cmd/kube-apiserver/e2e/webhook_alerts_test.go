@@ -33,6 +33,8 @@ func alertCases() []alertCase {
 		{"KubetenantWebhookClientCertificateExpires", "2h", map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("2500000")}, map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("1e15")}},
 		{"KubetenantConfigurationRefused", "10m", map[string]string{`kubetenant_config_reloads_total{path="p",result="error"}`: "_ _ _ 1x10000"}, map[string]string{`kubetenant_config_reloads_total{path="p",result="success"}`: "0 0 0 1x10000"}},
 		{"KubetenantControllerDown", "10m", map[string]string{leading + `{name="kubetenant-controller"}`: day("0"), leading + `{name="kubetenant-certificates"}`: day("1")}, map[string]string{leading + `{name="kubetenant-controller",pod="a"}`: day("1"), leading + `{name="kubetenant-controller",pod="b"}`: day("0")}},
+		{"KubetenantDefinitionMissing", "10m", map[string]string{`kubetenant_definition_missing{resource="tenants"}`: day("1")},
+			map[string]string{`kubetenant_definition_missing{resource="tenants"}`: day("0")}},
 		{"KubetenantSweepIncomplete", "2h", map[string]string{"kubetenant_controller_sweep_lacking": day("2")}, map[string]string{"kubetenant_controller_sweep_lacking": day("0")}},
 		{"KubetenantCertificatesDown", "30m", map[string]string{leading + `{name="kubetenant-certificates"}`: day("0")}, map[string]string{leading + `{name="kubetenant-certificates"}`: day("1")}},
 		{"KubetenantCopyAuthority", "2h", map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("5100000")}, map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("1e15")}},

@@ -227,8 +227,9 @@ func (s *shape) start(ctx context.Context) error {
 	if err := startControllers(ctx, s.admin, filepath.Join(s.dir, "pki")); err != nil {
 		return err
 	}
-	for _, name := range []string{"00-namespace.yaml", "accounts.yaml", "accessgrants.yaml", "tenantquotas.yaml", "tenants.yaml", "retiredtenants.yaml", "namespacetemplates.yaml", "tenantmembers.yaml", "flowcontrol.yaml"} {
-		if err := s.apply(ctx, files["cluster/"+name]); err != nil {
+	first := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), func(name string) bool { return !strings.HasPrefix(name, "crds/") })
+	for _, name := range append(first, "cluster/00-namespace.yaml", "cluster/accounts.yaml", "cluster/flowcontrol.yaml") {
+		if err := s.apply(ctx, files[name]); err != nil {
 			return err
 		}
 	}

@@ -4,8 +4,10 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cluster"
@@ -31,9 +34,14 @@ const fieldManager = "kubetenant-controller"
 // Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
 // what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
 // the webhooks are in place; Quotas counts what the objects of tenants use; Provision gives tenants' namespaces what their
-// Tenants say, while Sweep runs, and Retire ends tenants whose Tenants are deleted, while Provision does.
+// Tenants say, while Sweep runs, and Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
+// CustomResourceDefinitions of the project that cannot be used, while Sweep runs.
 type Tasks struct {
-	Sweep, Quotas, Provision, Retire leader.Task
+	Sweep, Quotas, Provision, Retire, Report leader.Task
+	// Definitions is the error of readiness: which definitions the leader cannot use. It is nil where this process does not lead.
+	Definitions func() error
+	// Metrics are those of Report.
+	Metrics []metrics.Registerable
 	// Lacking returns of how many resources something is left to label.
 	Lacking func() int
 }
@@ -75,8 +83,24 @@ func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, e
 			go known.Tenants.Run(ctx)
 			return known.Provision(ctx, manager, nil) // kube-apiserver evaluates RBAC itself
 		},
-		Retire: func(ctx context.Context) error { return known.Retire(ctx, manager) },
+		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
+		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
+		Metrics:     known.Definitions.Metrics(),
+		Definitions: func() error { return definitionsError(known.CRDs) },
 	}, nil
+}
+
+// definitionsError names the definitions that cannot be used. While nothing follows them there is no error.
+func definitionsError(definitions *cluster.CRDScopes) error {
+	problems, _ := definitions.Problems()
+	if len(problems) == 0 {
+		return nil
+	}
+	said := make([]string, len(problems))
+	for i := range problems {
+		said[i] = problems[i].String()
+	}
+	return fmt.Errorf("%s: run %s", strings.Join(said, "; "), cluster.InstallDefinitions)
 }
 
 func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {

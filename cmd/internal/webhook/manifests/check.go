@@ -169,6 +169,9 @@ func generated(config, namespace, servingCA string) (map[string]map[string]any, 
 			all[u.GetKind()+"/"+u.GetName()] = u.Object
 		}
 	}
+	if err := addDefinitions(all); err != nil {
+		return nil, nil, err
+	}
 	conditions, err := matchConditions(made["control-plane/authorization.yaml"])
 	return all, conditions, err
 }

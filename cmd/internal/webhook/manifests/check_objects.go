@@ -92,6 +92,9 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 	if !known {
 		return nil
 	}
+	if kind == definitionKind {
+		return c.checkDefinition(name, doc, want)
+	}
 	var is map[string]any
 	// As the server would say it: comments and the order of keys do not count.
 	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
@@ -231,7 +234,10 @@ func (c *checker) checkWhole() {
 	for made := range c.made {
 		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
 			why := "nothing holds it while the service is away"
-			if !strings.Contains(made, "Policy") {
+			switch {
+			case strings.HasPrefix(made, definitionKind+"/"):
+				why = "apply the whole folder " + definitionsFolder
+			case !strings.Contains(made, "Policy"):
 				why = "a part of the service has no right to do its work"
 			}
 			c.report("%s is missing: %s", made, why)

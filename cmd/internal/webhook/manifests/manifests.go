@@ -72,7 +72,10 @@ type Options struct {
 	StaticPolicies bool
 }
 
-// Generate returns the files to install, by their path: cluster/*.yaml to apply, control-plane/* to put on
+// definitionsFolder is the folder of the CustomResourceDefinitions, which are applied before everything else.
+const definitionsFolder = "crds"
+
+// Generate returns the files to install, by their path: crds/*.yaml and cluster/*.yaml to apply, control-plane/* to put on
 // the control plane's machines.
 func Generate(o Options) (map[string][]byte, error) {
 	v, err := valuesOf(&o)
@@ -99,7 +102,7 @@ func Generate(o Options) (map[string][]byte, error) {
 		return nil, err
 	}
 	for name, definition := range v1alpha1.Definitions() {
-		out["cluster/"+name] = []byte(definition)
+		out[definitionsFolder+"/"+name] = []byte(definition)
 	}
 	if o.AdmissionOnly {
 		return out, nil

@@ -28,8 +28,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
-	"github.com/kubetenant/kubetenant/docs/deploy"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // options are those of a cluster whose operator changed nothing.
@@ -64,7 +62,7 @@ func TestDecodes(t *testing.T) {
 		}
 	}
 	decoder := serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDeserializer()
-	foreign := []string{"monitoring.yaml", "accessgrants.yaml", "tenantquotas.yaml", "tenants.yaml", "retiredtenants.yaml", "namespacetemplates.yaml", "tenantmembers.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these
+	foreign := []string{"monitoring.yaml", "kubeadm-patch.yaml"} // kubeconform and the server judge these, and definitions
 	for name, change := range map[string]func(*manifests.Options){
 		"in the cluster":  func(*manifests.Options) {},
 		"everything":      func(o *manifests.Options) { o.Monitoring, o.StaticPolicies = true, true },
@@ -78,7 +76,7 @@ func TestDecodes(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for _, path := range slices.Sorted(maps.Keys(files)) {
-			if slices.Contains(foreign, filepath.Base(path)) || path == "values.yaml" || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".kubeconfig" {
+			if slices.Contains(foreign, filepath.Base(path)) || filepath.Dir(path) == "crds" || path == "values.yaml" || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".kubeconfig" {
 				continue
 			}
 			for i, doc := range bytes.Split(files[path], []byte("\n---\n")) {
@@ -169,16 +167,6 @@ func TestRefusals(t *testing.T) {
 		change(&o)
 		if _, err := manifests.Generate(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
-		}
-	}
-}
-
-// TestChartDefinitions: the chart's copies of the definitions are the library's.
-func TestChartDefinitions(t *testing.T) {
-	for name, want := range v1alpha1.Definitions() {
-		data, err := deploy.Files.ReadFile("chart/crds/" + name)
-		if err != nil || string(data) != want {
-			t.Errorf("docs/deploy/chart/crds/%s differs from tenant/v1alpha1/%[1]s: %v", name, err)
 		}
 	}
 }

@@ -1,0 +1,282 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// InstallDefinitions is the command that installs every CustomResourceDefinition of the project.
+const InstallDefinitions = "kubectl apply --server-side --force-conflicts -f installed/crds/"
+
+// DefinitionState says why a CustomResourceDefinition of the project cannot be used.
+type DefinitionState string
+
+// The states.
+const (
+	// DefinitionMissing: the server has no definition of the name.
+	DefinitionMissing DefinitionState = "Missing"
+	// DefinitionTerminating: the definition and all its objects are being deleted.
+	DefinitionTerminating DefinitionState = "Terminating"
+	// DefinitionNotEstablished: the server does not serve the definition.
+	DefinitionNotEstablished DefinitionState = "NotEstablished"
+	// DefinitionOutdated: the server drops some fields that this release uses.
+	DefinitionOutdated DefinitionState = "Outdated"
+	// DefinitionForeign: the definition has our name and is another project's.
+	DefinitionForeign DefinitionState = "Foreign"
+)
+
+// DefinitionProblem is a CustomResourceDefinition of the project that cannot be used.
+type DefinitionProblem struct {
+	// Resource is the plural name without the group, such as tenants.
+	Resource string
+	State    DefinitionState
+	// Message says in words what is wrong. It names no object of a tenant.
+	Message string
+}
+
+// Name returns the name of the CustomResourceDefinition.
+func (p *DefinitionProblem) Name() string {
+	resource := v1alpha1.Resource(p.Resource).GroupResource()
+	return resource.String()
+}
+
+// String names the definition and what is wrong with it.
+func (p *DefinitionProblem) String() string {
+	return "CustomResourceDefinition " + p.Name() + " " + p.Message
+}
+
+// Definitions returns what is wrong with the CustomResourceDefinitions of the project, in the order of their names. The
+// list is empty if each of them exists, is established and serves every field that this release uses. An error says that
+// some could not be read. The client must be allowed to get them.
+func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionProblem, error) {
+	var problems []DefinitionProblem
+	var failed error
+	for _, resource := range definedResources() {
+		name := v1alpha1.Resource(resource).GroupResource()
+		is, err := client.Resource(definitions).Get(ctx, name.String(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			is = nil
+		case err != nil:
+			failed = errors.Join(failed, fmt.Errorf("read CustomResourceDefinition %s: %w", name, err))
+			continue
+		}
+		if p := checkDefinition(resource, is); p != nil {
+			problems = append(problems, *p)
+		}
+	}
+	return problems, failed
+}
+
+// ownDefinitions returns the definitions of this release by their resources.
+var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured {
+	all := map[string]*unstructured.Unstructured{}
+	for file, text := range v1alpha1.Definitions() {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			panic(file + ": " + err.Error()) // compiled in, and a test reads them
+		}
+		resource, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+		all[resource] = u
+	}
+	return all
+})
+
+// definedResources returns the resources of the project's kinds in order.
+func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions())) }
+
+// checkDefinition returns what is wrong with the definition of a resource, nil if it can be used. A nil definition is
+// missing.
+//
+// It compares the presence of fields, not a hash. A server drops the fields that a schema lacks without an error, which
+// would lift a suspension. A hash would also refuse the definitions of a later release, so that a rollback of the servers
+// would fail, and definitions that a tool normalized.
+func checkDefinition(resource string, is *unstructured.Unstructured) *DefinitionProblem {
+	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
+		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
+	}
+	if is == nil {
+		return problem(DefinitionMissing, "is missing")
+	}
+	want := ownDefinitions()[resource]
+	identity := [][]string{{"spec", "group"}, {"spec", "names", "plural"}, {"spec", "names", "kind"}, {"spec", "scope"}}
+	for _, path := range identity {
+		wanted, _, _ := unstructured.NestedString(want.Object, path...)
+		if got, _, _ := unstructured.NestedString(is.Object, path...); got != wanted {
+			return problem(DefinitionForeign, "belongs to another project: %s is %q instead of %q",
+				strings.Join(path, "."), got, wanted)
+		}
+	}
+	if is.GetDeletionTimestamp() != nil {
+		return problem(DefinitionTerminating, "is being deleted with all its objects")
+	}
+	wanted, version := servedVersion(want), servedVersion(is)
+	if version == nil {
+		return problem(DefinitionOutdated, "does not serve the version %s", v1alpha1.Resource(resource).Version)
+	}
+	if isForeignSchema(wanted, version) {
+		return problem(DefinitionForeign, "belongs to another project: its spec has none of our fields")
+	}
+	if lacking := lackingParts(wanted, version); len(lacking) > 0 {
+		return problem(DefinitionOutdated, "is outdated: it lacks %s", inWords(lacking))
+	}
+	switch {
+	case conditionOf(is, "NamesAccepted") == metav1.ConditionFalse:
+		return problem(DefinitionNotEstablished, "is not established: another definition has one of its names")
+	case conditionOf(is, "Established") != metav1.ConditionTrue:
+		return problem(DefinitionNotEstablished, "is not established")
+	}
+	return nil
+}
+
+// servedVersion returns our version of a definition, nil if the server does not serve it.
+func servedVersion(definition *unstructured.Unstructured) map[string]any {
+	versions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
+	list, _ := versions.([]any)
+	for _, v := range list {
+		version, _ := v.(map[string]any)
+		if version["name"] == v1alpha1.Resource("").Version && version["served"] == true {
+			return version
+		}
+	}
+	return nil
+}
+
+// conditionOf returns the status of a condition of a definition, empty if it has none.
+func conditionOf(definition *unstructured.Unstructured, kind string) metav1.ConditionStatus {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	for _, c := range list {
+		if condition, _ := c.(map[string]any); condition["type"] == kind {
+			status, _ := condition["status"].(string)
+			return metav1.ConditionStatus(status)
+		}
+	}
+	return ""
+}
+
+// isForeignSchema reports whether a version has none of the fields that the spec of our version has.
+func isForeignSchema(want, is map[string]any) bool {
+	path := []string{"schema", "openAPIV3Schema", "properties", "spec"}
+	wanted, _, _ := unstructured.NestedFieldNoCopy(want, append(path, "properties")...)
+	spec, _, _ := unstructured.NestedFieldNoCopy(is, path...)
+	got, _ := spec.(map[string]any)
+	fields, _ := got["properties"].(map[string]any)
+	if got["x-kubernetes-preserve-unknown-fields"] == true {
+		return false
+	}
+	ours, _ := wanted.(map[string]any)
+	for name := range ours {
+		if _, has := fields[name]; has {
+			return false
+		}
+	}
+	return true
+}
+
+// lackingParts returns what a version lacks of ours in order: fields, the status subresource, and fields to select by.
+func lackingParts(want, is map[string]any) []string {
+	wanted, _, _ := unstructured.NestedFieldNoCopy(want, "schema", "openAPIV3Schema")
+	got, _, _ := unstructured.NestedFieldNoCopy(is, "schema", "openAPIV3Schema")
+	lacking := lackingFields("", asMap(wanted), asMap(got))
+	slices.Sort(lacking)
+	if _, has, _ := unstructured.NestedFieldNoCopy(want, "subresources", "status"); has {
+		if _, has, _ := unstructured.NestedFieldNoCopy(is, "subresources", "status"); !has {
+			lacking = append(lacking, "the subresource status")
+		}
+	}
+	selectable := selectableFields(is)
+	for _, path := range selectableFields(want) {
+		if !slices.Contains(selectable, path) {
+			lacking = append(lacking, "the selectable field "+path)
+		}
+	}
+	return lacking
+}
+
+func asMap(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}
+
+// lackingFields returns the paths of the fields that a schema has and another would drop.
+func lackingFields(path string, want, is map[string]any) (lacking []string) {
+	if is["x-kubernetes-preserve-unknown-fields"] == true {
+		return nil
+	}
+	has := asMap(is["properties"])
+	for name, wanted := range asMap(want["properties"]) {
+		at := strings.TrimPrefix(path+"."+name, ".")
+		if _, there := has[name]; !there {
+			lacking = append(lacking, at)
+			continue
+		}
+		lacking = append(lacking, lackingFields(at, asMap(wanted), asMap(has[name]))...)
+	}
+	for _, part := range []struct{ field, suffix string }{{"items", "[]"}, {"additionalProperties", "{}"}} {
+		if wanted := asMap(want[part.field]); wanted != nil {
+			lacking = append(lacking, lackingFields(path+part.suffix, wanted, asMap(is[part.field]))...)
+		}
+	}
+	return lacking
+}
+
+func selectableFields(version map[string]any) (paths []string) {
+	list, _ := version["selectableFields"].([]any)
+	for _, f := range list {
+		path, _ := asMap(f)["jsonPath"].(string)
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// namedParts is how many lacking parts a message names.
+const namedParts = 3
+
+// inWords names some parts of a list that is not empty.
+func inWords(parts []string) string {
+	text := strings.Join(parts[:min(namedParts, len(parts))], ", ")
+	if more := len(parts) - namedParts; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Problems returns what is wrong with the definitions of the project, as [Definitions] does, and whether that is known.
+// It costs a walk over their fields.
+func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
+	if !c.HasSynced() {
+		return nil, false
+	}
+	for _, resource := range definedResources() {
+		name := v1alpha1.Resource(resource).GroupResource()
+		obj, _, err := c.informer.GetStore().GetByKey(name.String())
+		if err != nil {
+			return nil, false
+		}
+		is, _ := obj.(*unstructured.Unstructured)
+		if p := checkDefinition(resource, is); p != nil {
+			problems = append(problems, *p)
+		}
+	}
+	return problems, true
+}
+
+// isOwnDefinition reports whether a definition has the name of one of the project's.
+func isOwnDefinition(name string) bool {
+	resource, isOurs := strings.CutSuffix(name, "."+v1alpha1.Resource("").Group)
+	return isOurs && ownDefinitions()[resource] != nil
+}

@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// monitorEvery is how often the definitions are looked at. A problem is reported if two looks in a row see it: a definition
+	// that was just created is not established for a moment.
+	monitorEvery = 10 * time.Second
+	// remindEvery is how often a problem that stays is logged again.
+	remindEvery = 10 * time.Minute
+)
+
+// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used: in the log, as a metric, as
+// events, and to the engines that write the conditions of Tenants.
+type DefinitionMonitor struct {
+	problems func() ([]DefinitionProblem, bool)
+	missing  *metrics.GaugeVec
+
+	mu       sync.RWMutex
+	seen     map[string]DefinitionProblem // at the last look
+	reported map[string]report
+	changed  map[int]func()
+	next     int
+}
+
+// report is a problem that was reported.
+type report struct {
+	DefinitionProblem
+	logged time.Time
+}
+
+// NewDefinitionMonitor returns a monitor of problems, which also returns whether they are known. It does nothing before
+// [DefinitionMonitor.Run].
+func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
+	return &DefinitionMonitor{problems: problems, seen: map[string]DefinitionProblem{}, reported: map[string]report{},
+		changed: map[int]func(){},
+		missing: metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Name: "definition_missing",
+			Help:           "1 while the CustomResourceDefinition of a kind of kubetenant is missing or cannot be used, else 0.",
+			StabilityLevel: metrics.ALPHA}, []string{"resource"})}
+}
+
+// Metrics returns the metric kubetenant_definition_missing.
+func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
+	return []metrics.Registerable{m.missing}
+}
+
+// Undefined returns in words what is wrong with the definition of a resource of the project, and how to install it. It
+// returns "" if no problem was reported.
+func (m *DefinitionMonitor) Undefined(resource string) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r, is := m.reported[resource]
+	if !is {
+		return ""
+	}
+	return r.String() + ": run " + InstallDefinitions
+}
+
+// OnChange calls f after each look that found a new problem or the end of one, until stop is called.
+func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id := m.next
+	m.next++
+	m.changed[id] = f
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.changed, id)
+	}
+}
+
+// Run reports problems until ctx ends. With a client it also records events, which the client must be allowed to create in
+// the namespace default.
+func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface) {
+	say := func(string, *metav1.Condition, string) {}
+	if events != nil {
+		recorder, stop := tenants.NewRecorder(ctx, events)
+		defer stop()
+		say = func(name string, c *metav1.Condition, kind string) { recorder.SayOfDefinition(name, kind, c) }
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) { m.look(ctx, say) }, monitorEvery)
+	m.missing.Reset() // another process reports now
+}
+
+// look reports what changed since the last look.
+func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *metav1.Condition, kind string)) {
+	problems, known := m.problems()
+	if !known {
+		return
+	}
+	now := map[string]DefinitionProblem{}
+	for _, p := range problems {
+		now[p.Resource] = p
+	}
+	begun, ended, functions := m.update(now)
+	for _, p := range begun {
+		klog.FromContext(ctx).Error(nil, "A CustomResourceDefinition cannot be used", "definition", p.Name(), "state", p.State,
+			"problem", p.Message, "install", InstallDefinitions)
+		say(p.Name(), &metav1.Condition{Reason: v1alpha1.ReasonDefinition, Message: p.String() + ": run " + InstallDefinitions},
+			corev1.EventTypeWarning)
+	}
+	for _, p := range ended {
+		klog.FromContext(ctx).Info("A CustomResourceDefinition can be used again", "definition", p.Name())
+		say(p.Name(), &metav1.Condition{Reason: v1alpha1.ReasonDefinitionUsable,
+			Message: "CustomResourceDefinition " + p.Name() + " can be used again"}, corev1.EventTypeNormal)
+	}
+	for _, f := range functions {
+		f()
+	}
+}
+
+// update takes over what a look saw. It returns the problems to report, the problems that have ended, and the functions to
+// call. A problem that stays is reported again every [remindEvery].
+func (m *DefinitionMonitor) update(now map[string]DefinitionProblem) (begun, ended []DefinitionProblem, functions []func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changes := false
+	for _, resource := range definedResources() {
+		p, is := now[resource]
+		last, was := m.reported[resource]
+		_, seen := m.seen[resource]
+		switch {
+		case !is && was:
+			delete(m.reported, resource)
+			ended, changes = append(ended, last.DefinitionProblem), true
+		case is && (was || seen):
+			news := !was || last.DefinitionProblem != p
+			changes = changes || news
+			if news || time.Since(last.logged) >= remindEvery {
+				begun, last.logged = append(begun, p), time.Now()
+			}
+			m.reported[resource] = report{p, last.logged}
+		}
+		value := 0.0
+		if _, reported := m.reported[resource]; reported {
+			value = 1
+		}
+		m.missing.WithLabelValues(resource).Set(value)
+	}
+	m.seen = now
+	if changes {
+		for f := range maps.Values(m.changed) {
+			functions = append(functions, f)
+		}
+	}
+	return begun, ended, functions
+}

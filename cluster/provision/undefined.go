@@ -1,0 +1,61 @@
+package provision
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// undefinedFor returns which definitions cannot be used of the kinds from which the namespaces of a Tenant get something,
+// "" for none.
+func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
+	var needed []string
+	if len(t.Spec.Namespaces.Templates) > 0 {
+		needed = append(needed, v1alpha1.ResourceNamespaceTemplates)
+	}
+	if len(t.Spec.MemberRoles) > 0 {
+		needed = append(needed, v1alpha1.ResourceTenantMembers)
+	}
+	if len(t.Spec.Hard()) > 0 {
+		needed = append(needed, v1alpha1.ResourceTenantQuotas)
+	}
+	return e.undefined(needed...)
+}
+
+// undefinedForAll returns which definitions cannot be used of the kinds on which requests of every tenant depend, "" for
+// none.
+func (e *Engine) undefinedForAll() string {
+	return e.undefined(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
+		v1alpha1.ResourceTenantQuotas)
+}
+
+func (e *Engine) undefined(resources ...string) string {
+	var said []string
+	for _, resource := range resources {
+		if problem := e.Definitions.Undefined(resource); problem != "" {
+			said = append(said, problem)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// writeUndefined writes the conditions of a Tenant of which it is not known what it gives. It returns errUnknown if no definition
+// is the cause, so that another try follows.
+func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
+	missing := e.undefinedFor(t)
+	if missing == "" {
+		return errUnknown
+	}
+	status := t.Status
+	status.Conditions = slices.Clone(status.Conditions)
+	for _, kind := range []string{v1alpha1.ConditionPrepared, v1alpha1.ConditionReady} {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse,
+			Reason: v1alpha1.ReasonDefinition, Message: missing, ObservedGeneration: t.Generation})
+	}
+	return e.patchStatus(ctx, t, &status)
+}
