@@ -35,12 +35,14 @@ type TenantObject struct {
 	Ending        bool
 	Spaces        v1alpha1.TenantSpaces
 	MemberRoles   []string
+	// Object is the Tenant itself. It MUST NOT be changed.
+	Object *unstructured.Unstructured
 }
 
 // tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	id, access := tenants.AccessOf(u)
-	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time}
+	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Object: u}
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
