@@ -121,8 +121,9 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 		config := q.configured(func(z *v1alpha1.Authorization) {
 			z.SharedClusterResources = append(slices.Clip(z.SharedClusterResources), listed)
 		})
-		const text = "To allow callers of every tenant to read them, the cluster's admin can set in the\nconfiguration (the list is complete):"
-		c, err := q.tryConfig(ctx, a, text, config, map[string]any{"sharedClusterResources": config.Authorization.SharedClusterResources})
+		const text = "To let callers of every tenant read %s, the cluster's admin can set this in the configuration.\n" +
+			"The list replaces the former one."
+		c, err := q.tryConfig(ctx, a, fmt.Sprintf(text, r.Resource), config, map[string]any{"sharedClusterResources": config.Authorization.SharedClusterResources})
 		if c != nil || err != nil {
 			return c, err
 		}
@@ -130,7 +131,8 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 		config := q.configured(func(z *v1alpha1.Authorization) {
 			z.SelectableResources = append(slices.Clip(z.SelectableResources), listed)
 		})
-		const text = "Only if the API server of this resource honors label selectors, the cluster's admin\ncan set in the configuration (the list is complete):"
+		const text = "If the API server of this resource honors label selectors, the cluster's admin can set this in the configuration.\n" +
+			"The list replaces the former one. A server that ignores selectors shows a tenant the objects of all tenants."
 		c, err := q.tryConfig(ctx, a, text, config, map[string]any{"selectableResources": config.Authorization.SelectableResources})
 		if c != nil || err != nil {
 			return c, err
@@ -142,8 +144,8 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 // proposeReviews returns the setting that allows reviews of a tenant's own tokens and subjects.
 func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) {
 	config := q.configured(func(z *v1alpha1.Authorization) { z.DelegatedReviews = true })
-	const text = "To allow every tenant to review its own tokens and subjects, the cluster's admin can\n" +
-		"set in the configuration (without effect behind the webhook service):"
+	const text = "To let every tenant review its own tokens and subjects, the cluster's admin can set this in the configuration.\n" +
+		"It has no effect behind the webhook service."
 	return q.tryConfig(ctx, a, text, config, map[string]any{"delegatedReviews": true})
 }
 

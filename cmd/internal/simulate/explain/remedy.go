@@ -123,9 +123,6 @@ func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects 
 
 // proposeFor returns the change for a reason of the boundary.
 func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
-	if strings.HasPrefix(q.Request.Verb, "impersonate") && a.outcome.Reason != authz.ReasonClosed && !a.outcome.Caller.IsZero() {
-		return advice("%s", adviceFor(authz.ReasonImpersonation, a.outcome.Caller)), nil
-	}
 	var c *change
 	var err error
 	switch a.outcome.Reason {
@@ -164,6 +161,9 @@ func spaceOf(a *answer) tenant.ID {
 
 // proposeInForeign returns a change for a namespace that is not the caller's.
 func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error) {
+	if strings.HasPrefix(q.Request.Verb, "impersonate") {
+		return advice("%s", adviceFor(authz.ReasonImpersonation, a.outcome.Caller)), nil
+	}
 	if name := q.namespaceName(); name != "" && q.lacks(name) {
 		return q.proposeNamespace(ctx, a)
 	}
