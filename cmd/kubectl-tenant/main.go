@@ -68,10 +68,10 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// exitCode tells what the server or its rules refuse, and what went wrong on some of several clusters, from
-// what could not be tried at all.
+// exitCode tells what the server or its rules refuse, a tenant that does not exist, and what went wrong on some of
+// several clusters, from what could not be tried at all.
 func exitCode(err error) int {
-	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, kubeconfig.ErrDenied} {
+	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, kubeconfig.ErrDenied} {
 		if errors.Is(err, found) {
 			return exitFailed
 		}

@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+)
+
+// detection is the installation on one server. It is detected once.
+type detection struct {
+	once  sync.Once
+	found *installation.Installation
+	err   error
+}
+
+// Installation returns how kubetenant runs on the cluster. A process detects it once for each server. The errors are those
+// of [installation.Detect], each in one line.
+func (c *Cluster) Installation(ctx context.Context) (*installation.Installation, error) {
+	d := c.detected
+	if d == nil {
+		d = &detection{}
+		c.detected = d
+	}
+	d.once.Do(func() {
+		d.found, d.err = installation.Detect(ctx, c.Config)
+		var undetermined *installation.UndeterminedError
+		if errors.As(d.err, &undetermined) {
+			undetermined.Cause = c.Explain(undetermined.Cause)
+		}
+	})
+	return d.found, d.err
+}
+
+// RequireInstalled makes [Flags.Cluster] and [Flags.Check] fail for a cluster without kubetenant.
+func (f *Flags) RequireInstalled(ctx context.Context) {
+	f.required = func(c *Cluster) error {
+		_, err := c.Installation(ctx)
+		return err
+	}
+}
+
+// Check returns why the command cannot run on a cluster, nil if it can.
+func (f *Flags) Check(c *Cluster) error {
+	if f.required == nil {
+		return nil
+	}
+	return f.required(c)
+}
