@@ -137,7 +137,9 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		name, subresource, _ := strings.Cut(args[1], "/")
 		gr := schema.ParseGroupResource(name)
 		r.APIGroup, r.Resource, r.Subresource = gr.Group, gr.Resource, subresource
-		r.Namespace = *o.flags.Namespace
+		if !o.everywhere {
+			r.Namespace = *o.flags.Namespace
+		}
 	}
 	if len(args) == 3 {
 		r.Name = args[2]

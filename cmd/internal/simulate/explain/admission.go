@@ -39,8 +39,11 @@ const (
 	Undecided Admission = "undecided"
 )
 
-// NoObject is what is not checked of a write whose object is not known.
-const NoObject = "the object (give it with -f)"
+// What is not checked if the object of a write is not known.
+const (
+	NoObject       = "the object (give it with -f)"
+	noStoredObject = "the stored object"
+)
 
 // Write is what a request writes.
 type Write struct {
@@ -132,7 +135,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 		if err := q.restricted(ctx, a, operation); err != nil {
 			return admitted{verdict: Refused, said: Refusal(err)}, nil
 		}
-		return admitted{verdict: Undecided, said: "undecided: it depends on the object (give it with -f): " + strings.Join(asked, ", ")}, nil
+		return admitted{verdict: Undecided, said: "undecided: it depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")}, nil
 	}
 	record := q.record(write, operation)
 	if err := simulator.Admit(ctx, plugins, record); err != nil {
@@ -191,6 +194,14 @@ func (q *Query) namespace(name string) (*corev1.Namespace, error) {
 	return nil, notFound(name)
 }
 
+// unknownObject names the object that admission depends on.
+func unknownObject(operation admission.Operation) string {
+	if operation == admission.Create || operation == admission.Update {
+		return NoObject
+	}
+	return noStoredObject
+}
+
 // unchecked returns what no part of the explanation has checked of a write that is allowed.
 func (q *Query) unchecked(is admitted) []string {
 	operation, writes := operationOf(&q.Request)
@@ -199,7 +210,7 @@ func (q *Query) unchecked(is admitted) []string {
 	}
 	var out []string
 	if is.verdict == Undecided {
-		out = append(out, NoObject)
+		out = append(out, unknownObject(operation))
 	}
 	out = append(out, "other webhooks and policies of the cluster", "other admission plugins of the server")
 	if operation == admission.Create || operation == admission.Update {

@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,6 +100,11 @@ func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured 
 // proposeAccess returns the command that opens the caller's Tenant to the request.
 func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	id := a.outcome.Caller
+	for _, group := range q.User.GetGroups() {
+		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() { // of a certificate that says no time
+			id, _ = tenant.Parse(of)
+		}
+	}
 	is, exists := q.Snapshot.Tenants[id]
 	if !exists || is.Object == nil {
 		return nil, nil
@@ -108,16 +114,15 @@ func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	patch := func(format string, args ...any) string {
 		return fmt.Sprintf("kubectl patch tenant %s --type=merge -p '%s'", id.ObjectName(), fmt.Sprintf(format, args...))
 	}
-	undated := a.outcome.Reason == authz.ReasonUndated
 	switch {
-	case undated:
-		return q.tryTenant(ctx, a, fmt.Sprintf("The credential may be one of the deleted tenant %s. Once those have expired, the cluster's admin can run:", id),
+	case a.outcome.Reason == authz.ReasonUndated:
+		return q.tryTenant(ctx, a, is.Object, fmt.Sprintf("The credential may be one of the deleted tenant %s. Once those have expired, the cluster's admin can run:", id),
 			patch(`{"spec":{"acceptUndated":true}}`), "acceptUndated", true)
 	case restricts(suspension, a.outcome.Reason):
-		return q.tryTenant(ctx, a, fmt.Sprintf("Tenant %s is suspended (%s). The cluster's admin can end the suspension:", id, suspension),
+		return q.tryTenant(ctx, a, is.Object, fmt.Sprintf("Tenant %s is suspended (%s). The cluster's admin can end the suspension:", id, suspension),
 			"kubectl tenant resume "+id.String(), "suspension", nil)
 	case restricts(access, a.outcome.Reason):
-		return q.tryTenant(ctx, a, fmt.Sprintf("Tenant %s has spec.access: %s. The cluster's admin can open it:", id, access),
+		return q.tryTenant(ctx, a, is.Object, fmt.Sprintf("Tenant %s has spec.access: %s. The cluster's admin can open it:", id, access),
 			patch(`{"spec":{"access":"Open"}}`), "access", string(v1alpha1.TenantAccessOpen))
 	case is.Ending:
 		return advice("Tenant %s is being deleted. Its callers may only read and delete.\n"+
@@ -138,8 +143,8 @@ func restricts(value string, reason authz.Reason) bool {
 }
 
 // tryTenant is try of a command that sets a field of the Tenant's spec, or removes it if value is nil.
-func (q *Query) tryTenant(ctx context.Context, a *answer, text, command, field string, value any) (*change, error) {
-	object := q.Snapshot.Tenants[a.outcome.Caller].Object.DeepCopy()
+func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, text, command, field string, value any) (*change, error) {
+	object := of.DeepCopy()
 	if value == nil {
 		unstructured.RemoveNestedField(object.Object, "spec", field)
 	} else if err := unstructured.SetNestedField(object.Object, value, "spec", field); err != nil {
