@@ -295,6 +295,11 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 		if err := printRemedy(screen, r); err != nil {
 			return err
 		}
+		if r.Then != nil && r.Then.Command+r.Then.YAML != "" {
+			if _, err := fmt.Fprintln(screen, "\n# This is needed too."); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

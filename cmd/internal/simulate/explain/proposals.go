@@ -117,7 +117,7 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 	listed := v1alpha1.GroupResource{Group: r.APIGroup, Resource: r.Resource}
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.Verb) && r.Subresource == "" && r.Namespace == ""
 	switch {
-	case reads && scope == authz.ScopeCluster:
+	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // those name other tenants
 		config := q.configured(func(z *v1alpha1.Authorization) {
 			z.SharedClusterResources = append(slices.Clip(z.SharedClusterResources), listed)
 		})
