@@ -45,6 +45,19 @@ func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 }
 
+// CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may not see whether it does.
+// The error wraps [ErrMissing], or is the client's.
+func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name string) error {
+	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("namespace %s: %w", name, ErrMissing)
+	case apierrors.IsForbidden(err):
+		return nil
+	}
+	return err
+}
+
 // absentObject reports whether a kind has no object about a tenant. A server that does not define the kind has none.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
 	objects := d.Resource(v1alpha1.Resource(resource))
