@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
@@ -191,7 +190,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
 		}
-		if err := o.exists(ctx, c, q); err != nil {
+		if err := o.accountExists(ctx, c, q); err != nil {
 			return nil, c.Explain(err)
 		}
 		q.Said = "none: --as says who asks"
@@ -231,40 +230,27 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 	return i.Info(), nil
 }
 
-// exists refuses a tenant, or a service account, that does not exist.
-func (o *explainOptions) exists(ctx context.Context, c *client.Cluster, q *explain.Query) error {
-	k, err := c.Kube()
-	if err != nil {
-		return err
-	}
-	if o.tenant != "" {
-		d, err := dynamic.NewForConfig(c.Config)
-		if err != nil {
-			return err
-		}
-		id, err := client.ParseTenant("--tenant", o.tenant)
-		if err != nil {
-			return err
-		}
-		if err := tenancy.CheckExists(ctx, k, d, id); err != nil {
-			return err
-		}
-	}
+// accountExists refuses a service account of --as that does not exist. It returns nil if the caller may not see whether it does.
+func (o *explainOptions) accountExists(ctx context.Context, c *client.Cluster, q *explain.Query) error {
 	namespace, name, err := serviceaccount.SplitUsername(o.as)
 	if err != nil {
 		return nil // a user
 	}
 	if !q.Limited && !q.Snapshot.HasNamespace(namespace) {
-		return fmt.Errorf("--as: there is no namespace %s", namespace)
+		return fmt.Errorf("--as: namespace %s: %w", namespace, tenancy.ErrMissing)
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
 	}
 	_, err = k.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("--as: there is no service account %s in namespace %s", name, namespace)
-	case apierrors.IsForbidden(err): // whether it exists is not the caller's to know
+	case apierrors.IsForbidden(err):
 		return nil
+	case err != nil:
+		return fmt.Errorf("--as: namespace %s: %w", namespace, err)
 	}
-	return err
+	return nil
 }
 
 func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output.Format) error {
