@@ -123,7 +123,8 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	resource := q.resourceVersion("").GroupResource()
 	var asked []string
 	for _, p := range plugins {
-		if p.Handles(operation) && (p.Name != podsecurity.Name || pods.Governs(resource)) && looksAt(p.Name, resource, operation) {
+		governs := p.Name != podsecurity.Name || pods.Governs(resource)
+		if governs && p.Handles(operation) && looksAt(p.Name, resource, operation) {
 			asked = append(asked, p.Name)
 		}
 	}
@@ -135,7 +136,8 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 		if err := q.restricted(ctx, a, operation); err != nil {
 			return admitted{verdict: Refused, said: Refusal(err)}, nil
 		}
-		return admitted{verdict: Undecided, said: "undecided: it depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")}, nil
+		said := "undecided: it depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")
+		return admitted{verdict: Undecided, said: said}, nil
 	}
 	record := q.record(write, operation)
 	if err := simulator.Admit(ctx, plugins, record); err != nil {
@@ -154,8 +156,8 @@ func (q *Query) record(write *Write, operation admission.Operation) admission.At
 	if q.Request.Resource == "namespaces" && namespace == "" {
 		namespace = name
 	}
-	return admission.NewAttributesRecord(write.Object, write.Old, write.Kind, namespace, name, q.resourceVersion(write.Kind.Version),
-		q.Request.Subresource, operation, nil, write.DryRun, q.User)
+	return admission.NewAttributesRecord(write.Object, write.Old, write.Kind, namespace, name,
+		q.resourceVersion(write.Kind.Version), q.Request.Subresource, operation, nil, write.DryRun, q.User)
 }
 
 // namespaceRefuses returns why the server creates nothing in the namespace of the request, or "" if it does
@@ -214,8 +216,8 @@ func (q *Query) unchecked(is admitted) []string {
 	}
 	out = append(out, "other webhooks and policies of the cluster", "other admission plugins of the server")
 	if operation == admission.Create || operation == admission.Update {
-		out = append(out, "ResourceQuota", "LimitRange", "TenantQuota", "schema validation", "objects that this one refers to",
-			"the server's PodSecurity configuration file")
+		out = append(out, "ResourceQuota", "LimitRange", "TenantQuota", "schema validation",
+			"objects that this one refers to", "the server's PodSecurity configuration file")
 	}
 	if q.Request.APIGroup == rbacv1.GroupName {
 		out = append(out, "escalation of privileges")
@@ -241,7 +243,8 @@ func (q *Query) Written() *Write {
 
 // newNamespace returns the write of a namespace of which only the name is known.
 func newNamespace(name string) *Write {
-	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: object}
 }
 
 // restricted returns the refusal of what is kept out of tenant space, whatever object it is.

@@ -25,7 +25,8 @@ func onHost(yes bool) corev1.PodSpec {
 	return corev1.PodSpec{HostNetwork: yes, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 }
 
-// writing writes an object in a cluster that has a namespace acme--baseline, and whose authorizer allows everything.
+// writing writes an object in a cluster that has a namespace acme--baseline, and whose authorizer
+// allows everything.
 func writing(t *testing.T, kind schema.GroupVersionKind, object runtime.Object, more ...runtime.Object) func(*explain.Query) {
 	leveled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--baseline",
 		Labels: map[string]string{tenant.Label: "acme", "pod-security.kubernetes.io/enforce": "baseline"}}}
@@ -44,8 +45,8 @@ func aPod(namespace string, host bool) *corev1.Pod {
 
 const violation = `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`
 
-// TestPodSecurity requires that explain denies a Pod that the server refuses, in the server's own words, and that it does not deny a
-// workload, which the server accepts.
+// TestPodSecurity requires that explain denies a Pod that the server refuses, in the server's own
+// words, and that it does not deny a workload, which the server accepts.
 func TestPodSecurity(t *testing.T) {
 	alice, pods, deployments := somebody("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"), appsv1.SchemeGroupVersion.WithKind("Deployment")
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "acme--baseline"},
@@ -75,7 +76,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestNewNamespace requires that explain tells of a namespace that does not exist, what creates it, and what its level would refuse.
+// TestNewNamespace requires that explain tells of a namespace that does not exist, what creates it,
+// and what its level would refuse.
 func TestNewNamespace(t *testing.T) {
 	pods, strict := corev1.SchemeGroupVersion.WithKind("Pod"), aTenant(map[string]any{"namespaces": map[string]any{"podSecurity": "restricted"}})
 	for name, c := range map[string]struct {
@@ -107,7 +109,8 @@ func TestNewNamespace(t *testing.T) {
 	}
 }
 
-// TestNotChecked requires that an allow says what may still refuse it, and that nothing is left unsaid for lack of the object.
+// TestNotChecked requires that an allow says what may still refuse it, and that nothing is left
+// unsaid for lack of the object.
 func TestNotChecked(t *testing.T) {
 	alice := somebody("alice", "acme", "dev")
 	for name, c := range map[string]struct {

@@ -25,10 +25,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeBinding returns a role with just the one rule, and its binding; nil if no role can allow the request.
+// proposeBinding returns a role with just the one rule, and its binding; nil if no role can allow
+// the request.
 func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) {
 	r, caller := &q.Request, a.outcome.Caller
-	rule := rbacv1.PolicyRule{Verbs: []string{r.Verb}, APIGroups: []string{r.APIGroup}, Resources: []string{q.resource()}, ResourceNames: q.names()}
+	rule := rbacv1.PolicyRule{
+		Verbs:         []string{r.Verb},
+		APIGroups:     []string{r.APIGroup},
+		Resources:     []string{q.resource()},
+		ResourceNames: q.names(),
+	}
 	if !r.ResourceRequest {
 		rule = rbacv1.PolicyRule{Verbs: []string{r.Verb}, NonResourceURLs: []string{r.Path}}
 	}
@@ -39,14 +45,17 @@ func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) 
 	meta := metav1.ObjectMeta{Name: q.name(), Namespace: r.Namespace}
 	if r.Namespace != "" && r.Resource != "namespaces" {
 		const who = "To allow this, a caller who has this right in the namespace can create:"
-		return q.tryRole(ctx, a, who, &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}},
-			&rbacv1.RoleBinding{TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}})
+		role := &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
+		binding := &rbacv1.RoleBinding{TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta,
+			Subjects: []rbacv1.Subject{subject},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}
+		return q.tryRole(ctx, a, who, role, binding)
 	}
 	meta.Namespace = ""
 	role := &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
-	binding := &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}
+	binding := &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta,
+		Subjects: []rbacv1.Subject{subject},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}
 	const who = "To allow this, the cluster's admin can create:"
 	if caller.IsSystem() || subject.Kind == rbacv1.ServiceAccountKind {
 		return q.tryRole(ctx, a, who, role, binding)
@@ -59,7 +68,8 @@ func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) 
 	if c != nil || err != nil {
 		return c, err
 	}
-	return q.tryRole(ctx, a, who+"\nUsers of that name of every tenant get the right, also those of the system tenant.", role, binding)
+	const plain = who + "\nUsers of that name of every tenant get the right, also those of the system tenant."
+	return q.tryRole(ctx, a, plain, role, binding)
 }
 
 // tryRole is tryObjects if the role and the binding allow the request.
@@ -81,8 +91,15 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	g := &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
 		ObjectMeta: metav1.ObjectMeta{Name: q.name(), Namespace: r.Namespace},
-		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: caller.String()},
-			To: []v1alpha1.AccessGrantRule{{APIGroups: []string{r.APIGroup}, Resources: []string{q.resource()}, Verbs: []string{r.Verb}, ResourceNames: q.names()}}},
+		Spec: v1alpha1.AccessGrantSpec{
+			From: v1alpha1.AccessGrantFrom{Tenant: caller.String()},
+			To: []v1alpha1.AccessGrantRule{{
+				APIGroups:     []string{r.APIGroup},
+				Resources:     []string{q.resource()},
+				Verbs:         []string{r.Verb},
+				ResourceNames: q.names(),
+			}},
+		},
 	}
 	if namespace, name, err := serviceaccount.SplitUsername(q.User.GetName()); err == nil {
 		g.Spec.From.ServiceAccounts = []v1alpha1.ServiceAccountName{{Namespace: namespace, Name: name}}
@@ -93,7 +110,8 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Spec.Grantor = &v1alpha1.AccessGrantor{Owner: owner.String(), Tenant: owner.String(), User: "an admin"} // as the server will
+	// The server records the grantor.
+	g.Spec.Grantor = &v1alpha1.AccessGrantor{Owner: owner.String(), Tenant: owner.String(), User: "an admin"}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(g)
 	if err != nil {
 		return nil, err
@@ -106,10 +124,12 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.try(ctx, a, Remedy{Text: fmt.Sprintf("To allow this, an admin of tenant %s can create:\n%s", owner, noTenantPath(caller)), YAML: text}, after)
+	who := fmt.Sprintf("To allow this, an admin of tenant %s can create:\n%s", owner, noTenantPath(caller))
+	return q.try(ctx, a, Remedy{Text: who, YAML: text}, after)
 }
 
-// proposeClusterScoped returns a change for a resource in no namespace: for a read, that every tenant may read it.
+// proposeClusterScoped returns a change for a resource in no namespace: for a read, that every
+// tenant may read it.
 func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, error) {
 	r := &q.Request
 	resource := schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}
@@ -123,7 +143,8 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 		})
 		const text = "To let callers of every tenant read %s, the cluster's admin can set this in the configuration.\n" +
 			"The list replaces the former one."
-		c, err := q.tryConfig(ctx, a, fmt.Sprintf(text, r.Resource), config, map[string]any{"sharedClusterResources": config.Authorization.SharedClusterResources})
+		fields := map[string]any{"sharedClusterResources": config.Authorization.SharedClusterResources}
+		c, err := q.tryConfig(ctx, a, fmt.Sprintf(text, r.Resource), config, fields)
 		if c != nil || err != nil {
 			return c, err
 		}
@@ -131,9 +152,11 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 		config := q.configured(func(z *v1alpha1.Authorization) {
 			z.SelectableResources = append(slices.Clip(z.SelectableResources), listed)
 		})
-		const text = "If the API server of this resource honors label selectors, the cluster's admin can set this in the configuration.\n" +
-			"The list replaces the former one. A server that ignores selectors shows a tenant the objects of all tenants."
-		c, err := q.tryConfig(ctx, a, text, config, map[string]any{"selectableResources": config.Authorization.SelectableResources})
+		const text = "If the API server of this resource honors label selectors, the cluster's admin can set this " +
+			"in the configuration.\nThe list replaces the former one.\n" +
+			"A server that ignores selectors shows a tenant the objects of all tenants."
+		fields := map[string]any{"selectableResources": config.Authorization.SelectableResources}
+		c, err := q.tryConfig(ctx, a, text, config, fields)
 		if c != nil || err != nil {
 			return c, err
 		}
@@ -144,13 +167,14 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 // proposeReviews returns the setting that allows reviews of a tenant's own tokens and subjects.
 func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) {
 	config := q.configured(func(z *v1alpha1.Authorization) { z.DelegatedReviews = true })
-	const text = "To let every tenant review its own tokens and subjects, the cluster's admin can set this in the configuration.\n" +
-		"It has no effect behind the webhook service."
+	const text = "To let every tenant review its own tokens and subjects, the cluster's admin can set this in the " +
+		"configuration.\nIt has no effect behind the webhook service."
 	return q.tryConfig(ctx, a, text, config, map[string]any{"delegatedReviews": true})
 }
 
 // tryConfig is try of a configuration that differs in the given fields of authorization.
-func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *v1alpha1.Settings, fields map[string]any) (*change, error) {
+func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *v1alpha1.Settings,
+	fields map[string]any) (*change, error) {
 	after, err := q.with(config)
 	if err != nil {
 		return nil, err
@@ -179,7 +203,8 @@ func (q *Query) proposeLine(ctx context.Context, a *answer, space tenant.ID) (*c
 	}
 	text := "To allow this, the cluster's admin can add a line to the policy file:"
 	if q.Config.Authorization.ABAC == nil {
-		text = "No policy file is configured: set authorization.abac.path.\nTo allow this, the cluster's admin can then add a line to that file:"
+		text = "No policy file is configured: set authorization.abac.path.\n" +
+			"To allow this, the cluster's admin can then add a line to that file:"
 	}
 	what := "every verb"
 	if q.Request.IsReadOnly() {
@@ -213,10 +238,15 @@ func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
 	if r.IsReadOnly() {
 		spec["readonly"] = true
 	}
-	return json.Marshal(map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec})
+	return json.Marshal(map[string]any{
+		"apiVersion": "abac.authorization.kubernetes.io/v1beta1",
+		"kind":       "Policy",
+		"spec":       spec,
+	})
 }
 
-// withLine returns the configuration with a policy file to which a line was added, and what removes that file.
+// withLine returns the configuration with a policy file to which a line was added, and what removes
+// that file.
 func (q *Query) withLine(line []byte) (*v1alpha1.Settings, func(), error) {
 	var data []byte
 	if file := q.Config.Authorization.ABAC; file != nil {

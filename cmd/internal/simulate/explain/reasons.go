@@ -5,8 +5,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns what a caller can do about the reason of a denial, if only the reason is known. It returns nil for a text that is no
-// reason of the boundary.
+// Advice returns what a caller can do about the reason of a denial, if only the reason is known. It
+// returns nil for a text that is no reason of the boundary.
 func Advice(reason string, caller tenant.ID) *Remedy {
 	text := adviceFor(authz.Reason(reason), caller)
 	if text == "" {
@@ -15,7 +15,8 @@ func Advice(reason string, caller tenant.ID) *Remedy {
 	return &Remedy{Text: text}
 }
 
-// adviceFor returns the advice for each reason, "" for one that denies nothing. It names nothing that the caller does not know.
+// adviceFor returns the advice for each reason, "" for one that denies nothing. It names nothing
+// that the caller does not know.
 func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	switch reason {
 	case authz.ReasonNoTenant:
@@ -29,7 +30,8 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonImpersonation:
 		return "No setting allows a tenant's caller to impersonate an identity outside its tenant."
 	case authz.ReasonNotOwned:
-		return "The namespace does not exist, or it does not belong to the caller's tenant.\nkubectl get namespaces lists the tenant's own."
+		return "The namespace does not exist, or it does not belong to the caller's tenant.\n" +
+			"kubectl get namespaces lists the tenant's own."
 	case authz.ReasonNotLimited:
 		return "Name a namespace with -n. For a list of all namespaces, add -l " + tenant.Label + "=" + caller.String() + "."
 	case authz.ReasonNotLabelled:
@@ -55,7 +57,8 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonRetired:
 		return "The caller's tenant was deleted. Its credentials do not become valid again."
 	case authz.ReasonUndated:
-		return "The credential may be one of a deleted tenant of the same name. Use a credential that says when it was issued."
+		return "The credential may be one of a deleted tenant of the same name. " +
+			"Use a credential that says when it was issued."
 	case authz.ReasonClosed, authz.ReasonReadOnly:
 		return "The cluster's admin has closed the tenant. kubectl tenant resume ends a suspension."
 	case authz.ReasonCluster, authz.ReasonNamespaceVerb, authz.ReasonPath:

@@ -129,7 +129,8 @@ func retired(over bool) *unstructured.Unstructured {
 	return u
 }
 
-// reasonCase is a denial. If text is empty, its remedy MUST allow the request; else it has no remedy but that text.
+// reasonCase is a denial. If text is empty, its remedy MUST allow the request; else it has no
+// remedy but that text.
 type reasonCase struct {
 	name   string
 	who    user.Info
@@ -215,7 +216,8 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	}
 }
 
-// TestReasons requires that each reason of the boundary has a remedy that works, or a text that says why there is none.
+// TestReasons requires that each reason of the boundary has a remedy that works, or a text that
+// says why there is none.
 func TestReasons(t *testing.T) {
 	all := reasonCases(t)
 	for _, reason := range authz.Reasons() {

@@ -21,7 +21,8 @@ const maxChanges = 4
 // noSetting is the remedy of what no configuration and no object allows.
 const noSetting = "No setting allows this to a tenant."
 
-// Remedy is the smallest change that would allow a request. It was tried: the stack allows the request with all changes of the remedy.
+// Remedy is the smallest change that would allow a request. It was tried: the stack allows the
+// request with all changes of the remedy.
 type Remedy struct {
 	// Text says in one line or several what the change is and who may make it, or why there is none.
 	Text string `json:"text"`
@@ -45,7 +46,8 @@ func advice(format string, args ...any) *change {
 	return &change{Remedy: Remedy{Text: fmt.Sprintf(format, args...)}}
 }
 
-// remedy returns the changes that would allow the request, each of which was tried; nil if admission refuses its object.
+// remedy returns the changes that would allow the request, each of which was tried; nil if
+// admission refuses its object.
 func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	if a.decision == authorizer.DecisionAllow && !q.lacks(q.Request.Namespace) {
 		return nil, nil
@@ -95,11 +97,16 @@ func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// try returns a change if it has an effect: the boundary does not deny the request for the same reason. Nil if it has none.
+// try returns a change if it has an effect: the boundary does not deny the request for the same
+// reason. Nil if it has none.
 func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query) (*change, error) {
 	next, err := after.ask(ctx)
-	if err != nil || a.outcome.Verdict == authz.Denied && next.outcome.Verdict == authz.Denied && next.outcome.Reason == a.outcome.Reason {
+	if err != nil {
 		return nil, err
+	}
+	is, was := next.outcome, a.outcome
+	if is.Verdict == authz.Denied && was.Verdict == authz.Denied && is.Reason == was.Reason {
+		return nil, nil
 	}
 	return &change{remedy, after, next}, nil
 }
@@ -167,7 +174,8 @@ func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error
 	if name := q.namespaceName(); name != "" && q.lacks(name) {
 		return q.proposeNamespace(ctx, a)
 	}
-	if owner := a.outcome.Owner; q.Request.Namespace != "" && !owner.IsZero() && !owner.IsSystem() && q.Request.Resource != "namespaces" {
+	owner, within := a.outcome.Owner, q.Request.Namespace != "" && q.Request.Resource != "namespaces"
+	if within && !owner.IsZero() && !owner.IsSystem() {
 		if c, err := q.proposeGrant(ctx, a); c != nil || err != nil {
 			return c, err
 		}

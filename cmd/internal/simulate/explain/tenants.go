@@ -34,8 +34,8 @@ func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error
 	case required && !owner.IsZero() && owner != caller && q.knows(owner):
 		return advice("There is no namespace %s. Only tenant %s can have a namespace of that name.", name, owner), nil
 	case required && owner != caller:
-		return advice("There is no namespace %s. Namespaces that tenant %s creates begin with %s%s.", name, caller, caller,
-			tenant.NamespaceSeparator), nil
+		return advice("There is no namespace %s. Namespaces that tenant %s creates begin with %s%s.",
+			name, caller, caller, tenant.NamespaceSeparator), nil
 	}
 	return advice("There is no namespace %s.", name), nil
 }
@@ -43,13 +43,17 @@ func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error
 // created returns the namespace that admission makes of the caller's request to create it; nil if it refuses.
 func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Namespace {
 	write := newNamespace(name)
-	record := admission.NewAttributesRecord(write.Object, nil, write.Kind, name, name, corev1.SchemeGroupVersion.WithResource("namespaces"), "",
+	resource := corev1.SchemeGroupVersion.WithResource("namespaces")
+	record := admission.NewAttributesRecord(write.Object, nil, write.Kind, name, name, resource, "",
 		admission.Create, nil, true, q.User)
 	if err := simulator.Admit(ctx, a.stack.Admission, record); err != nil {
 		return nil
 	}
 	made := write.Object.(*corev1.Namespace)
-	return &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: made.Labels}}
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: made.Labels},
+	}
 }
 
 // knows reports whether a tenant has a Tenant or a namespace.
@@ -67,7 +71,8 @@ func (q *Query) knows(id tenant.ID) bool {
 
 // proposeTenant returns the Tenant that authorization.requireTenant demands.
 func (q *Query) proposeTenant(ctx context.Context, a *answer) (*change, error) {
-	text := fmt.Sprintf("There is no Tenant %s, which authorization.requireTenant demands.\nThe cluster's admin can create it:", a.outcome.Caller)
+	text := fmt.Sprintf("There is no Tenant %s, which authorization.requireTenant demands.\n"+
+		"The cluster's admin can create it:", a.outcome.Caller)
 	return q.tryObjects(ctx, a, text, tenantObject(a.outcome.Caller, nil))
 }
 
@@ -111,22 +116,25 @@ func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	}
 	access, _, _ := unstructured.NestedString(is.Object.Object, "spec", "access")
 	suspension, _, _ := unstructured.NestedString(is.Object.Object, "spec", "suspension")
-	patch := func(format string, args ...any) string {
-		return fmt.Sprintf("kubectl patch tenant %s --type=merge -p '%s'", id.ObjectName(), fmt.Sprintf(format, args...))
-	}
+	patch := "kubectl patch tenant " + id.ObjectName() + " --type=merge -p "
 	switch {
 	case a.outcome.Reason == authz.ReasonUndated:
-		return q.tryTenant(ctx, a, is.Object, fmt.Sprintf("The credential may be one of the deleted tenant %s. Once those have expired, the cluster's admin can run:", id),
-			patch(`{"spec":{"acceptUndated":true}}`), "acceptUndated", true)
+		text := fmt.Sprintf("The credential may be one of the deleted tenant %s.\n"+
+			"Once those have expired, the cluster's admin can run:", id)
+		remedy := Remedy{Text: text, Command: patch + `'{"spec":{"acceptUndated":true}}'`}
+		return q.tryTenant(ctx, a, is.Object, remedy, "acceptUndated", true)
 	case restricts(suspension, a.outcome.Reason):
-		return q.tryTenant(ctx, a, is.Object, fmt.Sprintf("Tenant %s is suspended (%s). The cluster's admin can end the suspension:", id, suspension),
-			"kubectl tenant resume "+id.String(), "suspension", nil)
+		text := fmt.Sprintf("Tenant %s is suspended (%s). The cluster's admin can end the suspension:", id, suspension)
+		remedy := Remedy{Text: text, Command: "kubectl tenant resume " + id.String()}
+		return q.tryTenant(ctx, a, is.Object, remedy, "suspension", nil)
 	case restricts(access, a.outcome.Reason):
-		return q.tryTenant(ctx, a, is.Object, fmt.Sprintf("Tenant %s has spec.access: %s. The cluster's admin can open it:", id, access),
-			patch(`{"spec":{"access":"Open"}}`), "access", string(v1alpha1.TenantAccessOpen))
+		text := fmt.Sprintf("Tenant %s has spec.access: %s. The cluster's admin can open it:", id, access)
+		remedy := Remedy{Text: text, Command: patch + `'{"spec":{"access":"Open"}}'`}
+		return q.tryTenant(ctx, a, is.Object, remedy, "access", string(v1alpha1.TenantAccessOpen))
 	case is.Ending:
 		return advice("Tenant %s is being deleted. Its callers may only read and delete.\n"+
-			"Until spec.deletionDelay is over, the annotation %s: \"true\" cancels the deletion.", id, tenant.TakeBackAnnotation), nil
+			"Until spec.deletionDelay is over, the annotation %s: \"true\" cancels the deletion.",
+			id, tenant.TakeBackAnnotation), nil
 	}
 	return nil, nil
 }
@@ -143,7 +151,8 @@ func restricts(value string, reason authz.Reason) bool {
 }
 
 // tryTenant is try of a command that sets a field of the Tenant's spec, or removes it if value is nil.
-func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, text, command, field string, value any) (*change, error) {
+func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, remedy Remedy,
+	field string, value any) (*change, error) {
 	object := of.DeepCopy()
 	if value == nil {
 		unstructured.RemoveNestedField(object.Object, "spec", field)
@@ -154,5 +163,5 @@ func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
-	return q.try(ctx, a, Remedy{Text: text, Command: command}, after)
+	return q.try(ctx, a, remedy, after)
 }

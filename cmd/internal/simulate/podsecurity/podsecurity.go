@@ -1,5 +1,6 @@
-// Package podsecurity evaluates the PodSecurity admission plugin of kube-apiserver in process, with the plugin's own library.
-// It knows the labels of namespaces only. The server's AdmissionConfiguration may set other defaults and exemptions.
+// Package podsecurity evaluates the PodSecurity admission plugin of kube-apiserver in process, with
+// the plugin's own library. It knows the labels of namespaces only. The server's
+// AdmissionConfiguration may set other defaults and exemptions.
 package podsecurity
 
 import (
@@ -34,8 +35,8 @@ type Plugin struct {
 	delegate *psadmission.Admission
 }
 
-// New returns the plugin with the default configuration of kube-apiserver. The function returns a namespace with its labels, or an
-// error if there is no such namespace.
+// New returns the plugin with the default configuration of kube-apiserver. The function returns a
+// namespace with its labels, or an error if there is no such namespace.
 func New(namespace func(name string) (*corev1.Namespace, error)) (*Plugin, error) {
 	config, err := load.LoadFromData(nil)
 	if err != nil {
@@ -79,11 +80,13 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 }
 
-// TemplateViolation returns why the Pods that a controller makes of a workload's template would be refused, or "" if they would be
-// admitted. The server accepts the workload itself. The labels of its namespace may not even produce a warning.
+// TemplateViolation returns why the Pods that a controller makes of a workload's template would be
+// refused, or "" if they would be admitted. The server accepts the workload itself. The labels of
+// its namespace may not even produce a warning.
 func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) string {
 	resource := a.GetResource().GroupResource()
-	if resource == corev1.Resource("pods") || resource == corev1.Resource("namespaces") || !p.Governs(resource) || a.GetSubresource() != "" {
+	isWorkload := p.Governs(resource) && resource != corev1.Resource("pods") && resource != corev1.Resource("namespaces")
+	if !isWorkload || a.GetSubresource() != "" {
 		return ""
 	}
 	namespace, err := p.delegate.NamespaceGetter.GetNamespace(ctx, a.GetNamespace())
@@ -107,8 +110,9 @@ func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) 
 	return fmt.Sprintf("violates PodSecurity %q: %s", levels.Enforce, result.ForbiddenDetail())
 }
 
-// withDefaults returns a copy with the one default that the controls see: a container's port is a host port in a Pod with hostNetwork
-// (k8s.io/kubernetes pkg/apis/core/v1, SetDefaults_Pod, v1.37.1).
+// withDefaults returns a copy with the one default that the controls see: a container's port is a
+// host port in a Pod with hostNetwork (k8s.io/kubernetes pkg/apis/core/v1, SetDefaults_Pod,
+// v1.37.1).
 func withDefaults(pod *corev1.Pod) *corev1.Pod {
 	if !pod.Spec.HostNetwork {
 		return pod

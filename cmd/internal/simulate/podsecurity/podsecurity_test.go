@@ -105,8 +105,8 @@ func volume(of corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: of}} }
 }
 
-// TestControls requires that each control of the library refuses a Pod at its level, typed or not, and that no other level than its
-// own and the stricter ones does.
+// TestControls requires that each control of the library refuses a Pod at its level, typed or not,
+// and that no other level than its own and the stricter ones does.
 func TestControls(t *testing.T) {
 	tried := violations()
 	for _, check := range policy.DefaultChecks() {
@@ -148,7 +148,8 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestLevels requires that the labels of the namespace choose level and version, and that bad labels mean the strictest.
+// TestLevels requires that the labels of the namespace choose level and version, and that bad
+// labels mean the strictest.
 func TestLevels(t *testing.T) {
 	privileged, unmeant := restricted(violations()["privileged"]), restricted(violations()["runAsNonRoot"])
 	sysctl := restricted(func(p *corev1.Pod) {
@@ -220,8 +221,8 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestTemplates requires that the server accepts every kind of workload, and that its template tells whether its Pods would be refused,
-// even if the namespace asks for no warning.
+// TestTemplates requires that the server accepts every kind of workload, and that its template
+// tells whether its Pods would be refused, even if the namespace asks for no warning.
 func TestTemplates(t *testing.T) {
 	template := func(pod *corev1.Pod) corev1.PodTemplateSpec {
 		return corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
