@@ -48,6 +48,9 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
 		}
+		if id, err := tenant.Parse(o.tenant); err == nil && !q.Snapshot.HasTenant(id) {
+			return nil, fmt.Errorf("--tenant %s: the scenario has neither a Tenant nor a namespace of this tenant", id)
+		}
 		if err := o.offlineRequest(q, args); err != nil {
 			return nil, err
 		}

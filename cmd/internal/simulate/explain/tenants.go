@@ -31,7 +31,7 @@ func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error
 	}
 	owner := tenant.PrefixOwner(name)
 	switch required := q.Config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired; {
-	case required && !owner.IsZero() && owner != caller && q.knows(owner):
+	case required && !owner.IsZero() && owner != caller && q.Snapshot.HasTenant(owner):
 		return advice("There is no namespace %s. Only tenant %s can have a namespace of that name.", name, owner), nil
 	case required && owner != caller:
 		return advice("There is no namespace %s. Namespaces that tenant %s creates begin with %s%s.",
@@ -54,19 +54,6 @@ func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Nam
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: made.Labels},
 	}
-}
-
-// knows reports whether a tenant has a Tenant or a namespace.
-func (q *Query) knows(id tenant.ID) bool {
-	if _, exists := q.Snapshot.Tenants[id]; exists {
-		return true
-	}
-	for _, ns := range q.Snapshot.Namespaces {
-		if ns.Labels[tenant.Label] == id.String() {
-			return true
-		}
-	}
-	return false
 }
 
 // proposeTenant returns the Tenant that authorization.requireTenant demands.

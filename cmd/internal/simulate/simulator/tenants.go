@@ -114,6 +114,15 @@ func (t tenantObjects) TenantOf(name string) tenant.ID {
 	return tenant.ID{}
 }
 
+// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The system tenant always exists.
+func (s *Snapshot) HasTenant(id tenant.ID) bool {
+	if _, exists := s.Tenants[id]; exists || id.IsSystem() || len(s.Retired[id]) > 0 {
+		return true
+	}
+	namespaces, _ := s.OwnedNamespaces(id) // never fails
+	return len(namespaces) > 0
+}
+
 // OwnedNamespaces returns the namespaces that bear a tenant's label.
 func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	for name, ns := range s.Namespaces {
