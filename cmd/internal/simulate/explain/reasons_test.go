@@ -184,6 +184,9 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{"a service account that reads", somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts"), ask("list", "persistentvolumes", ""), nil, "To let callers of every tenant read persistentvolumes", ""},
 			{"a write", carol, ask("delete", "nodes", ""), nil, "No policy file is configured", ""},
 			{"a subresource", carol, ask("get", "nodes/proxy", ""), nil, "", none},
+			{"what names other tenants", carol, ask("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
+				q.Snapshot.Scopes[v1alpha1.Resource(v1alpha1.ResourceRetiredTenants).GroupResource()] = authz.ScopeCluster
+			}, "No policy file is configured", ""},
 			{"a list of unknown scope", carol, ask("list", "widgets.example.com", ""), nil, "If the API server of this resource honors label selectors", ""},
 			{"one of unknown scope", carol, ask("get", "widgets.example.com", ""), nil, "", none},
 		},

@@ -244,7 +244,6 @@ func TestAdmission(t *testing.T) {
 		"another's namespace":    {namespace("globex--new"), all, explain.Refused, "refuses: "},
 		"one without a name":     {namespace(""), all, explain.Undecided, hangs},
 		"in a missing namespace": {ask("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`},
-		"a review in one":        {ask("create", "localsubjectaccessreviews.authorization.k8s.io", "acme--gone"), all, "", "is not reached"},
 	} {
 		e := explained(t, alice, c.r, c.change)
 		said := e.Steps[len(e.Steps)-1].Said

@@ -276,7 +276,7 @@ func TestTemplates(t *testing.T) {
 	p := plugin(t, enforce("baseline"))
 	for name, a := range map[string]admission.Attributes{
 		"a controller without a template": write("replicationcontrollers", &corev1.ReplicationController{}, nil),
-		"a subresource":                   write("deployments.apps/scale", &corev1.ConfigMap{}, nil),
+		"a subresource":                   write("deployments.apps/status", &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template(restricted(violations()["privileged"]))}}, nil),
 		"a Pod":                           write("pods", restricted(violations()["privileged"]), nil),
 		"another resource":                write("secrets", &corev1.Secret{}, nil),
 	} {
