@@ -178,7 +178,7 @@ func (q *Query) namespaceRefuses(operation admission.Operation) string {
 
 // lacks reports whether a namespace is known not to exist.
 func (q *Query) lacks(namespace string) bool {
-	return !q.Limited && !q.Snapshot.HasNamespace(namespace)
+	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
 }
 
 func notFound(namespace string) error {

@@ -250,6 +250,9 @@ func TestAdmission(t *testing.T) {
 		if e.Admission != c.want || !strings.HasPrefix(said, c.said) {
 			t.Errorf("%s: %q, %q; want %q, %q", name, e.Admission, said, c.want, c.said)
 		}
+		if c.want == explain.Refused && (e.Remedy != nil) != (c.r.Namespace == "acme--gone") {
+			t.Errorf("%s: remedy %+v", name, e.Remedy)
+		}
 		if c.want == explain.Refused && (e.Allowed() || "refuses: "+e.Reason != said) {
 			t.Errorf("%s: %s (%s), though admission refuses", name, e.Decision, e.Reason)
 		}
