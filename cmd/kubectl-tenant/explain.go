@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -27,6 +32,8 @@ type explainOptions struct {
 	as         string
 	groups     []string
 	files      []string
+	// everywhere asks about all namespaces.
+	everywhere bool
 	// scenario and object are what the files are; empty and nil for none.
 	scenario string
 	object   *unstructured.Unstructured
@@ -39,13 +46,15 @@ func newExplainCommand(flags *client.Flags) *cobra.Command {
 		Short: "Say why somebody may do something, or may not",
 		Long: `Goes the whole way of a request through the parts, with the code that the server
 decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC,
-the admission plugins, and the decision. Where it is denied, the smallest grant,
-binding or line of the policy file that would allow it is printed, after it was
-tried.
+admission, and the decision. If the request is denied, explain prints the
+smallest change that would allow it: a command, a grant, a binding, a setting or
+a line of the policy file. Each change was tried.
 
-What admission says of a write hangs on the object. Give it with -f, as kubectl
-takes it, and every plugin is asked, but for limits of quotas; without it only
-what holds whatever the object is, and the rest is "undecided".
+What admission says of a write depends on the object. With -f, explain asks
+PodSecurity and every plugin of kubetenant, except for limits of quotas. Without
+it, explain says only what holds for every object, and the rest is "undecided".
+The server accepts a workload whose Pods PodSecurity refuses: explain says both.
+What explain did not check follows the decision.
 
 It explains the decision of a live cluster under the server's configuration
 (--config; the default one if not given), for the identity of --as, --as-group
@@ -54,10 +63,11 @@ cases (--case), or for a request of your own. Nobody is impersonated. Who may
 not read roles and bindings is told about himself what the server says, and of a
 write by a dry run.
 
-Exit status: 0 allowed, 1 denied or refused by admission, 2 it could not be
-told.`,
+Exit status: 0 allowed by everything that was checked, 1 denied or refused by
+admission, 2 it could not be told.`,
 		Example: `  kubectl tenant explain delete pods web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain create -f deployment.yaml --as alice --tenant acme --config tenancy.yaml
+  kubectl tenant explain list pods -A --as alice --tenant acme
   kubectl tenant explain -f policy-tests/shop.yaml --case "cross-tenant read"
   kubectl tenant explain list pods --as robot --tenant acme -f policy-tests/shop.yaml`,
 		Args: cobra.MaximumNArgs(3),
@@ -69,6 +79,7 @@ told.`,
 	f.StringVar(&o.tenant, "tenant", "", "tenant of the user, as a source would give it")
 	addConfig(cmd, &o.config)
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "the object that is written, or a scenario, to explain offline; or both (may be repeated)")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "explain the request over all namespaces")
 	f.StringVar(&o.of, "case", "", "with a scenario: the case to explain")
 	cmd.ValidArgsFunction = completeVerbs
 	_ = cmd.RegisterFlagCompletionFunc("case", o.completeCases)
@@ -90,6 +101,14 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 		problems = append(problems, errors.New("--case is one of a scenario: name the file with -f"))
 	case o.of != "" && len(args) > 0:
 		problems = append(problems, errors.New("the case says what is asked: leave VERB and RESOURCE out"))
+	case o.of != "" && o.everywhere:
+		problems = append(problems, errors.New("the case says what is asked: leave -A out"))
+	case o.everywhere && client.Changed(cmd.Flags(), "namespace"):
+		problems = append(problems, errors.New("-A and -n say different things: leave one out"))
+	case o.everywhere && o.object != nil:
+		problems = append(problems, errors.New("-A: the object says its namespace: leave -A out"))
+	case o.everywhere && len(args) == 3:
+		problems = append(problems, errors.New("-A: an object is in one namespace: name it with -n"))
 	case o.of == "" && len(args) < 2 && (o.object == nil || len(args) == 0):
 		problems = append(problems, errors.New("say what to explain: VERB and RESOURCE, or --case of a scenario"))
 	}
@@ -166,9 +185,13 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(snapshot.Unread, ", "))
 	}
 	q.Snapshot = snapshot
+	q.Limited = snapshot.Namespaces[metav1.NamespaceSystem] == nil // a tenant's caller sees its own only
 	if o.as != "" {
 		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
+		}
+		if err := o.accountExists(ctx, c, q); err != nil {
+			return nil, c.Explain(err)
 		}
 		q.Said = "none: --as says who asks"
 	}
@@ -207,6 +230,29 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 	return i.Info(), nil
 }
 
+// accountExists refuses a service account of --as that does not exist. It returns nil if the caller may not see whether it does.
+func (o *explainOptions) accountExists(ctx context.Context, c *client.Cluster, q *explain.Query) error {
+	namespace, name, err := serviceaccount.SplitUsername(o.as)
+	if err != nil {
+		return nil // a user
+	}
+	if !q.Limited && !q.Snapshot.HasNamespace(namespace) {
+		return fmt.Errorf("--as: namespace %s: %w", namespace, tenancy.ErrMissing)
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	_, err = k.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--as: namespace %s: %w", namespace, err)
+	}
+	return nil
+}
+
 func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output.Format) error {
 	out := cmd.OutOrStdout()
 	if done, err := format.Value(out, "Explanation", e); done {
@@ -222,19 +268,49 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 	if !e.Allowed() {
 		colour = output.Red
 	}
-	if e.Reason != "" {
+	switch {
+	case e.Allowed() && len(e.NotChecked) > 0: // the steps say what allows it
+		reason = ", by what was checked; not checked: " + strings.Join(e.NotChecked, ", ")
+	case e.Reason != "":
 		reason = ": " + output.Safe(e.Reason)
 	}
 	if _, err := fmt.Fprintf(screen, "%-12s %s%s\n", "decision", screen.Paint(colour, e.Decision), reason); err != nil {
 		return err
 	}
-	if e.Remedy == nil {
-		return nil
+	for r := e.Remedy; r != nil; r = r.Then {
+		if err := printRemedy(screen, r); err != nil {
+			return err
+		}
+		if r.Then != nil && r.Then.Command+r.Then.YAML != "" {
+			if _, err := fmt.Fprintln(screen, "\n# This is needed too."); err != nil {
+				return err
+			}
+		}
 	}
-	if e.Remedy.YAML == "" {
-		_, err := fmt.Fprintf(screen, "\n# %s\n", e.Remedy.Text)
-		return err
+	return nil
+}
+
+// commentWidth is how wide the comment lines of a remedy are, which stand in YAML.
+const commentWidth = 80
+
+func printRemedy(out io.Writer, r *explain.Remedy) error {
+	var b strings.Builder
+	b.WriteByte('\n')
+	for line := range strings.SplitSeq(r.Text, "\n") {
+		text := "#"
+		for word := range strings.FieldsSeq(output.Safe(line)) {
+			if len(text) > 1 && len(text)+1+len(word) > commentWidth {
+				b.WriteString(text + "\n")
+				text = "#"
+			}
+			text += " " + word
+		}
+		b.WriteString(text + "\n")
 	}
-	_, err := fmt.Fprintf(screen, "\n# this would allow it: %s\n%s", e.Remedy.Text, e.Remedy.YAML)
+	if r.Command != "" {
+		b.WriteString(output.Safe(r.Command) + "\n")
+	}
+	b.WriteString(r.YAML)
+	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -19,10 +19,12 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -60,7 +62,7 @@ func (o *explainOptions) readFiles() error {
 // request puts what the arguments and the object ask for into a question about a cluster.
 func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string) error {
 	if o.object == nil {
-		asked, err := question(cmd, c, args, false)
+		asked, err := question(cmd, c, args, o.everywhere)
 		if err == nil {
 			q.Request = asked.AttributesRecord
 		}
@@ -158,6 +160,7 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 	if self.Tenant == "" {
 		whose = "none: " + self.Because
 	}
+	id, _ := tenant.Parse(self.Tenant)
 	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{{Name: "source", Said: q.Said},
 		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")}, {Name: "tenant", Said: whose},
 		{Name: "request", Said: explain.RequestText(&q.Request)}}}
@@ -165,6 +168,7 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 	switch {
 	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of docs/reasons.md
 		add("boundary", "denies: "+e.Reason)
+		e.Remedy = explain.Advice(e.Reason, id)
 	case review.Status.Allowed:
 		e.Decision = "allow"
 	case e.Reason == "":
@@ -173,30 +177,56 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 	if !e.Allowed() || !explain.IsWrite(&q.Request) {
 		return e, nil
 	}
-	said, verdict, err := tried(ctx, c, q)
+	is, err := tried(ctx, c, q)
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	add("admission", said)
-	if e.Admission = verdict; verdict == explain.Refused {
-		e.Decision, e.Reason = "deny", said
+	e.Admission = is.verdict
+	switch is.verdict {
+	case explain.Refused:
+		add("admission", "the server refuses a dry run: "+is.said)
+		e.Decision, e.Reason = "deny", is.said
+	case explain.Undecided:
+		add("admission", "undecided: "+is.said)
+		e.NotChecked = []string{"admission"}
+		if q.Written() == nil {
+			e.NotChecked = []string{explain.NoObject}
+		}
+	default:
+		add("admission", is.said)
+	}
+	for _, warning := range is.warnings {
+		add("warning", "the server warns: "+warning)
 	}
 	return e, nil
 }
 
+// dryRun is what a server says of a dry run of a write.
+type dryRun struct {
+	verdict  explain.Admission
+	said     string
+	warnings []string
+}
+
+// HandleWarningHeader implements [rest.WarningHandler].
+func (is *dryRun) HandleWarningHeader(_ int, _, text string) { is.warnings = append(is.warnings, text) }
+
 // tried is what a server says of a dry run of a write.
-func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (string, explain.Admission, error) {
+func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, error) {
+	is := &dryRun{verdict: explain.Undecided, said: "it depends on " + explain.NoObject}
 	write := q.Written()
 	if write == nil {
-		return "undecided: it hangs on the object, which -f gives", explain.Undecided, nil
+		return is, nil
 	}
-	k, err := dynamic.NewForConfig(c.Config)
+	config := rest.CopyConfig(c.Config)
+	config.WarningHandler, config.WarningHandlerWithContext = is, nil
+	k, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(write.Object)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	object := &unstructured.Unstructured{Object: content}
 	object.SetGroupVersionKind(write.Kind)
@@ -215,13 +245,28 @@ func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (string, ex
 	} else {
 		_, err = resource.Update(ctx, object, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, subresources...)
 	}
+	return is.of(err)
+}
+
+// of returns what the error of a dry run says.
+func (is *dryRun) of(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
-		return "a dry run was admitted", explain.Admitted, nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return explain.Refusal(err), explain.Refused, nil
+		is.verdict, is.said = explain.Admitted, "the server admitted a dry run"
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
-		return "undecided: " + err.Error(), explain.Undecided, nil
+		is.said = err.Error()
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"): // a webhook with side effects
+		is.said = err.Error()
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), missesNamespace(err):
+		is.verdict, is.said = explain.Refused, explain.Refusal(err)
+	default:
+		return nil, err
 	}
-	return "", "", err
+	return is, nil
+}
+
+// missesNamespace reports whether the server answers that the namespace of an object does not exist.
+func missesNamespace(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }

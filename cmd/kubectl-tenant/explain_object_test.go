@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,14 +27,17 @@ func TestTried(t *testing.T) {
 		answer *apierrors.StatusError // nil where it is admitted
 		want   explain.Admission
 	}{
-		"admitted":    {nil, explain.Admitted},
-		"forbidden":   {apierrors.NewForbidden(pods, "p", nil), explain.Refused},
-		"invalid":     {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), explain.Refused},
-		"bad":         {apierrors.NewBadRequest("no"), explain.Refused},
-		"exists":      {apierrors.NewAlreadyExists(pods, "p"), explain.Undecided},
-		"conflict":    {apierrors.NewConflict(pods, "p", nil), explain.Undecided},
-		"not charged": {apierrors.NewTooManyRequests("the quota could not be read", 0), explain.Undecided},
-		"down":        {apierrors.NewInternalError(http.ErrServerClosed), ""},
+		"admitted":     {nil, explain.Admitted},
+		"forbidden":    {apierrors.NewForbidden(pods, "p", nil), explain.Refused},
+		"invalid":      {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), explain.Refused},
+		"bad":          {apierrors.NewBadRequest("no"), explain.Refused},
+		"exists":       {apierrors.NewAlreadyExists(pods, "p"), explain.Undecided},
+		"conflict":     {apierrors.NewConflict(pods, "p", nil), explain.Undecided},
+		"not charged":  {apierrors.NewTooManyRequests("the quota could not be read", 0), explain.Undecided},
+		"no dry run":   {apierrors.NewBadRequest(`admission webhook "w" does not support dry run`), explain.Undecided},
+		"no namespace": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "acme--web"), explain.Refused},
+		"no object":    {apierrors.NewNotFound(pods, "p"), ""},
+		"down":         {apierrors.NewInternalError(http.ErrServerClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,6 +45,7 @@ func TestTried(t *testing.T) {
 					t.Errorf("%s %s is asked", r.Method, r.URL)
 				}
 				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Warning", `299 - "would violate PodSecurity"`)
 				var body any = &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
 				if c.answer != nil {
 					c.answer.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -54,12 +59,15 @@ func TestTried(t *testing.T) {
 			defer server.Close()
 			q := &explain.Query{Request: authorizer.AttributesRecord{Verb: "create", Resource: "pods", Namespace: "acme--web", ResourceRequest: true},
 				Write: &explain.Write{Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}}}}
-			said, got, err := tried(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
-			if got != c.want || (err == nil) != (c.want != "") {
-				t.Errorf("tried() = %q, %q, %v; want %q", said, got, err, c.want)
+			is, err := tried(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
+			if c.want == "" {
+				if err == nil {
+					t.Errorf("tried() = %+v; want an error", is)
+				}
+				return
 			}
-			if c.want == explain.Undecided && !strings.HasPrefix(said, "undecided: ") {
-				t.Errorf("it says %q", said)
+			if err != nil || is.verdict != c.want || strings.HasPrefix(is.said, "refuses: ") || !slices.Equal(is.warnings, []string{"would violate PodSecurity"}) {
+				t.Errorf("tried() = %+v, %v; want %q", is, err, c.want)
 			}
 		})
 	}

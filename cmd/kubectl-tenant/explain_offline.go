@@ -48,6 +48,9 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
 		}
+		if id, err := tenant.Parse(o.tenant); err == nil && !q.Snapshot.HasTenant(id) {
+			return nil, fmt.Errorf("--tenant %s: the scenario has neither a Tenant nor a namespace of this tenant", id)
+		}
 		if err := o.offlineRequest(q, args); err != nil {
 			return nil, err
 		}
@@ -137,7 +140,9 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		name, subresource, _ := strings.Cut(args[1], "/")
 		gr := schema.ParseGroupResource(name)
 		r.APIGroup, r.Resource, r.Subresource = gr.Group, gr.Resource, subresource
-		r.Namespace = *o.flags.Namespace
+		if !o.everywhere {
+			r.Namespace = *o.flags.Namespace
+		}
 	}
 	if len(args) == 3 {
 		r.Name = args[2]

@@ -3,10 +3,12 @@ package explain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/podsecurity"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/plugins/gate"
@@ -35,12 +39,35 @@ const (
 	Undecided Admission = "undecided"
 )
 
+// What is not checked if the object of a write is not known.
+const (
+	NoObject       = "the object (give it with -f)"
+	noStoredObject = "the stored object"
+)
+
 // Write is what a request writes.
 type Write struct {
 	Kind schema.GroupVersionKind
 	// Object is changed as plugins change it. Old is what is stored, of an update.
 	Object, Old runtime.Object
 	DryRun      bool
+}
+
+// admitted is what admission says of one write. The zero value says that it is not called.
+type admitted struct {
+	verdict Admission
+	// said is the step of the explanation; of a refusal, its reason.
+	said string
+	// pods is why the Pods of a workload would be refused, or "".
+	pods string
+}
+
+// step returns what the step of the explanation says.
+func (is admitted) step() string {
+	if is.verdict == Refused {
+		return "refuses: " + is.said
+	}
+	return is.said
 }
 
 // Writes puts what a case of a scenario writes into the question, with the request for it.
@@ -79,27 +106,49 @@ func IsWrite(r *authorizer.AttributesRecord) bool {
 }
 
 // admission returns what the plugins say of the request, with what is known of it.
-func (q *Query) admission(ctx context.Context, a *answer) (string, Admission) {
+func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
-		return "is not asked: nothing is written", ""
+		return admitted{said: "is not asked: nothing is written"}, nil
 	}
+	if why := q.namespaceRefuses(operation); why != "" {
+		return admitted{verdict: Refused, said: why}, nil
+	}
+	pods, err := podsecurity.New(q.namespace)
+	if err != nil {
+		return admitted{}, err
+	}
+	// The server's own plugin validates before those of kubetenant.
+	plugins := append([]kubetenant.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
+	resource := q.resourceVersion("").GroupResource()
 	var asked []string
-	for _, p := range a.stack.Admission {
-		if p.Handles(operation) && looksAt(p.Name, q.resourceVersion("").GroupResource(), operation) {
+	for _, p := range plugins {
+		governs := p.Name != podsecurity.Name || pods.Governs(resource)
+		if governs && p.Handles(operation) && looksAt(p.Name, resource, operation) {
 			asked = append(asked, p.Name)
 		}
 	}
 	if len(asked) == 0 {
-		return "no plugin of kubetenant looks at it", ""
+		return admitted{said: "no plugin of kubetenant looks at it"}, nil
 	}
 	write := q.Written()
 	if write == nil {
 		if err := q.restricted(ctx, a, operation); err != nil {
-			return Refusal(err), Refused
+			return admitted{verdict: Refused, said: Refusal(err)}, nil
 		}
-		return "undecided: it hangs on the object, which -f gives: " + strings.Join(asked, ", "), Undecided
+		said := "undecided: it depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")
+		return admitted{verdict: Undecided, said: said}, nil
 	}
+	record := q.record(write, operation)
+	if err := simulator.Admit(ctx, plugins, record); err != nil {
+		return admitted{verdict: Refused, said: Refusal(err)}, nil
+	}
+	asked = slices.DeleteFunc(asked, func(name string) bool { return name == quota.Name })
+	return admitted{Admitted, "admit it: " + strings.Join(asked, ", "), pods.TemplateViolation(ctx, record)}, nil
+}
+
+// record returns the attributes of a write.
+func (q *Query) record(write *Write, operation admission.Operation) admission.Attributes {
 	namespace, name := q.Request.Namespace, q.Request.Name
 	if object, err := meta.Accessor(write.Object); err == nil && name == "" {
 		name = object.GetName()
@@ -107,13 +156,73 @@ func (q *Query) admission(ctx context.Context, a *answer) (string, Admission) {
 	if q.Request.Resource == "namespaces" && namespace == "" {
 		namespace = name
 	}
-	record := admission.NewAttributesRecord(write.Object, write.Old, write.Kind, namespace, name, q.resourceVersion(write.Kind.Version),
-		q.Request.Subresource, operation, nil, write.DryRun, q.User)
-	if err := simulator.Admit(ctx, a.stack, record); err != nil {
-		return Refusal(err), Refused
+	return admission.NewAttributesRecord(write.Object, write.Old, write.Kind, namespace, name,
+		q.resourceVersion(write.Kind.Version), q.Request.Subresource, operation, nil, write.DryRun, q.User)
+}
+
+// namespaceRefuses returns why the server creates nothing in the namespace of the request, or "" if it does
+// (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
+func (q *Query) namespaceRefuses(operation admission.Operation) string {
+	r := &q.Request
+	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" || r.Resource == "localsubjectaccessreviews" {
+		return ""
 	}
-	asked = slices.DeleteFunc(asked, func(name string) bool { return name == quota.Name })
-	return "admit it, as far as it does not hang on other objects (quotas, owners, the default priority): " + strings.Join(asked, ", "), Admitted
+	if q.lacks(r.Namespace) {
+		return notFound(r.Namespace).Error()
+	}
+	if ns := q.Snapshot.Namespaces[r.Namespace]; ns != nil && ns.DeletionTimestamp != nil {
+		return fmt.Sprintf("unable to create new content in namespace %s because it is being terminated", r.Namespace)
+	}
+	return ""
+}
+
+// lacks reports whether a namespace is known not to exist.
+func (q *Query) lacks(namespace string) bool {
+	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
+}
+
+func notFound(namespace string) error {
+	return apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+}
+
+// namespace returns a namespace with its labels.
+func (q *Query) namespace(name string) (*corev1.Namespace, error) {
+	if ns := q.Snapshot.Namespaces[name]; ns != nil {
+		return ns, nil
+	}
+	if q.Snapshot.HasNamespace(name) {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+	}
+	return nil, notFound(name)
+}
+
+// unknownObject names the object that admission depends on.
+func unknownObject(operation admission.Operation) string {
+	if operation == admission.Create || operation == admission.Update {
+		return NoObject
+	}
+	return noStoredObject
+}
+
+// unchecked returns what no part of the explanation has checked of a write that is allowed.
+func (q *Query) unchecked(is admitted) []string {
+	operation, writes := operationOf(&q.Request)
+	if !writes {
+		return nil
+	}
+	var out []string
+	if is.verdict == Undecided {
+		out = append(out, unknownObject(operation))
+	}
+	out = append(out, "other webhooks and policies of the cluster", "other admission plugins of the server")
+	if operation == admission.Create || operation == admission.Update {
+		out = append(out, "ResourceQuota", "LimitRange", "TenantQuota", "schema validation",
+			"objects that this one refers to", "the server's PodSecurity configuration file")
+	}
+	if q.Request.APIGroup == rbacv1.GroupName {
+		out = append(out, "escalation of privileges")
+	}
+	return out
 }
 
 func (q *Query) resourceVersion(version string) schema.GroupVersionResource {
@@ -127,9 +236,15 @@ func (q *Query) Written() *Write {
 	}
 	r := &q.Request
 	if r.Verb == "create" && r.APIGroup == "" && r.Resource == "namespaces" && r.Subresource == "" && r.Name != "" {
-		return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Name}}}
+		return newNamespace(r.Name)
 	}
 	return nil
+}
+
+// newNamespace returns the write of a namespace of which only the name is known.
+func newNamespace(name string) *Write {
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: object}
 }
 
 // restricted returns the refusal of what is kept out of tenant space, whatever object it is.
@@ -151,10 +266,10 @@ func (q *Query) restricted(ctx context.Context, a *answer, operation admission.O
 func Refusal(err error) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		if _, why, found := strings.Cut(status.Status().Message, " is forbidden: "); found {
-			return "refuses: " + why
+			return why
 		}
 	}
-	return "refuses: " + err.Error()
+	return err.Error()
 }
 
 // looksAt reports whether a plugin that handles an operation may look at it on a resource.

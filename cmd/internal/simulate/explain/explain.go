@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -36,6 +37,9 @@ type Query struct {
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.
 	Delegate authorizer.Authorizer
 
+	// Limited says that the snapshot may lack namespaces of other tenants. A missing namespace is not reported then.
+	Limited bool
+
 	asked *asked // of Config, Snapshot and Delegate, once it was asked
 }
 
@@ -58,97 +62,120 @@ type Explanation struct {
 	Reason   string `json:"reason,omitempty"`
 	// Admission says what becomes of a write that is allowed.
 	Admission Admission `json:"admission,omitempty"`
+	// NotChecked lists what may still refuse a write that is allowed.
+	NotChecked []string `json:"notChecked,omitempty"`
 	// Remedy is the smallest that would allow it; nil where it is allowed.
 	Remedy *Remedy `json:"remedy,omitempty"`
 }
 
-// Allowed reports whether the server would allow it.
+// Allowed reports whether everything that was checked allows it.
 func (e *Explanation) Allowed() bool { return e.Decision == "allow" }
 
 // answer is what the stack says to one question.
 type answer struct {
-	outcome  authz.Outcome
-	decision authorizer.Decision
-	reason   string
-	err      error
-	stack    *kubetenant.Stack
+	outcome   authz.Outcome
+	decision  authorizer.Decision
+	reason    string
+	admission admitted
+	stack     *kubetenant.Stack
 }
 
-// stack returns the stack of a configuration over a snapshot, until ctx ends.
-func (q *Query) stack(ctx context.Context, config *v1alpha1.Settings, snapshot *simulator.Snapshot) (*asked, error) {
-	s := &asked{}
-	var err error
-	s.Stack, err = simulator.New(ctx, config, snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { s.outcome = o })
-	return s, err
+// allows reports whether both authorization and admission allow the request.
+func (a *answer) allows() bool {
+	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
 }
 
-// ask asks a stack.
-func (q *Query) ask(ctx context.Context, s *asked) *answer {
-	record := q.Request
-	record.User = q.User
-	a := &answer{stack: s.Stack}
-	a.decision, a.reason, a.err = s.Authorizer.Authorize(simulator.Asked(ctx), &record)
-	a.outcome = s.outcome
-	return a
-}
-
-// Explain asks the stack and says what each of its parts said. Asked again, with another user, request or write, the question
-// keeps its stack: until the ctx of the first time ends.
-func Explain(ctx context.Context, q *Query) (*Explanation, error) {
+// ask asks the stack of the question, which is built the first time, until ctx ends.
+func (q *Query) ask(ctx context.Context) (*answer, error) {
 	if q.asked == nil {
-		s, err := q.stack(ctx, q.Config, q.Snapshot)
+		s := &asked{}
+		var err error
+		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { s.outcome = o })
 		if err != nil {
 			return nil, err
 		}
 		q.asked = s
 	}
-	a := q.ask(ctx, q.asked)
+	record := q.Request
+	record.User = q.User
+	a := &answer{stack: q.asked.Stack}
+	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // the step rbac says its error
+	a.outcome = q.asked.outcome
+	var err error
+	a.admission, err = q.admission(ctx, a)
+	return a, err
+}
+
+// with returns the question in another state of the cluster.
+func (q *Query) with(config *v1alpha1.Settings, more ...runtime.Object) (*Query, error) {
+	changed := *q
+	changed.asked, changed.Config = nil, config
+	if q.Write != nil {
+		write := *q.Write
+		changed.Write = &write
+		if write.Object != nil {
+			changed.Write.Object = write.Object.DeepCopyObject()
+		}
+	}
+	var err error
+	changed.Snapshot, err = q.Snapshot.With(more...)
+	return &changed, err
+}
+
+// Explain asks the stack and says what each of its parts said. Asked again, with another user, request or write, the question
+// keeps its stack: until the ctx of the first time ends.
+func Explain(ctx context.Context, q *Query) (*Explanation, error) {
+	a, err := q.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
 	policy, err := policyOf(q.Config)
 	if err != nil {
 		return nil, err
 	}
 	e := &Explanation{Decision: "deny", Reason: a.reason}
-	if a.decision == authorizer.DecisionAllow {
-		e.Decision = "allow"
+	add := func(name, said string) { e.Steps = append(e.Steps, Step{name, said}) }
+	add("source", q.Said)
+	add("user", q.User.GetName()+"; groups "+strings.Join(q.User.GetGroups(), ", "))
+	add("tenant", q.tenantSaid(ctx, a))
+	add("request", RequestText(&q.Request))
+	add("owner", q.ownerSaid(a))
+	add("boundary", boundarySaid(a))
+	add("grants", q.grantsSaid(a))
+	add("policy file", q.policySaid(policy, a))
+	add("rbac", q.rbacSaid(ctx, a))
+	switch is := a.admission; {
+	case a.decision != authorizer.DecisionAllow && IsWrite(&q.Request) && is.verdict != "":
+		add("admission", "is not reached; it would say: "+is.step())
+	default:
+		add("admission", is.step())
 	}
-	add := func(name, format string, args ...any) {
-		e.Steps = append(e.Steps, Step{name, fmt.Sprintf(format, args...)})
+	if why := a.admission.pods; why != "" {
+		add("pods", "the server accepts the workload and would refuse its Pods: "+why)
 	}
-	add("source", "%s", q.Said)
-	add("user", "%s; groups %s", q.User.GetName(), strings.Join(q.User.GetGroups(), ", "))
-	add("tenant", "%s", q.tenantSaid(ctx, a))
-	add("request", "%s", RequestText(&q.Request))
-	add("owner", "%s", ownerSaid(q, a))
-	boundary := "delegates, by the row " + string(a.outcome.Rule)
+	switch {
+	case a.allows():
+		e.Decision, e.Admission, e.NotChecked = "allow", a.admission.verdict, q.unchecked(a.admission)
+		return e, nil
+	case a.decision == authorizer.DecisionAllow:
+		e.Admission, e.Reason = Refused, a.admission.said
+	case e.Reason == "":
+		e.Reason = "nothing allows it"
+	}
+	e.Remedy, err = q.remedy(ctx, a)
+	return e, err
+}
+
+func boundarySaid(a *answer) string {
 	switch a.outcome.Verdict {
 	case authz.Denied:
-		boundary = "denies: " + string(a.outcome.Reason)
+		return "denies: " + string(a.outcome.Reason)
 	case authz.ShadowDenied:
-		boundary = "would deny, but only watches (mode: Shadow): " + string(a.outcome.Reason)
+		return "would deny, but only watches (mode: Shadow): " + string(a.outcome.Reason)
 	case authz.Excepted:
-		boundary = "an exception allows it: " + string(a.outcome.Reason)
+		return "an exception allows it: " + string(a.outcome.Reason)
 	}
-	add("boundary", "%s", boundary)
-	add("grants", "%s", q.grantsSaid(a))
-	add("policy file", "%s", q.policySaid(policy, a))
-	add("rbac", "%s", q.rbacSaid(ctx, a))
-	said, verdict := q.admission(ctx, a)
-	if !e.Allowed() {
-		if verdict != "" {
-			said = "is not reached; it would say: " + said
-		}
-		add("admission", "%s", said)
-		if e.Reason == "" {
-			e.Reason = "nothing allows it"
-		}
-		e.Remedy, err = q.remedy(ctx, a)
-		return e, err
-	}
-	add("admission", "%s", said)
-	if e.Admission = verdict; verdict == Refused {
-		e.Decision, e.Reason = "deny", strings.TrimPrefix(said, "refuses: ")
-	}
-	return e, nil
+	return "delegates, by the row " + string(a.outcome.Rule)
 }
 
 // RequestText returns a request in one line.
@@ -184,18 +211,35 @@ func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
 	return id.String() + ", by " + string(rule)
 }
 
-func ownerSaid(q *Query, a *answer) string {
+func (q *Query) ownerSaid(a *answer) string {
+	name := q.namespaceName()
 	switch {
 	case !q.Request.ResourceRequest:
-		return "a path is nobody's"
+		return "a path has no owner"
+	case name != "" && q.lacks(name):
+		return "there is no namespace " + name
 	case !a.outcome.Owner.IsZero():
 		return "tenant " + a.outcome.Owner.String()
-	case q.Request.Namespace != "" && a.outcome.Verdict == authz.Denied:
-		return "nobody, or not looked up"
-	case q.Request.Namespace == "":
+	case name == "":
 		return "not in a namespace"
+	case a.outcome.Verdict == authz.Denied && q.Limited:
+		return "unknown: another tenant's namespace and a missing one look alike"
+	case a.outcome.Verdict == authz.Denied:
+		return "none, or not looked up"
 	}
 	return "not looked up: it does not matter for this caller"
+}
+
+// namespaceName returns the name of the namespace that the request is in or about. A namespace that it creates is neither.
+func (q *Query) namespaceName() string {
+	r := &q.Request
+	switch {
+	case r.Resource == "namespaces" && r.APIGroup == "" && r.Verb == "create" && r.Subresource == "":
+		return ""
+	case r.Resource == "namespaces" && r.APIGroup == "" && r.Name != "":
+		return r.Name
+	}
+	return r.Namespace
 }
 
 func (q *Query) grantsSaid(a *answer) string {
@@ -257,6 +301,8 @@ func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
 		text = strings.TrimPrefix(reason, "RBAC: ")
 	case reason != "":
 		text += "; " + reason
+	case a.outcome.Verdict != authz.Excepted && a.decision == authorizer.DecisionAllow:
+		text += "; the server allows it: " + a.reason
 	}
 	if a.outcome.Verdict == authz.Denied || a.outcome.Verdict == authz.Excepted {
 		return "is not asked; it would say: " + text

@@ -134,9 +134,9 @@ func TestSteps(t *testing.T) {
 		"a line not needed": {alice, own, policy(t, line), "allow", map[string]string{"policy file": "no line allows it"}},
 		"a line too late":   {somebody("eve", "acme", "system:masters"), own, policy(t, `"user":"eve","tenant":"acme","space":"acme","apiGroup":"","resource":"pods","namespace":"acme--web"`), "deny", map[string]string{"policy file": "no line allows it"}},
 		"only watched":      {alice, ask("get", "pods", "globex--shop"), shadow, "allow", map[string]string{"boundary": "would deny, but only watches (mode: Shadow): " + string(authz.ReasonNotOwned), "rbac": "allowed by"}},
-		"nobody's":          {alice, ask("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "nobody, or not looked up"}},
+		"nobody's":          {alice, ask("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "none, or not looked up"}},
 		"in no namespace":   {alice, ask("get", "nodes", ""), nil, "deny", map[string]string{"owner": "not in a namespace", "boundary": "denies: " + string(authz.ReasonCluster)}},
-		"a path":            {alice, askPath("/version"), nil, "deny", map[string]string{"owner": "a path is nobody's", "request": "get /version", "boundary": "delegates, by the row " + string(authz.RulePath)}},
+		"a path":            {alice, askPath("/version"), nil, "deny", map[string]string{"owner": "a path has no owner", "request": "get /version", "boundary": "delegates, by the row " + string(authz.RulePath)}},
 		"no tenant":         {somebody("eve", ""), own, nil, "deny", map[string]string{"tenant": "none: no source gave one", "boundary": "denies: " + string(authz.ReasonNoTenant)}},
 		"two tenants":       {&user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}}, own, nil, "deny", map[string]string{"tenant": "none: ", "boundary": "denies: " + string(authz.ReasonBadTenant)}},
 		"the system's":      {somebody("root", "system", "system:masters"), foreign, nil, "allow", map[string]string{"tenant": "system, by", "grants": "not needed", "owner": "not looked up: it does not matter for this caller"}},
@@ -154,8 +154,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRemedies: what would allow a request is the smallest that can, for the caller and the object of the request alone; and
-// where nothing can, why.
+// TestRemedies: the first change of a remedy is the smallest one, for the caller and the object of the request alone. If there is
+// none, the text says why.
 func TestRemedies(t *testing.T) {
 	carol, robot := somebody("carol", "acme"), somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts", "system:serviceaccounts:acme--web")
 	named := ask("get", "secrets", "globex--shop")
@@ -164,6 +164,7 @@ func TestRemedies(t *testing.T) {
 	created.Name = "new"
 	token := ask("create", "serviceaccounts/token", "acme--web")
 	token.Name = "robot"
+	const role, admin, line, none = "To allow this, a caller who has this right in the namespace can create:", "To allow this, the cluster's admin can create:", "add a line to that file:", "No setting allows this to a tenant."
 	for name, c := range map[string]struct {
 		who  user.Info
 		r    authorizer.AttributesRecord
@@ -171,23 +172,25 @@ func TestRemedies(t *testing.T) {
 		yaml []string
 		not  string
 	}{
-		"a role":                 {carol, ask("get", "deployments.apps", "acme--web"), "a role with just this rule", []string{"kind: Role\n", "kind: RoleBinding\n", "namespace: acme--web", "name: carol", "- apps", "name: get-deployments"}, "resourceNames"},
-		"of an account":          {robot, ask("get", "secrets", "acme--web"), "a role with just this rule", []string{"kind: ServiceAccount\n", "name: robot", "namespace: acme--web"}, "kind: User"},
-		"a creation":             {carol, created, "a role with just this rule", []string{"- create"}, "resourceNames"},
-		"of a named subresource": {carol, token, "a role with just this rule", []string{"serviceaccounts/token", "resourceNames", "- robot", "name: create-serviceaccounts-token"}, ""},
-		"over all of one's own":  {carol, ask("list", "secrets", ""), "the cluster's admin can make them; the annotation keeps it", []string{"kind: ClusterRole\n", "kubetenant.dev/scope: acme"}, ""},
-		"a shared resource":      {carol, ask("list", "storageclasses.storage.k8s.io", ""), "users of that name of every tenant are bound by it", []string{"kind: ClusterRoleBinding\n"}, "kubetenant.dev/scope"},
-		"a path":                 {carol, askPath("/version"), "the cluster's admin can make them", []string{"nonResourceURLs", "name: get-path"}, "resources:"},
-		"the system tenant's":    {somebody("root", "system"), ask("get", "nodes", ""), "the cluster's admin can make them", []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope"},
-		"a grant":                {carol, named, "an AccessGrant, which somebody of tenant globex can make", []string{"kind: AccessGrant", "tenant: acme", "- carol", "- one", "namespace: globex--shop"}, "grantor"},
-		"a grant to an account":  {robot, named, "an AccessGrant", []string{"serviceAccounts:", "name: robot"}, "users:"},
-		"a line":                 {carol, ask("get", "nodes", ""), "a line of the policy file", []string{`"readonly":true`, `"space":"system"`, `"user":"carol"`, `"namespace":"*"`}, ""},
-		"a line that writes":     {carol, ask("delete", "nodes", ""), "a line of the policy file", []string{`"resource":"nodes"`}, "readonly"},
-		"a line for everybody":   {somebody("*", "acme"), ask("get", "nodes", ""), "nothing opens this to tenants: ", nil, ""},
-		"no line can say it":     {carol, ask("get", "nodes/proxy", ""), "nothing opens this to tenants: ", nil, ""},
-		"no tenant":              {somebody("eve", ""), ask("get", "pods", "acme--web"), "whoever has no tenant may do next to nothing", nil, ""},
-		"a system group":         {somebody("eve", "acme", "system:masters"), ask("get", "pods", "acme--web"), "a tenant's caller may not be in a group that begins system", nil, ""},
-		"impersonation":          {carol, ask("impersonate", "users", ""), "nothing lets a tenant's caller impersonate", nil, ""},
+		"a role":                 {carol, ask("get", "deployments.apps", "acme--web"), role, []string{"kind: Role\n", "kind: RoleBinding\n", "namespace: acme--web", "name: carol", "- apps", "name: get-deployments"}, "resourceNames"},
+		"of an account":          {robot, ask("get", "secrets", "acme--web"), role, []string{"kind: ServiceAccount\n", "name: robot", "namespace: acme--web"}, "kind: User"},
+		"a creation":             {carol, created, role, []string{"- create"}, "resourceNames"},
+		"of a named subresource": {carol, token, role, []string{"serviceaccounts/token", "resourceNames", "- robot", "name: create-serviceaccounts-token"}, ""},
+		"over all of one's own":  {carol, ask("list", "secrets", ""), "The annotation limits it to tenant acme", []string{"kind: ClusterRole\n", "kubetenant.dev/scope: acme"}, ""},
+		"a shared resource":      {carol, ask("list", "storageclasses.storage.k8s.io", ""), "Users of that name of every tenant get the right", []string{"kind: ClusterRoleBinding\n"}, "kubetenant.dev/scope"},
+		"a path":                 {carol, askPath("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
+		"the system tenant's":    {somebody("root", "system"), ask("get", "nodes", ""), admin, []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope"},
+		"a grant":                {carol, named, "To allow this, an admin of tenant globex can create:\nIt does not apply to server URLs that end in /tenants/acme.", []string{"kind: AccessGrant", "tenant: acme", "- carol", "- one", "namespace: globex--shop"}, "grantor"},
+		"a grant to an account":  {robot, named, "To allow this, an admin of tenant globex can create:", []string{"serviceAccounts:", "name: robot"}, "users:"},
+		"a cluster-scoped read":  {carol, ask("get", "nodes", ""), "To let callers of every tenant read nodes, the cluster's admin can set this in the configuration.", []string{"sharedClusterResources:", "resource: nodes", "resource: storageclasses"}, "readonly"},
+		"a line that reads":      {carol, ask("get", "configmaps", "kube-system"), line, []string{`"readonly":true`, `"space":"system"`, `"user":"carol"`, `"namespace":"kube-system"`}, ""},
+		"a line that writes":     {carol, ask("delete", "nodes", ""), "No policy file is configured: set authorization.abac.path.", []string{`"resource":"nodes"`, `"namespace":"*"`}, "readonly"},
+		"a line for a path":      {carol, askPath("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
+		"a line for everybody":   {somebody("*", "acme"), ask("delete", "nodes", ""), none, nil, ""},
+		"no line can say it":     {carol, ask("get", "nodes/proxy", ""), none, nil, ""},
+		"no tenant":              {somebody("eve", ""), ask("get", "pods", "acme--web"), "The caller has no tenant.", nil, ""},
+		"a system group":         {somebody("eve", "acme", "system:masters"), ask("get", "pods", "acme--web"), "A tenant's caller may not be in a group that begins with system:", nil, ""},
+		"impersonation":          {carol, ask("impersonate", "users", ""), "No setting allows a tenant's caller to impersonate", nil, ""},
 	} {
 		e := explained(t, c.who, c.r, nil)
 		if e.Remedy == nil || !strings.Contains(e.Remedy.Text, c.text) || (e.Remedy.YAML == "") != (c.yaml == nil) || c.not != "" && strings.Contains(e.Remedy.YAML, c.not) {
@@ -224,27 +227,31 @@ func TestAdmission(t *testing.T) {
 		r.Name = name
 		return r
 	}
-	const hangs, admit = "undecided: it hangs on the object", "admit it, as far as"
+	const hangs, admit = "undecided: it depends on the object (give it with -f): PodSecurity, ", "admit it: PodSecurity, "
 	for name, c := range map[string]struct {
 		r      authorizer.AttributesRecord
 		change func(*explain.Query)
 		want   explain.Admission
 		said   string
 	}{
-		"a read":               {ask("get", "pods", "acme--web"), nil, "", "is not asked: nothing is written"},
-		"no object":            {ask("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
-		"an object":            {ask("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
-		"a label that lies":    {ask("create", "pods", "acme--web"), writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"), explain.Refused, "refuses: "},
-		"kept out in any case": {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
-		"denied":               {ask("create", "pods", "globex--shop"), nil, "", "is not reached; it would say: " + hangs},
-		"a new namespace":      {namespace("acme--new"), all, explain.Admitted, admit},
-		"another's namespace":  {namespace("globex--new"), all, explain.Refused, "refuses: "},
-		"one without a name":   {namespace(""), all, explain.Undecided, hangs},
+		"a read":                 {ask("get", "pods", "acme--web"), nil, "", "is not asked: nothing is written"},
+		"no object":              {ask("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
+		"an object":              {ask("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
+		"a label that lies":      {ask("create", "pods", "acme--web"), writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"), explain.Refused, "refuses: "},
+		"kept out in any case":   {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
+		"denied":                 {ask("create", "pods", "globex--shop"), nil, "", "is not reached; it would say: " + hangs},
+		"a new namespace":        {namespace("acme--new"), all, explain.Admitted, admit},
+		"another's namespace":    {namespace("globex--new"), all, explain.Refused, "refuses: "},
+		"one without a name":     {namespace(""), all, explain.Undecided, hangs},
+		"in a missing namespace": {ask("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`},
 	} {
 		e := explained(t, alice, c.r, c.change)
 		said := e.Steps[len(e.Steps)-1].Said
 		if e.Admission != c.want || !strings.HasPrefix(said, c.said) {
 			t.Errorf("%s: %q, %q; want %q, %q", name, e.Admission, said, c.want, c.said)
+		}
+		if c.want == explain.Refused && (e.Remedy != nil) != (c.r.Namespace == "acme--gone") {
+			t.Errorf("%s: remedy %+v", name, e.Remedy)
 		}
 		if c.want == explain.Refused && (e.Allowed() || "refuses: "+e.Reason != said) {
 			t.Errorf("%s: %s (%s), though admission refuses", name, e.Decision, e.Reason)
@@ -296,9 +303,9 @@ func TestIsWrite(t *testing.T) {
 // TestRefusal: of what a plugin says only the reason is told, not what the request said of itself.
 func TestRefusal(t *testing.T) {
 	for want, err := range map[string]error{
-		"refuses: too many":  apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "secret-name", errors.New("too many")),
-		"refuses: no object": apierrors.NewBadRequest("no object"),
-		"refuses: plainly":   errors.New("plainly"),
+		"too many":  apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "secret-name", errors.New("too many")),
+		"no object": apierrors.NewBadRequest("no object"),
+		"plainly":   errors.New("plainly"),
 	} {
 		if got := explain.Refusal(err); got != want {
 			t.Errorf("%q; want %q", got, want)

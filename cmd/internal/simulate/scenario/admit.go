@@ -97,7 +97,7 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 	}
 	record := admission.NewAttributesRecord(object, old, w.GVK, namespace, w.Name, w.GVR, a.Subresource,
 		admission.Operation(a.Operation), nil, a.DryRun, u)
-	if err := simulator.Admit(ctx, s.stack, record); err != nil {
+	if err := simulator.Admit(ctx, s.stack.Admission, record); err != nil {
 		return Admission{Denied: err.Error()}, nil
 	}
 	return encode(object)

@@ -8,17 +8,18 @@ import (
 	"github.com/kubetenant/kubetenant"
 )
 
-// Admit asks a stack's plugins about a write as a server does: each that mutates, then each that validates. The error is
-// that of the first that refuses. What they put into the object is in the attributes' object afterwards.
-func Admit(ctx context.Context, stack *kubetenant.Stack, a admission.Attributes) error {
-	for _, p := range stack.Admission {
+// Admit calls admission plugins for a write, as a server does: each plugin that mutates, then each
+// that validates. The error is that of the first plugin that refuses. Afterwards, the object of the
+// attributes has what the plugins changed.
+func Admit(ctx context.Context, plugins []kubetenant.Plugin, a admission.Attributes) error {
+	for _, p := range plugins {
 		if m, mutates := p.Interface.(admission.MutationInterface); mutates && p.Handles(a.GetOperation()) {
 			if err := m.Admit(ctx, a, nil); err != nil {
 				return err
 			}
 		}
 	}
-	for _, p := range stack.Admission {
+	for _, p := range plugins {
 		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Handles(a.GetOperation()) {
 			if err := v.Validate(ctx, a, nil); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/podsecurity"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -31,7 +33,7 @@ import (
 // Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add and read by
 // many at once afterwards. Create one with NewSnapshot or Load.
 type Snapshot struct {
-	// Namespaces are those of the cluster by their names, with nothing but the tenant label.
+	// Namespaces are those of the cluster by their names, with the labels of the tenant and of PodSecurity only.
 	Namespaces map[string]*corev1.Namespace
 	// Roles are Roles, and with an empty namespace ClusterRoles.
 	Roles map[Key]*Role
@@ -332,14 +334,21 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 }
 
 func (s *Snapshot) addNamespace(ns *corev1.Namespace) {
-	slim := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-	if label, labelled := ns.Labels[tenant.Label]; labelled {
-		slim.Labels = map[string]string{tenant.Label: label}
+	slim := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name, DeletionTimestamp: ns.DeletionTimestamp}}
+	for key, value := range ns.Labels {
+		if key == tenant.Label || strings.HasPrefix(key, podsecurity.LabelPrefix) {
+			metav1.SetMetaDataLabel(&slim.ObjectMeta, key, value)
+		}
 	}
 	if value, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		slim.Annotations = map[string]string{tenant.HeldAnnotation: value}
 	}
 	s.Namespaces[ns.Name] = slim
+}
+
+// HasNamespace reports whether a namespace exists.
+func (s *Snapshot) HasNamespace(name string) bool {
+	return s.Namespaces[name] != nil || slices.Contains(systemNamespaces[:], name)
 }
 
 // Owner returns the tenant that owns a namespace; the zero ID where it is nobody's or not known.

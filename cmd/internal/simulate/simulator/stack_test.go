@@ -114,7 +114,7 @@ func TestAdmitOrder(t *testing.T) {
 		stack := &kubetenant.Stack{Admission: []kubetenant.Plugin{{Name: "a", Interface: validating{of("a", c.second, admission.Create)}},
 			{Name: "b", Interface: mutating{of("b", c.first, admission.Create)}}, {Name: "c", Interface: validating{of("c", nil, admission.Create, admission.Delete)}}}}
 		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p", schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
-		if err := simulator.Admit(t.Context(), stack, a); !errors.Is(err, c.err) || !slices.Equal(said, c.want) {
+		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(said, c.want) {
 			t.Errorf("%s: %v, asked %v; want %v, %v", name, err, said, c.err, c.want)
 		}
 	}

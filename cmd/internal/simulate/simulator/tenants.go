@@ -37,12 +37,14 @@ type TenantObject struct {
 	Spaces        v1alpha1.TenantSpaces
 	MemberRoles   []string
 	Admins        []rbacv1.Subject
+	// Object is the Tenant itself. It MUST NOT be changed.
+	Object *unstructured.Unstructured
 }
 
 // tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	id, access := tenants.AccessOf(u)
-	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time}
+	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Object: u}
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
@@ -116,6 +118,15 @@ func (t tenantObjects) TenantOf(name string) tenant.ID {
 		}
 	}
 	return tenant.ID{}
+}
+
+// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The system tenant always exists.
+func (s *Snapshot) HasTenant(id tenant.ID) bool {
+	if _, exists := s.Tenants[id]; exists || id.IsSystem() || len(s.Retired[id]) > 0 {
+		return true
+	}
+	namespaces, _ := s.OwnedNamespaces(id) // never fails
+	return len(namespaces) > 0
 }
 
 // OwnedNamespaces returns the namespaces that bear a tenant's label.

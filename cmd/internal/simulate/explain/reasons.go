@@ -1,0 +1,70 @@
+package explain
+
+import (
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Advice returns what a caller can do about the reason of a denial, if only the reason is known. It
+// returns nil for a text that is no reason of the boundary.
+func Advice(reason string, caller tenant.ID) *Remedy {
+	text := adviceFor(authz.Reason(reason), caller)
+	if text == "" {
+		return nil
+	}
+	return &Remedy{Text: text}
+}
+
+// adviceFor returns the advice for each reason, "" for one that denies nothing. It names nothing
+// that the caller does not know.
+func adviceFor(reason authz.Reason, caller tenant.ID) string {
+	switch reason {
+	case authz.ReasonNoTenant:
+		return "The caller has no tenant. A source of the configuration must set it (with --as: add --tenant)."
+	case authz.ReasonBadTenant:
+		return "The caller's tenant is not valid, or its lookup failed. The server's log says why."
+	case authz.ReasonSystemGroup:
+		return "A tenant's caller may not be in a group that begins with system:. Remove the caller from the group."
+	case authz.ReasonRevoked:
+		return "The caller is revoked. Remove it from the revocation file (authentication.revocation.path)."
+	case authz.ReasonImpersonation:
+		return "No setting allows a tenant's caller to impersonate an identity outside its tenant."
+	case authz.ReasonNotOwned:
+		return "The namespace does not exist, or it does not belong to the caller's tenant.\n" +
+			"kubectl get namespaces lists the tenant's own."
+	case authz.ReasonNotLimited:
+		return "Name a namespace with -n. For a list of all namespaces, add -l " + tenant.Label + "=" + caller.String() + "."
+	case authz.ReasonNotLabelled:
+		return "The server is still labeling older objects of this resource. Try again in a moment."
+	case authz.ReasonWildcard:
+		return "No tenant may use wildcards. Name one verb and one resource."
+	case authz.ReasonReview:
+		return "Use a self review instead: kubectl auth can-i, kubectl auth whoami."
+	case authz.ReasonRules:
+		return "Ask about one verb and one resource instead: kubectl auth can-i VERB RESOURCE."
+	case authz.ReasonTenantPath:
+		return "The server URL names another tenant. Correct /tenants/... in the kubeconfig."
+	case authz.ReasonTenantPathAll:
+		return "Only the system tenant may use /tenants/all. Remove it from the server URL in the kubeconfig."
+	case authz.ReasonTenantPathOnly:
+		return "The server URL ends in a tenant path. Remove /tenants/... to use grants and the policy file."
+	case authz.ReasonOwnerUnknown:
+		return "The owner of the namespace could not be looked up. Try again. The server's log says what failed."
+	case authz.ReasonStale:
+		return "The server has no current view of the cluster. Try again. Its /readyz?verbose says what is missing."
+	case authz.ReasonNoTenantObject:
+		return "There is no Tenant of the caller's tenant. The cluster's admin can create it."
+	case authz.ReasonRetired:
+		return "The caller's tenant was deleted. Its credentials do not become valid again."
+	case authz.ReasonUndated:
+		return "The credential may be one of a deleted tenant of the same name. " +
+			"Use a credential that says when it was issued."
+	case authz.ReasonClosed, authz.ReasonReadOnly:
+		return "The cluster's admin has closed the tenant. kubectl tenant resume ends a suspension."
+	case authz.ReasonCluster, authz.ReasonNamespaceVerb, authz.ReasonPath:
+		return noSetting
+	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC:
+		return "" // they allow
+	}
+	return ""
+}
