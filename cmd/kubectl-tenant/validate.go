@@ -34,7 +34,7 @@ the code that the server reads them with, and prints every problem at its field.
 			warnings := map[string][]string{}
 			var failed, unread error
 			for _, file := range files {
-				err := kubetenant.Check(cmd.Context(), file)
+				err := kubetenant.Check(quiet(cmd.Context()), file)
 				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 					unread = errors.Join(unread, err)
 					continue
