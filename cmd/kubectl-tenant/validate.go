@@ -30,20 +30,20 @@ func newValidateCommand(flags *client.Flags) *cobra.Command {
 		Long: `Reads a TenancyConfiguration and every file that it names, or a Revocation, by
 the code that the server reads them with, and prints every problem at its field.
 
-With --cluster, and in files that "kubectl get -o yaml" wrote, it also reports the
-objects that mean more on a server without kubetenant:
+With --cluster, and in files that "kubectl get -o yaml" wrote, it also reports
+the objects that mean more on a server without kubetenant:
 
 - a ClusterRoleBinding to a group "tenant:..."
 - a ClusterRoleBinding "kubetenant:admins:..." that an earlier release created
-- a RoleBinding or ClusterRoleBinding with the annotation kubetenant.dev/scope or
-  kubetenant.dev/expires
+- a RoleBinding or ClusterRoleBinding with the annotation kubetenant.dev/scope
+  or kubetenant.dev/expires
 - a Namespace of authorization.systemNamespaces that has the label of a tenant
 
-Such a server ignores the annotations, and confines no tenant. --cluster reads
-ClusterRoleBindings, RoleBindings and Namespaces page by page and writes nothing.
-The system namespaces are those of the TenancyConfiguration that is given as a
-file, or that the server publishes, or else the default ones. --cluster stands
-for no name here: choose the cluster with --context.
+Such a server ignores the annotations and confines no tenant. --cluster reads
+ClusterRoleBindings, RoleBindings and Namespaces page by page, and writes
+nothing. The system namespaces are those of the TenancyConfiguration that is
+given as a file, or that the server publishes, or else the default ones. Here
+--cluster takes no name. Choose the cluster with --context.
 
 Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`,
 		Example: `  kubectl tenant validate -f tenancy.yaml
