@@ -26,7 +26,7 @@ func newValidateCommand(flags *client.Flags) *cobra.Command {
 	o := validateOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
 		Use:   "validate {-f FILE | --cluster}",
-		Short: "Check a TenancyConfiguration with its files, a Revocation, or the bindings of a cluster",
+		Short: "Check a configuration, a Revocation or a cluster's bindings",
 		Long: `Reads a TenancyConfiguration and every file that it names, or a Revocation, by
 the code that the server reads them with, and prints every problem at its field.
 
