@@ -53,7 +53,7 @@ func TestMixedFilesAreFollowed(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheSystemTenantAreCounted: each version of a file that takes effect is logged with the number
+// TestRecordsOfTheSystemTenantAreCounted: each version of a file that is loaded is logged with the number
 // of its records of the system tenant, and without anything that the records hold.
 func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	var log authntest.Log

@@ -13,26 +13,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // bufferSize is how much of a file is looked at to tell JSON from YAML.
 const bufferSize = 4096
 
-// ErrNothing says that a file holds no object of a kind that is checked.
-var ErrNothing = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
+// errNothing says that a file holds no object of a kind that is checked.
+var errNothing = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
 // IsExport reports whether a file holds objects that "kubectl get" wrote: a list, or a kind that is checked.
+// A file with a configuration of kubetenant is none, whatever else it holds.
 func IsExport(data []byte) bool {
-	is := false
+	exported, configures := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
-		is = is || isList(meta) || kindOf(meta) != nil
+		exported = exported || isList(meta) || kindOf(meta) != nil
+		configures = configures || meta.Kind == v1alpha1.KindTenancyConfiguration || meta.Kind == v1alpha1.KindRevocation
 		return nil
 	})
-	return is && err == nil
+	return exported && !configures && err == nil
 }
 
 // Exported returns the findings about the objects of a file. Objects of other kinds are skipped. The error
-// says that the file could not be read, or is [ErrNothing].
+// says that the file could not be read, or holds no object to check.
 func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 	var found []Finding
 	checked := 0
@@ -49,7 +53,7 @@ func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 		return nil
 	})
 	if err == nil && checked == 0 {
-		err = ErrNothing
+		err = errNothing
 	}
 	return sorted(found), err
 }

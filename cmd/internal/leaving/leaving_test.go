@@ -175,6 +175,8 @@ func TestExports(t *testing.T) {
 		"an empty list":       {"apiVersion: v1\nkind: List\nitems: []\n", true, "no ClusterRoleBinding"},
 		"other objects first": {"apiVersion: v1\nkind: Secret\n---\n" + binding, true, ""},
 		"a configuration":     {"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n", false, "no ClusterRoleBinding"},
+		"a configuration too": {"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n---\n" + binding, false, ""},
+		"a revocation too":    {binding + "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n", false, ""},
 		"an empty file":       {"", false, "no ClusterRoleBinding"},
 		"not YAML":            {"{", false, "EOF"},
 		"a broken end":        {binding + "---\n{", false, "yaml"},
