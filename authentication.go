@@ -158,11 +158,9 @@ func openX509(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *a
 }
 
 func openTokenFile(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
-	id, err := defaultTenant(config.TokenFile)
-	if err != nil {
-		return err
-	}
-	a, err := tokenfile.Open(ctx, config.TokenFile.Path, tokenfile.Options{DefaultTenant: id, Check: s.Hygiene.Check, Report: p.report})
+	id, isSet := config.TokenFile.Default()
+	o := tokenfile.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
+	a, err := tokenfile.Open(ctx, config.TokenFile.Path, o)
 	if err != nil {
 		return err
 	}
@@ -172,29 +170,15 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *v1alpha1.Source,
 }
 
 func openBasicAuthFile(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
-	id, err := defaultTenant(config.BasicAuthFile)
-	if err != nil {
-		return err
-	}
-	a, err := basicauth.Open(config.BasicAuthFile.Path, basicauth.Options{DefaultTenant: id, Check: s.Hygiene.Check, Report: p.report})
+	id, isSet := config.BasicAuthFile.Default()
+	o := basicauth.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
+	a, err := basicauth.Open(ctx, config.BasicAuthFile.Path, o)
 	if err != nil {
 		return err
 	}
 	go a.Run(ctx)
 	s.Request = a
 	return nil
-}
-
-// defaultTenant is zero where the file has none.
-func defaultTenant(config *v1alpha1.CredentialFile) (tenant.ID, error) {
-	if *config.DefaultTenant == "" {
-		return tenant.ID{}, nil
-	}
-	id, err := tenant.Parse(*config.DefaultTenant)
-	if err != nil {
-		return tenant.ID{}, fmt.Errorf("default tenant: %w", err)
-	}
-	return id, nil
 }
 
 func openFrontProxy(_ context.Context, p *sourceParts, _ *v1alpha1.Source, s *authn.Source) error {

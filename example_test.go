@@ -44,7 +44,7 @@ kind: TenancyConfiguration
 authentication:
   sources:
   - name: tokens
-    tokenFile: { path: tokens.csv }
+    tokenFile: { path: tokens.csv, defaultTenant: "" }
 `} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			fmt.Println(err)

@@ -34,8 +34,11 @@ const maxHeaderBytes = 8 << 10
 
 // Options say what a password file may hold.
 type Options struct {
-	// DefaultTenant of records that name none; zero refuses such records.
+	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
 	DefaultTenant tenant.ID
+	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a record
+	// without a tenant is refused in such a file, so that an omission grants nothing.
+	AllowMixed bool
 	// Check refuses, at load, a tenant that the source may not mint and names that are reserved.
 	// Required.
 	Check func(name string, groups []string, id tenant.ID) error
@@ -55,9 +58,10 @@ type Authenticator struct {
 }
 
 // Open reads the file at path; the error names the file, the line and the field, and never a
-// password. Changes take effect while [Authenticator.Run] runs.
-func Open(path string, o Options) (*Authenticator, error) {
-	file, err := reload.Open(path, func(data []byte) (*table, error) { return parse(data, o) }, o.Report)
+// password. Changes take effect while [Authenticator.Run] runs. Each version that is loaded is logged
+// with the number of its records that belong to the system tenant.
+func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
+	file, err := reload.Open(path, func(data []byte) (*table, error) { return load(ctx, path, data, o) }, o.Report)
 	if err != nil {
 		return nil, err
 	}

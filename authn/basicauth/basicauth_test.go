@@ -25,7 +25,7 @@ func open(t testing.TB, text string, report func(string, error)) (*basicauth.Aut
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := basicauth.Open(path, basicauth.Options{DefaultTenant: tenant.System(), Report: report,
+	a, err := basicauth.Open(t.Context(), path, basicauth.Options{DefaultTenant: tenant.System(), Report: report,
 		Check: func(string, []string, tenant.ID) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a, err := basicauth.Open(path, basicauth.Options{DefaultTenant: tenant.System(), Check: func(string, []string, tenant.ID) error { return nil }})
+		a, err := basicauth.Open(t.Context(), path, basicauth.Options{DefaultTenant: tenant.System(), Check: func(string, []string, tenant.ID) error { return nil }})
 		if (a == nil) == (err == nil) {
 			t.Fatalf("Open() = %v, %v", a, err)
 		}

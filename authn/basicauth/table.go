@@ -1,6 +1,7 @@
 package basicauth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,6 +23,7 @@ type table struct {
 	cost   int
 	dummy  map[int][]byte // a hash of each cost up to cost, of a password nobody has
 	recent *recent
+	count  credfile.Count
 	// compare is bcrypt's comparison, which takes work that doubles with each step of the cost.
 	compare func(hash, password []byte) error
 }
@@ -34,12 +36,23 @@ type entry struct {
 	cost      int
 }
 
+// load is parse, and logs what was loaded.
+func load(ctx context.Context, path string, data []byte, o Options) (*table, error) {
+	t, err := parse(data, o)
+	if err != nil {
+		return nil, err
+	}
+	t.count.Log(ctx, path)
+	return t, nil
+}
+
 func parse(data []byte, o Options) (*table, error) {
 	t := &table{logins: map[string]*entry{}, recent: newRecent(), compare: bcrypt.CompareHashAndPassword}
 	byName := map[string][]*entry{}
-	rules := credfile.Rules{Default: o.DefaultTenant, Check: o.Check,
+	rules := credfile.Rules{Default: o.DefaultTenant, AllowMixed: o.AllowMixed, Check: o.Check,
 		EmptySecret: func(int) error { return errors.New("empty password") }}
-	err := credfile.Read(data, rules, func(r credfile.Record) error {
+	var err error
+	t.count, err = credfile.Read(data, rules, func(r credfile.Record) error {
 		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}
 		if strings.Contains(e.name, ":") {
 			return credfile.AboutUser(errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)"))

@@ -28,8 +28,11 @@ import (
 
 // Options say what a token file may hold.
 type Options struct {
-	// DefaultTenant of records that name none; zero refuses such records.
+	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
 	DefaultTenant tenant.ID
+	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a record
+	// without a tenant is refused in such a file, so that an omission grants nothing.
+	AllowMixed bool
 	// Check refuses, at load, a tenant that the source may not mint and names that are reserved.
 	// Required.
 	Check func(name string, groups []string, id tenant.ID) error
@@ -46,9 +49,10 @@ type Authenticator struct {
 }
 
 // Open reads the file at path; the error names the file, the line and the field, and never a
-// token. Changes take effect while [Authenticator.Run] runs.
+// token. Changes take effect while [Authenticator.Run] runs. Each version that is loaded is logged
+// with the number of its records that belong to the system tenant.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
-	file, err := reload.Open(path, func(data []byte) (table, error) { return parse(ctx, data, o) }, o.Report)
+	file, err := reload.Open(path, func(data []byte) (table, error) { return parse(ctx, path, data, o) }, o.Report)
 	if err != nil {
 		return nil, err
 	}
@@ -98,16 +102,16 @@ func sum(token string) [sha256.Size]byte {
 	return sha256.Sum256(unsafe.Slice(unsafe.StringData(token), len(token)))
 }
 
-func parse(ctx context.Context, data []byte, o Options) (table, error) {
+func parse(ctx context.Context, path string, data []byte, o Options) (table, error) {
 	t := table{entries: map[[sha256.Size]byte]entry{}}
 	var text strings.Builder
 	known := map[*credfile.Kin]uint32{}
 	extras := map[tenant.ID]map[string][]string{}
-	rules := credfile.Rules{Default: o.DefaultTenant, Check: o.Check, EmptySecret: func(line int) error {
+	rules := credfile.Rules{Default: o.DefaultTenant, AllowMixed: o.AllowMixed, Check: o.Check, EmptySecret: func(line int) error {
 		klog.FromContext(ctx).Info("Skipped a record without a token", "line", line)
 		return nil
 	}}
-	err := credfile.Read(data, rules, func(r credfile.Record) error {
+	count, err := credfile.Read(data, rules, func(r credfile.Record) error {
 		key := sum(r.Secret)
 		if _, twice := t.entries[key]; twice {
 			return errors.New("the token stands in an earlier line too")
@@ -134,6 +138,10 @@ func parse(ctx context.Context, data []byte, o Options) (table, error) {
 		t.entries[key] = e
 		return nil
 	})
+	if err != nil {
+		return table{}, err
+	}
+	count.Log(ctx, path)
 	t.text = text.String()
-	return t, err
+	return t, nil
 }

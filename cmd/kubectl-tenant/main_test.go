@@ -43,6 +43,8 @@ func TestScripts(t *testing.T) {
 	t.Cleanup(openid.Close)
 	keystone := logintest.NewKeystone(func() int { return http.StatusCreated })
 	t.Cleanup(keystone.Close)
+	validated := newValidatedCluster()
+	t.Cleanup(validated.Close)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
 		UpdateScripts: os.Getenv("UPDATE_GOLDEN") != "",
@@ -52,6 +54,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("OPENID", openid.URL)
 			e.Setenv("KEYSTONE", keystone.URL)
+			e.Setenv("CLUSTER", validated.URL)
 			return openid.WriteCA(filepath.Join(e.WorkDir, "openid.crt"))
 		},
 	})

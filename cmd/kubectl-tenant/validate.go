@@ -1,77 +1,225 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/leaving"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func newValidateCommand() *cobra.Command {
-	var files []string
-	format := output.NewFormat()
+func newValidateCommand(flags *client.Flags) *cobra.Command {
+	o := validateOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
-		Use:   "validate -f FILE",
-		Short: "Check a TenancyConfiguration with its files, or a Revocation",
+		Use:   "validate {-f FILE | --cluster}",
+		Short: "Check a configuration, a Revocation or a cluster's bindings",
 		Long: `Reads a TenancyConfiguration and every file that it names, or a Revocation, by
-the code that the server reads them with, and prints every problem at its field.`,
+the code that the server reads them with, and prints every problem at its field.
+
+With --cluster, and in files that "kubectl get -o yaml" wrote, it also reports
+the objects that mean more on a server without kubetenant:
+
+- a ClusterRoleBinding to a group "tenant:..."
+- a ClusterRoleBinding "kubetenant:admins:..." that an earlier release created
+- a RoleBinding or ClusterRoleBinding with the annotation kubetenant.dev/scope
+  or kubetenant.dev/expires
+- a Namespace of authorization.systemNamespaces that has the label of a tenant
+
+Such a server ignores the annotations and confines no tenant. --cluster reads
+ClusterRoleBindings, RoleBindings and Namespaces page by page, and writes
+nothing. The system namespaces are those of the TenancyConfiguration that is
+given as a file, or that the server publishes, or else the default ones. Here
+--cluster takes no name. Choose the cluster with --context.
+
+Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`,
 		Example: `  kubectl tenant validate -f tenancy.yaml
-  kubectl tenant validate -f tenancy.yaml -o json`,
+  kubectl tenant validate -f tenancy.yaml -o json
+  kubectl tenant validate --cluster
+  kubectl get clusterrolebindings,rolebindings,namespaces -A -o yaml > objects.yaml
+  kubectl tenant validate -f tenancy.yaml -f objects.yaml`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.Check(); err != nil {
-				return err
-			}
-			var found []validation
-			warnings := map[string][]string{}
-			var failed, unread error
-			for _, file := range files {
-				err := kubetenant.Check(cmd.Context(), file)
-				if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-					unread = errors.Join(unread, err)
-					continue
-				}
-				if err != nil {
-					failed = errFailed
-				}
-				found = append(found, validation{file, problems(file, err)})
-				if config, err := v1alpha1.Load(file); err == nil {
-					warnings[file] = config.Warnings()
-				}
-			}
-			if err := printValidations(cmd.OutOrStdout(), found, format); err != nil {
-				return err
-			}
-			for _, file := range files {
-				for _, text := range warnings[file] {
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", file, text)
-				}
-			}
-			if unread != nil {
-				return unread
-			}
-			return failed
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
-	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "TenancyConfiguration or Revocation to check (required, may be repeated)")
-	format.AddFlags(cmd)
-	_ = cmd.MarkFlagRequired("filename")
+	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to check: a TenancyConfiguration, a Revocation, or objects of a cluster (may be repeated)")
+	cmd.Flags().BoolVar(&o.cluster, "cluster", false, "check the cluster that the kubeconfig names")
+	o.format.AddFlags(cmd)
+	cmd.MarkFlagsOneRequired("filename", "cluster")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return cmd
 }
 
-// validation is what was found in one file.
+// validateOptions are the flags of validate, and what it finds.
+type validateOptions struct {
+	flags   *client.Flags
+	files   []string
+	cluster bool
+	format  *output.Format
+
+	found    []validation
+	warnings []string
+	unread   error
+	// systemNamespaces are those of a TenancyConfiguration among the files; nil if there is none.
+	systemNamespaces []string
+}
+
+// validation is what was found in one file, or in the cluster. It is valid if all its lists are empty.
 type validation struct {
-	File     string   `json:"file"`
-	Problems []string `json:"problems"`
+	File      string            `json:"file,omitempty"`
+	Cluster   string            `json:"cluster,omitempty"`
+	Problems  []string          `json:"problems"`
+	Findings  []leaving.Finding `json:"findings,omitempty"`
+	Unchecked []string          `json:"unchecked,omitempty"` // what could not be read
+}
+
+func (o *validateOptions) run(cmd *cobra.Command) error {
+	if err := o.format.Check(); err != nil {
+		return err
+	}
+	exports := map[int][]byte{} // by the index of their validation
+	for _, file := range o.files {
+		data, err := os.ReadFile(file) // #nosec G304 -- the caller names it
+		if err != nil {
+			o.unread = errors.Join(o.unread, err)
+			continue
+		}
+		if leaving.IsExport(data) {
+			exports[len(o.found)] = data
+			o.found = append(o.found, validation{File: file, Problems: []string{}})
+			continue
+		}
+		o.configuration(cmd.Context(), file)
+	}
+	for i := range o.found {
+		if data, is := exports[i]; is {
+			o.export(&o.found[i], data)
+		}
+	}
+	if o.cluster {
+		if err := o.live(cmd); err != nil {
+			o.unread = errors.Join(o.unread, err)
+		}
+	}
+	if err := printValidations(cmd.OutOrStdout(), o.found, o.format); err != nil {
+		return err
+	}
+	for _, text := range o.warnings {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", text)
+	}
+	if o.unread != nil {
+		return o.unread
+	}
+	for _, v := range o.found {
+		if len(v.Problems)+len(v.Findings) > 0 {
+			return errFailed
+		}
+	}
+	return nil
+}
+
+// configuration checks a TenancyConfiguration or a Revocation.
+func (o *validateOptions) configuration(ctx context.Context, file string) {
+	err := kubetenant.Check(quiet(ctx), file)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+		o.unread = errors.Join(o.unread, err)
+		return
+	}
+	o.found = append(o.found, validation{File: file, Problems: problems(file, err)})
+	if config, err := v1alpha1.Load(file); err == nil {
+		o.systemNamespaces = config.Authorization.SystemNamespaces
+		for _, text := range config.Warnings() {
+			o.warnings = append(o.warnings, file+": "+text)
+		}
+	}
+}
+
+// export checks objects of a cluster that were written to a file.
+func (o *validateOptions) export(v *validation, data []byte) {
+	namespaces := o.systemNamespaces
+	if namespaces == nil {
+		namespaces = defaultSystemNamespaces()
+	}
+	var err error
+	if v.Findings, err = leaving.Exported(data, namespaces); err != nil {
+		v.Unchecked = []string{err.Error()}
+		o.unread = errors.Join(o.unread, fmt.Errorf("%s could not be checked: %w", v.File, err))
+	}
+}
+
+// live checks the objects of the cluster. The error says what could not be read.
+func (o *validateOptions) live(cmd *cobra.Command) error {
+	c, err := o.flags.Cluster()
+	if err != nil {
+		return err
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	namespaces, err := o.publishedNamespaces(cmd.Context(), k)
+	var unchecked []error
+	switch {
+	case errors.Is(err, errNamespacesUnknown):
+		unchecked = append(unchecked, err)
+	case err != nil:
+		return c.Explain(err)
+	}
+	v := validation{Cluster: c.Name, Problems: []string{}}
+	found, unread := leaving.Cluster(cmd.Context(), k, namespaces)
+	unchecked, v.Findings = append(unchecked, unread...), found
+	for _, err := range unchecked {
+		v.Unchecked = append(v.Unchecked, err.Error())
+	}
+	o.found = append(o.found, v)
+	return errors.Join(unchecked...)
+}
+
+// errNamespacesUnknown says that the system namespaces of a cluster are not known.
+var errNamespacesUnknown = errors.New("system Namespaces could not be checked: the configuration that the server publishes " +
+	"cannot be read (give it with -f tenancy.yaml)")
+
+// publishedNamespaces returns the system namespaces of the cluster. The error is [errNamespacesUnknown] or the
+// client's.
+func (o *validateOptions) publishedNamespaces(ctx context.Context, k kubernetes.Interface) ([]string, error) {
+	if o.systemNamespaces != nil {
+		return o.systemNamespaces, nil
+	}
+	unknown := false
+	for _, namespace := range []string{metav1.NamespaceSystem, webhookNamespace} {
+		p, err := cluster.PublishedConfiguration(ctx, k, namespace)
+		switch {
+		case err == nil:
+			return p.Settings.Authorization.SystemNamespaces, nil
+		case apierrors.IsForbidden(err), errors.Is(err, v1alpha1.ErrNotPublished):
+			unknown = true
+		case !apierrors.IsNotFound(err):
+			return nil, err
+		}
+	}
+	if unknown {
+		return nil, errNamespacesUnknown
+	}
+	o.warnings = append(o.warnings, "no server publishes its configuration: the default systemNamespaces are assumed (give others with -f tenancy.yaml)")
+	return defaultSystemNamespaces(), nil
+}
+
+func defaultSystemNamespaces() []string {
+	s := v1alpha1.Settings{}
+	v1alpha1.Default(&s)
+	return s.Authorization.SystemNamespaces
 }
 
 // problems returns each of the errors that err is made of, without the name of the file before it.
@@ -91,17 +239,27 @@ func problems(file string, err error) []string {
 }
 
 func printValidations(w io.Writer, found []validation, format *output.Format) error {
-	if done, err := format.Value(w, "Validation", map[string]any{"files": found}); done {
+	value := map[string]any{"files": found}
+	if last := len(found) - 1; last >= 0 && found[last].Cluster != "" {
+		value = map[string]any{"files": found[:last], "cluster": found[last]}
+	}
+	if done, err := format.Value(w, "Validation", value); done {
 		return err
 	}
 	for _, v := range found {
-		if len(v.Problems) == 0 {
-			if _, err := fmt.Fprintf(w, "%s: valid\n", v.File); err != nil {
-				return err
-			}
+		name := v.File
+		if v.Cluster != "" {
+			name = "cluster " + v.Cluster
 		}
-		for _, p := range v.Problems {
-			if _, err := fmt.Fprintf(w, "%s: %s\n", v.File, p); err != nil {
+		lines := v.Problems
+		for _, f := range v.Findings {
+			lines = append(lines, f.String())
+		}
+		if len(lines)+len(v.Unchecked) == 0 {
+			lines = []string{"valid"}
+		}
+		for _, line := range lines {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", name, line); err != nil {
 				return err
 			}
 		}

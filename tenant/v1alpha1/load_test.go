@@ -72,8 +72,8 @@ authorization: { sharedClusterResources: [] }
 	if diff := cmp.Diff([]string{"system:masters", "kubeadm:cluster-admins"}, certs.X509.SystemOrganizations); diff != "" {
 		t.Error(diff)
 	}
-	if certs.X509.OldFormat != v1alpha1.OldFormatAllow || *tokens.TokenFile.DefaultTenant != "system" {
-		t.Errorf("defaults = %v, %v", certs.X509.OldFormat, *tokens.TokenFile.DefaultTenant)
+	if certs.X509.OldFormat != v1alpha1.OldFormatAllow || tokens.TokenFile.DefaultTenant != nil {
+		t.Errorf("defaults = %v, %v", certs.X509.OldFormat, tokens.TokenFile.DefaultTenant)
 	}
 	z := c.Authorization
 	if len(z.SystemSubjects.Users) != 6 || len(z.SystemSubjects.Groups) != 4 || len(z.SystemNamespaces) != 4 || len(z.UnboundAllow.Paths) != 7 {
@@ -81,6 +81,25 @@ authorization: { sharedClusterResources: [] }
 	}
 	if z.SharedClusterResources == nil || len(z.SharedClusterResources) != 0 {
 		t.Errorf("a list that is given was replaced: %v", z.SharedClusterResources)
+	}
+}
+
+func TestDefaultTenant(t *testing.T) {
+	empty, acme, invalid := "", "acme", "ALL"
+	for name, c := range map[string]struct {
+		value *string
+		id    string
+		isSet bool
+	}{
+		"unset":        {nil, "system", false},
+		"none":         {&empty, "", true},
+		"a tenant":     {&acme, "acme", true},
+		"not a tenant": {&invalid, "", true},
+	} {
+		f := v1alpha1.CredentialFile{DefaultTenant: c.value}
+		if id, isSet := f.Default(); id.String() != c.id || isSet != c.isSet {
+			t.Errorf("%s: Default() = %q, %t; want %q, %t", name, id, isSet, c.id, c.isSet)
+		}
 	}
 }
 

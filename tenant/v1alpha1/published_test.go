@@ -80,6 +80,26 @@ func TestPublishedReplicas(t *testing.T) {
 	}
 }
 
+// TestPublishedDefaultTenant: an unset defaultTenant is published as unset, since setting it means more.
+func TestPublishedDefaultTenant(t *testing.T) {
+	none, system := "", "system"
+	for _, want := range []*string{nil, &none, &system} {
+		p := published(t)
+		p.Settings.Authentication.Sources[0].TokenFile.DefaultTenant = want
+		object, err := p.ConfigMap("kube-system")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := v1alpha1.PublishedIn(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Settings.Authentication.Sources[0].TokenFile.DefaultTenant); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 // TestPublishedLarge: files that an object cannot hold are left out, and the configuration stays.
 func TestPublishedLarge(t *testing.T) {
 	p := published(t)

@@ -139,7 +139,9 @@ type CredentialFile struct {
 	// path of the file. Watched.
 	// +required
 	Path string `json:"path"`
-	// defaultTenant of records that name none; "" refuses such records. Default: system.
+	// defaultTenant is the tenant of a record that names none; "" refuses such a record. If left out, such a
+	// record belongs to the system tenant in a file in which no record names a tenant, and is refused in any
+	// other file.
 	// +optional
 	DefaultTenant *string `json:"defaultTenant,omitempty"`
 }

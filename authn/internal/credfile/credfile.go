@@ -5,12 +5,15 @@ package credfile
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -38,8 +41,11 @@ type Kin struct {
 
 // Rules are what a file is held to besides its form.
 type Rules struct {
-	// Default is the tenant of records that name none; zero refuses such records.
+	// Default is the tenant of a record that names none. If zero, such a record is refused.
 	Default tenant.ID
+	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a record
+	// without a tenant is refused in such a file.
+	AllowMixed bool
 	// Check refuses a tenant that the source may not mint and names that are reserved.
 	Check func(name string, groups []string, id tenant.ID) error
 	// EmptySecret decides about a record without a secret: an error refuses the file, nil skips it.
@@ -71,44 +77,105 @@ func AboutUser(err error) error { return aboutUser{err} }
 
 type aboutUser struct{ error }
 
+// Why a record without a tenant is refused.
+var (
+	errNoDefault = errors.New("no tenant, and the file has no default tenant")
+	errMixed     = errors.New("no tenant, although another record of the file names one: " +
+		"name the tenant in each record, or set defaultTenant in the configuration")
+)
+
 // byteOrderMark begins what some editors write; it is no part of the first secret.
 const byteOrderMark = "\ufeff"
 
-// Read calls each with the records of data in their order. The first record that breaks a rule
-// ends it with an [*Error], as does an error of each: one made by [AboutUser] is about the user, any
-// other about the secret.
-func Read(data []byte, rules Rules, each func(Record) error) error {
+// Count is how many records a file has.
+type Count struct {
+	Records int
+	System  int // records of the system tenant
+}
+
+// Log logs how many records of the file at path belong to the system tenant.
+func (c Count) Log(ctx context.Context, path string) {
+	klog.FromContext(ctx).Info("Loaded a credential file", "path", path, "records", c.Records, "systemTenantRecords", c.System)
+}
+
+// Read calls each with the records of data in their order and counts them. The first record that breaks
+// a rule ends it with an [*Error], as does an error of each: one made by [AboutUser] is about the user,
+// any other about the secret.
+func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte(byteOrderMark))))
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
 	kins := kinship{}
+	forms, count := forms{}, Count{}
 	for {
 		fields, err := r.Read()
 		if err != nil {
-			return ended(err)
+			return count, ended(err)
 		}
 		line, _ := r.FieldPos(0)
 		if len(fields) < fieldGroups {
-			return &Error{line, -1, fmt.Errorf("%d fields, want at least secret, user and uid", len(fields))}
+			return count, &Error{line, -1, fmt.Errorf("%d fields, want at least secret, user and uid", len(fields))}
+		}
+		forms.add(line, fields)
+		if mixed := forms.mixed(); mixed != nil && !rules.AllowMixed && !rules.Default.IsZero() {
+			return count, mixed
 		}
 		if fields[fieldSecret] == "" {
 			if err := rules.EmptySecret(line); err != nil {
-				return &Error{line, fieldSecret, err}
+				return count, &Error{line, fieldSecret, err}
 			}
 			continue
 		}
 		rec, at, err := kins.record(fields, rules)
 		if err != nil {
-			return &Error{line, at, err}
+			return count, &Error{line, at, err}
 		}
 		if err := each(rec); err != nil {
 			at = fieldSecret
 			if about := (aboutUser{}); errors.As(err, &about) {
 				at = fieldUser
 			}
-			return &Error{line, at, err}
+			return count, &Error{line, at, err}
 		}
+		count.add(rec)
 	}
+}
+
+func (c *Count) add(r Record) {
+	c.Records++
+	if r.Kin.Tenant.IsSystem() {
+		c.System++
+	}
+}
+
+// forms remembers which forms of records a file has. A record without a secret grants nothing, so it
+// counts only if it names a tenant.
+type forms struct {
+	named   bool
+	unnamed *Error // about the first record without a tenant
+}
+
+func (f *forms) add(line int, fields []string) {
+	switch {
+	case hasTenantForm(fields):
+		f.named = true
+	case f.unnamed == nil && fields[fieldSecret] != "":
+		f.unnamed = &Error{line, len(fields) - 1, errMixed}
+	}
+}
+
+// mixed returns an error about the first record without a tenant if another record names one.
+func (f *forms) mixed() *Error {
+	if !f.named {
+		return nil
+	}
+	return f.unnamed
+}
+
+// hasTenantForm reports whether a record ends in an empty field and a tenant.
+func hasTenantForm(fields []string) bool {
+	n := len(fields)
+	return n >= 5 && fields[n-2] == ""
 }
 
 // ended returns what a reader's error says of its file: nothing at the end.
@@ -138,7 +205,7 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 		}
 	}
 	tenantText := ""
-	if n >= 5 && fields[n-2] == "" {
+	if hasTenantForm(fields) {
 		if tenantText = fields[n-1]; tenantText == "" {
 			return Record{}, n - 1, errors.New("two empty fields at the end: a tenant is missing")
 		}
@@ -177,7 +244,7 @@ func parseTenant(text string, byDefault tenant.ID) (tenant.ID, error) {
 		return tenant.Parse(strings.Clone(text))
 	}
 	if byDefault.IsZero() {
-		return tenant.ID{}, errors.New("no tenant, and the file has no default tenant")
+		return tenant.ID{}, errNoDefault
 	}
 	return byDefault, nil
 }

@@ -14,6 +14,7 @@ import (
 func rules() credfile.Rules {
 	return credfile.Rules{
 		Default:     tenant.System(),
+		AllowMixed:  true,
 		Check:       func(string, []string, tenant.ID) error { return nil },
 		EmptySecret: func(int) error { return nil },
 	}
@@ -22,7 +23,7 @@ func rules() credfile.Rules {
 // read returns "secret user uid groups tenant" of each record.
 func read(data string, r credfile.Rules) ([]string, error) {
 	var out []string
-	err := credfile.Read([]byte(data), r, func(rec credfile.Record) error {
+	_, err := credfile.Read([]byte(data), r, func(rec credfile.Record) error {
 		out = append(out, strings.Join([]string{rec.Secret, rec.Name, rec.UID, strings.Join(rec.Kin.Groups, "+"), rec.Kin.Tenant.String()}, " "))
 		return nil
 	})
@@ -68,7 +69,7 @@ func TestReadSaysWhatIsRefused(t *testing.T) {
 	refused := errors.New("refused")
 	for err, field := range map[error]int{refused: 0, credfile.AboutUser(refused): 1} {
 		var at *credfile.Error
-		if got := credfile.Read([]byte("s,u,1\n"), rules(), func(credfile.Record) error { return err }); !errors.As(got, &at) || at.Line != 1 || at.Field != field {
+		if _, got := credfile.Read([]byte("s,u,1\n"), rules(), func(credfile.Record) error { return err }); !errors.As(got, &at) || at.Line != 1 || at.Field != field {
 			t.Errorf("%v; want line 1, field %d", got, field)
 		}
 	}
@@ -96,13 +97,61 @@ func TestReadAsksForEachRecord(t *testing.T) {
 	}
 }
 
+// TestMixedFiles: a record that omits the tenant is refused if another record names one. The error is about
+// the first record that omits it, wherever it is.
+func TestMixedFiles(t *testing.T) {
+	for data, want := range map[string]string{
+		"s,u,1\ns,u,2,g\ns,u,3,g,x\n":    "",
+		"s,u,1,,a\ns,u,2,g,,system\n":    "",
+		"s,u,1,,a\n,u,2\n":               "",
+		"s,u,1,,a\ns,u,2,g\n":            "line 2, field 3",
+		"s,u,1\ns,u,2\n\ns,u,3,,a\n":     "line 1, field 2",
+		"s,u,1,g,a\ns,u,2,g,,a\n":        "line 1, field 4",
+		"s,u,1,,system\ns,u,2\n":         "line 2, field 2",
+		",u,1,,a\ns,u,2\n":               "line 2, field 2",
+		"s,u,1,,a\ns,u,2,\n":             "line 2, field 3",
+		"\"s\ns\",u,1\ns,u,2,,a\n":       "line 1, field 2",
+		"s,u,1,,a\r\ns,u,2\r\n":          "line 2, field 2",
+		"\ufeffs,u,1\ns,u,2,,a\n":        "line 1, field 2",
+		"s,u,1\ns,u,2,,\n":               "line 1, field 2",
+		"s,u,1,\"\",\"\",\"a\"\ns,u,2\n": "line 2, field 2",
+	} {
+		for _, byDefault := range []string{"system", "acme"} {
+			r := rules()
+			r.Default, _ = tenant.Parse(byDefault)
+			r.AllowMixed = false
+			_, err := read(data, r)
+			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want+": no tenant, although another") {
+				t.Errorf("%q, default %s: %v; want %q", data, byDefault, err, want)
+			}
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	accept := func(credfile.Record) error { return nil }
+	count, err := credfile.Read([]byte("s,u,1\n,u,2\ns,u,3,,a\ns,u,4,,system\n"), rules(), accept)
+	if want := (credfile.Count{Records: 3, System: 2}); err != nil || count != want {
+		t.Errorf("Read() = %+v, %v; want %+v", count, err, want)
+	}
+}
+
 // FuzzRead: no input panics or is quoted in an error, and every record that is read is complete.
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{"s,u,1\n", "s,u,1,g,,a\n", "s,u,1,\"g,h\",x,,a\n", ",u,1\n", "\"", "s,u,1,,,a", "\xff,u,1\n", "SECRETSECRET,u,1,,\n"} {
+	for _, s := range []string{"s,u,1\n", "s,u,1,g,,a\n", "s,u,1,\"g,h\",x,,a\n", ",u,1\n", "\"", "s,u,1,,,a", "\xff,u,1\n", "s,u,1\ns,v,2,,a\n", "SECRETSECRET,u,1,,\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, data string) {
-		err := credfile.Read([]byte(data), rules(), func(r credfile.Record) error {
+		strict := rules()
+		strict.AllowMixed = false
+		tenants := map[bool]bool{}
+		if _, err := credfile.Read([]byte(data), strict, func(r credfile.Record) error {
+			tenants[r.Kin.Tenant.IsSystem()] = true
+			return nil
+		}); err == nil && tenants[true] && tenants[false] && !strings.Contains(data, "system") {
+			t.Fatal("a record without a tenant is the system tenant's in a file that names another")
+		}
+		_, err := credfile.Read([]byte(data), rules(), func(r credfile.Record) error {
 			if r.Secret == "" || r.Name == "" || r.UID == "" || r.Kin.Tenant.IsZero() {
 				t.Fatalf("incomplete record %+v", r)
 			}

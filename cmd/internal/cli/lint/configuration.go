@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -61,28 +60,22 @@ func namedFiles(ctx context.Context, config *v1alpha1.TenancyConfiguration) ([]P
 	var all []Problem
 	add := func(path string, found []Problem) { all = append(all, placed(path, found)...) }
 	for _, s := range config.Authentication.Sources {
-		kind, path, byDefault := Tokens, "", (*string)(nil)
-		switch {
-		case s.TokenFile != nil:
-			path, byDefault = s.TokenFile.Path, s.TokenFile.DefaultTenant
-		case s.BasicAuthFile != nil:
-			kind, path, byDefault = Passwords, s.BasicAuthFile.Path, s.BasicAuthFile.DefaultTenant
-		default:
+		kind, file := Tokens, s.TokenFile
+		if s.BasicAuthFile != nil {
+			kind, file = Passwords, s.BasicAuthFile
+		}
+		if file == nil {
 			continue
 		}
-		data, err := os.ReadFile(path) // #nosec G304 -- the operator's own configuration names it
+		data, err := os.ReadFile(file.Path) // the operator's own configuration names it
 		if err != nil {
 			continue
 		}
-		id := tenant.System()
-		if byDefault != nil {
-			id, _ = tenant.Parse(*byDefault) // validated; "" is none
-		}
-		found, err := credentials(ctx, data, kind, id)
+		found, err := credentials(ctx, data, kind, file)
 		if err != nil {
 			return nil, err
 		}
-		add(path, append(found, readable(path)...))
+		add(file.Path, append(found, readable(file.Path)...))
 	}
 	if config.Authorization.ABAC != nil {
 		if data, err := os.ReadFile(config.Authorization.ABAC.Path); err == nil {

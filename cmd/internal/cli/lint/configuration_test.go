@@ -47,7 +47,7 @@ func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir) // problems name files as the configuration does
 	for name, text := range map[string]string{
-		"none.csv": "S1,alice,1\n", "system.csv": "S2,bob,2\n", "acme.csv": "S3,system:admin,3\n", "passwords.csv": ",dave,4,,acme\n",
+		"none.csv": "S1,alice,1\n", "system.csv": "S2,bob,2\n", "acme.csv": "S3,system:admin,3\nS5,erin,5,,globex\n", "mixed.csv": "S6,frank,6,,acme\nS7,grace,7\n", "passwords.csv": ",dave,4,,acme\n",
 		"policy.jsonl": `{"group":"dev","tenant":"acme"}`, "revoked.yaml": revocations + "user: []\n",
 		"tenancy.yaml": header + `authentication:
   revocation: { path: revoked.yaml }
@@ -55,6 +55,8 @@ func TestNamedFiles(t *testing.T) {
   - { name: none, tokenFile: { path: none.csv, defaultTenant: "" } }
   - { name: system, tokenFile: { path: system.csv } }
   - { name: acme, tokenFile: { path: acme.csv, defaultTenant: acme } }
+  - { name: mixed, tokenFile: { path: mixed.csv } }
+  - { name: said, tokenFile: { path: mixed.csv, defaultTenant: system } }
   - { name: passwords, basicAuthFile: { path: passwords.csv } }
 authorization: { abac: { path: policy.jsonl } }
 `} {
@@ -76,6 +78,8 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 	want := []string{
 		`acme.csv:1:1: the user name "system:admin" is the system tenant's`,
+		"mixed.csv:2:10: no tenant, although another record of the file names one: name the tenant in each record, or set defaultTenant in the configuration",
+		"mixed.csv:2:10: warning: the record names no tenant: it is the system tenant's",
 		"none.csv:1:10: no tenant, and the file has no default tenant",
 		"passwords.csv:1:1: empty password",
 		"policy.jsonl:1:1: space must be given where a tenant is: without it the line would be about the system's",

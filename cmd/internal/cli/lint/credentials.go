@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,9 +18,24 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// credentials returns the problems of a token or password file. The server's readers stop at the first: each
-// record that they name is left out, and the rest is read again.
-func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.ID) ([]Problem, error) {
+// credentials returns the problems of a token or password file. It warns of a record without a tenant
+// unless the server refuses that record.
+func credentials(ctx context.Context, data []byte, kind Kind, config *v1alpha1.CredentialFile) ([]Problem, error) {
+	found, err := refused(ctx, data, kind, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range oldFormat(data, config) {
+		if !slices.ContainsFunc(found, func(p Problem) bool { return p.Line == warning.Line }) {
+			found = append(found, warning)
+		}
+	}
+	return found, nil
+}
+
+// refused returns what the server's readers refuse. They stop at the first problem: each record that they
+// name is left out, and the rest is read again.
+func refused(ctx context.Context, data []byte, kind Kind, config *v1alpha1.CredentialFile) (found []Problem, err error) {
 	dir, err := os.MkdirTemp("", "lint-")
 	if err != nil {
 		return nil, err
@@ -31,8 +47,8 @@ func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.I
 		return nil, err
 	}
 	check := func(name string, groups []string, id tenant.ID) error { return reserved(names, name, groups, id) }
+	byDefault, isSet := config.Default()
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	found := oldFormat(data, byDefault)
 	for range most {
 		// #nosec G703 -- in a directory of our own
 		err := os.WriteFile(path, bytes.Join(lines, nil), 0o600)
@@ -43,9 +59,9 @@ func credentials(ctx context.Context, data []byte, kind Kind, byDefault tenant.I
 			return nil, err
 		}
 		if kind == Tokens {
-			_, err = tokenfile.Open(ctx, path, tokenfile.Options{DefaultTenant: byDefault, Check: check})
+			_, err = tokenfile.Open(ctx, path, tokenfile.Options{DefaultTenant: byDefault, AllowMixed: isSet, Check: check})
 		} else {
-			_, err = basicauth.Open(path, basicauth.Options{DefaultTenant: byDefault, Check: check})
+			_, err = basicauth.Open(ctx, path, basicauth.Options{DefaultTenant: byDefault, AllowMixed: isSet, Check: check})
 		}
 		var at interface {
 			error
@@ -106,9 +122,9 @@ func record(lines [][]byte, line, field int) (first, last, column int) {
 	}
 }
 
-// oldFormat warns of records that name no tenant: by default they are the system tenant's.
-func oldFormat(data []byte, byDefault tenant.ID) []Problem {
-	if !byDefault.IsSystem() {
+// oldFormat warns of each record without a tenant if the system tenant is its default.
+func oldFormat(data []byte, config *v1alpha1.CredentialFile) []Problem {
+	if byDefault, _ := config.Default(); !byDefault.IsSystem() {
 		return nil
 	}
 	var found []Problem
@@ -160,6 +176,7 @@ func credentialFix(text string) string {
 		{"two empty fields", "write the tenant behind the last comma"},
 		{"before a tenant", "leave the empty field out, or end the record with ,,TENANT"},
 		{"no default tenant", "end the record with ,,TENANT"},
+		{"another record of the file names one", "end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"},
 		{"earlier line", "remove one of the two records"},
 		{"is the system tenant's", "give another name, or ,,system"},
 		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},

@@ -16,6 +16,8 @@ const (
 	noName  = " invalid tenant: not a label value | a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"
 	space   = " a name begins or ends with white space, or holds an invisible character | write it without white space at its ends and without invisible characters"
 	unnamed = ` warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT, also with ,,system, or set defaultTenant: "" in the configuration`
+	omitted = " no tenant, although another record of the file names one: name the tenant in each record, or set defaultTenant in the configuration" +
+		" | end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"
 )
 
 // TestTokens: each thing that is wrong with a record is said at its field with what to write, and the records behind it
@@ -38,7 +40,8 @@ func TestTokens(t *testing.T) {
 		"twice":             {"S1,alice,1,,acme\nS1,bob,2,,acme\n", []string{"2:1: the token stands in an earlier line too | remove one of the two records"}},
 		"many":              {"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: 2 fields," + few, "3:11:" + noName, "4:1: 1 fields," + few}},
 		"two lines":         {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space, "3:1: 2 fields," + few}},
-		"no tenant":         {"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
+		"no tenant":         {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
+		"an omitted tenant": {"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n", []string{"1:10:" + omitted, "2:14:" + omitted, "4:9:" + omitted}},
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -74,7 +73,7 @@ func File(ctx context.Context, path string, kind Kind) ([]Problem, error) {
 	var found []Problem
 	switch kind {
 	case Tokens, Passwords:
-		found, err = credentials(ctx, data, kind, tenant.System())
+		found, err = credentials(ctx, data, kind, &v1alpha1.CredentialFile{})
 		found = append(found, readable(path)...)
 	case ABAC:
 		found = policy(data)

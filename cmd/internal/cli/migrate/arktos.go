@@ -22,8 +22,9 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r.FieldsPerRecord = -1
 	result := &Result{Files: map[string]string{}}
 	type record struct {
-		line   int
-		fields []string
+		line    int
+		fields  []string
+		omitted bool // the tenant, which made the record the system tenant's
 	}
 	var records []record
 	for {
@@ -62,16 +63,23 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 			}
 			return same
 		})
-		records = append(records, record{line, converted})
+		records = append(records, record{line, converted, len(fields) < 5 || fields[len(fields)-2] != ""})
 	}
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
+	omitted := 0
 	for _, rec := range records {
+		if rec.omitted {
+			omitted++
+		}
 		if err := w.Write(rec.fields); err != nil {
 			return nil, err
 		}
 	}
 	w.Flush()
+	if omitted > 0 {
+		result.Next = append(result.Next, fmt.Sprintf("check the records of %s that end with ,,system: %d of them named no tenant in Arktos", file, omitted))
+	}
 	result.Files[file] = out.String()
 	result.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: %s, %s: { path: %s, defaultTenant: \"\" } }\n",
 		strings.TrimSuffix(file, ".csv"), kind, file)

@@ -75,6 +75,17 @@ authentication:
 `, r.Files["tenancy.yaml"])
 }
 
+// TestArktosOmissions: an omitted tenant became the system tenant in Arktos, so each such record is to be checked.
+func TestArktosOmissions(t *testing.T) {
+	for text, want := range map[string][]string{
+		"S1,alice,1,,acme\nS2,bob,2,,system\n":         nil,
+		"S1,alice,1\nS2,bob,2,dev\nS3,carol,3,,acme\n": {"check the records of tokens.csv that end with ,,system: 2 of them named no tenant in Arktos"},
+		"S1,alice,1\nS1,alice,1,,acme\n":               nil,
+	} {
+		same(t, text, want, converted(t, "arktos-tokens", text).Next)
+	}
+}
+
 // TestArktosNoFile: what is no such file at all becomes nothing; the error has its line, and no secret.
 func TestArktosNoFile(t *testing.T) {
 	for _, text := range []string{"S1,alice,1\n\"SECRET,bob,2\n", "S1,alice,1\nSECRET,b\"ob,2\n"} {

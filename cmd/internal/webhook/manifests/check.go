@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/leaving"
 	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -68,6 +69,13 @@ type located[T any] struct {
 
 func (c *checker) report(format string, args ...any) {
 	c.findings = append(c.findings, Finding{c.file, fmt.Sprintf(format, args...)})
+}
+
+// reportAll reports what a server without kubetenant reads differently.
+func (c *checker) reportAll(found []leaving.Finding) {
+	for _, f := range found {
+		c.report("%s", f)
+	}
 }
 
 // Check looks at every file below dir: what [Generate] wrote and an operator changed, and whatever else of
@@ -303,11 +311,20 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 			}
 		})
 	case "Namespace":
-		return decoded(doc, func(n *corev1.Namespace) { c.namespaces[n.Name] = n.Labels })
+		return decoded(doc, func(n *corev1.Namespace) {
+			c.namespaces[n.Name] = n.Labels
+			c.reportAll(leaving.OfNamespace(n, c.settings.Authorization.SystemNamespaces))
+		})
 	case "ClusterRoleBinding":
-		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) { c.addSubjects(kind, b.Name, b.Subjects) })
+		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) {
+			c.addSubjects(kind, b.Name, b.Subjects)
+			c.reportAll(leaving.OfClusterRoleBinding(b))
+		})
 	case "RoleBinding":
-		return decoded(doc, func(b *rbacv1.RoleBinding) { c.addSubjects(kind, b.Name, b.Subjects) })
+		return decoded(doc, func(b *rbacv1.RoleBinding) {
+			c.addSubjects(kind, b.Name, b.Subjects)
+			c.reportAll(leaving.OfRoleBinding(b))
+		})
 	}
 	return nil
 }

@@ -1,0 +1,58 @@
+package leaving
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Cluster returns the findings of a live cluster. It reads page by page and writes nothing. unchecked says
+// for each kind that could not be read, wholly or in part, why: its findings may be missing then.
+func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []string) (found []Finding, unchecked []error) {
+	for _, kind := range []struct {
+		name string
+		list pager.ListPageFunc
+	}{
+		{"ClusterRoleBindings", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return k.RbacV1().ClusterRoleBindings().List(ctx, o)
+		}},
+		{"RoleBindings", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, o)
+		}},
+		{"Namespaces", func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = tenant.Label
+			return k.CoreV1().Namespaces().List(ctx, o)
+		}},
+	} {
+		err := pager.New(kind.list).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+			found = append(found, of(object, systemNamespaces)...)
+			return nil
+		})
+		if err != nil {
+			// The cause is not wrapped: a caller must not take Forbidden for an answer.
+			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %v", kind.name, err))
+		}
+	}
+	return sorted(found), unchecked
+}
+
+// of returns the findings about an object of any kind.
+func of(object runtime.Object, systemNamespaces []string) []Finding {
+	switch object := object.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return OfClusterRoleBinding(object)
+	case *rbacv1.RoleBinding:
+		return OfRoleBinding(object)
+	case *corev1.Namespace:
+		return OfNamespace(object, systemNamespaces)
+	}
+	return nil
+}

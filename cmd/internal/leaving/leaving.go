@@ -1,0 +1,122 @@
+// Package leaving finds the objects of a cluster that mean more on a server without kubetenant: bindings that
+// only kubetenant limits, and system namespaces that belong to a tenant. The same functions decide about the
+// objects of a live cluster and about exported ones.
+package leaving
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Finding is one object and one reason. Its texts are one line each and hold no control characters.
+type Finding struct {
+	Object string `json:"object"` // kind, namespace and name
+	Reason string `json:"reason"` // what the object means on a server without kubetenant
+	Remedy string `json:"remedy"` // what to do
+}
+
+// String returns the finding as one line.
+func (f Finding) String() string { return f.Object + ": " + f.Reason + ": " + f.Remedy }
+
+// formerAdmins begins the names of the ClusterRoleBindings that earlier releases created for the admins of
+// a Tenant.
+const formerAdmins = "kubetenant:admins:"
+
+// OfClusterRoleBinding returns the findings about a ClusterRoleBinding.
+func OfClusterRoleBinding(b *rbacv1.ClusterRoleBinding) []Finding {
+	object := "ClusterRoleBinding " + printable(b.Name)
+	grants := fmt.Sprintf("%s %q in the whole cluster", b.RoleRef.Kind, b.RoleRef.Name)
+	var found []Finding
+	if strings.HasPrefix(b.Name, formerAdmins) {
+		found = append(found, Finding{
+			object,
+			"an earlier release created it for the admins of a Tenant, and a server without kubetenant grants them " + grants,
+			"delete it, since spec.admins of the Tenant replaces it",
+		})
+	}
+	if groups := tenantGroups(b.Subjects); len(groups) > 0 {
+		found = append(found, Finding{
+			object,
+			fmt.Sprintf("a server without kubetenant grants %s %s", strings.Join(groups, ", "), grants),
+			"replace it by spec.bindings of the Tenant, or delete it before such a server starts",
+		})
+	}
+	return append(found, limits(object, b.Annotations, grants)...)
+}
+
+// OfRoleBinding returns the findings about a RoleBinding.
+func OfRoleBinding(b *rbacv1.RoleBinding) []Finding {
+	object := "RoleBinding " + printable(b.Namespace) + "/" + printable(b.Name)
+	return limits(object, b.Annotations, fmt.Sprintf("%s %q in the namespace", b.RoleRef.Kind, b.RoleRef.Name))
+}
+
+// OfNamespace returns the findings about a Namespace, if it is one of systemNamespaces.
+func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
+	label, labeled := ns.Labels[tenant.Label]
+	if !labeled || label == tenant.System().String() || !slices.Contains(systemNamespaces, ns.Name) {
+		return nil
+	}
+	reason := "the label " + tenant.Label + " of this system namespace names no valid tenant"
+	if id, err := tenant.Parse(label); err == nil {
+		reason = fmt.Sprintf("this system namespace belongs to tenant %s, and a server without kubetenant keeps the bindings that the tenant got there", id)
+	}
+	return []Finding{{
+		"Namespace " + printable(ns.Name), reason,
+		"release it (kubectl tenant release), then check its RoleBindings and Secrets",
+	}}
+}
+
+// limits returns a finding for each annotation by which kubetenant limits a binding.
+func limits(object string, annotations map[string]string, grants string) []Finding {
+	var found []Finding
+	if _, limited := annotations[tenant.ScopeAnnotation]; limited {
+		found = append(found, Finding{
+			object,
+			"a server without kubetenant ignores the annotation " + tenant.ScopeAnnotation + " and grants " + grants,
+			"replace it by RoleBindings, or delete it before such a server starts",
+		})
+	}
+	if _, ends := annotations[tenant.ExpiresAnnotation]; ends {
+		found = append(found, Finding{
+			object,
+			"a server without kubetenant ignores the annotation " + tenant.ExpiresAnnotation + " and grants " + grants + " without an end",
+			"delete it when it has expired, or before such a server starts",
+		})
+	}
+	return found
+}
+
+// tenantGroups returns the groups of tenants' callers among subjects, sorted and quoted.
+func tenantGroups(subjects []rbacv1.Subject) []string {
+	var groups []string
+	for _, s := range subjects {
+		if s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix) {
+			groups = append(groups, fmt.Sprintf("group %q", s.Name))
+		}
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups)
+}
+
+// printable returns a name as it is, or quoted if no server would have stored it.
+func printable(name string) string {
+	if quoted := fmt.Sprintf("%+q", name); quoted != `"`+name+`"` || strings.Contains(name, " ") {
+		return quoted
+	}
+	return name
+}
+
+// sorted returns the findings in the order of their objects, each once.
+func sorted(found []Finding) []Finding {
+	slices.SortFunc(found, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason))
+	})
+	return slices.Compact(found)
+}
