@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"regexp"
@@ -205,9 +206,82 @@ func FuzzCapsule(f *testing.F) {
 		}
 		checkFiles(t, r.Files)
 		one := map[string]any{}
-		if strings.Contains(text, "\n---") || yaml.Unmarshal([]byte(text), &one) != nil || one["kind"] != "Tenant" || len(text) > 20_000 {
+		if strings.Contains(text, "\n---") || yaml.Unmarshal([]byte(text), &one) != nil || one["kind"] != "Tenant" || len(text) > 2000 {
 			return
 		}
 		checkLeaves(t, []byte(text))
 	})
+}
+
+// TestCapsuleRandomFields: the guarantee holds for Tenants whose fields have other values, types and names.
+func TestCapsuleRandomFields(t *testing.T) {
+	every, err := os.ReadFile("testdata/capsule-every-field.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	values := []any{nil, "", "oil", "system", "x y", "*", "${tenant}", true, false, 0.0, -1.0, 1e12, []any{}, []any{"a", 1.0, nil}, map[string]any{}, map[string]any{"name": "x", "kind": "User", "a/b": "c"}}
+	for range rounds {
+		document := map[string]any{}
+		if err := yaml.Unmarshal(every, &document); err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + random.IntN(12) {
+			change(random, document, values)
+		}
+		document["apiVersion"], document["kind"] = "capsule.clastix.io/v1beta2", "Tenant"
+		text, err := json.Marshal(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := migrate.From()["capsule"](text, migrate.Options{})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		checkFiles(t, r.Files)
+		checkLeaves(t, text)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// rounds is how many Tenants the test makes: each is converted several hundred times.
+const rounds = 15
+
+// change gives a random part of a value another value or name.
+func change(random *rand.Rand, value any, values []any) {
+	other := values[random.IntN(len(values))]
+	switch value := value.(type) {
+	case map[string]any:
+		if len(value) == 0 {
+			return
+		}
+		keys := slices.Sorted(maps.Keys(value))
+		key := keys[random.IntN(len(keys))]
+		switch random.IntN(12) {
+		case 0:
+			value[key] = other
+		case 1:
+			delete(value, key)
+		case 2:
+			value[key+"X"] = value[key]
+			delete(value, key)
+		default:
+			change(random, value[key], values)
+		}
+	case []any:
+		if len(value) == 0 {
+			return
+		}
+		i := random.IntN(len(value))
+		switch random.IntN(6) {
+		case 0:
+			value[i] = other
+		case 1:
+			value[i] = value[random.IntN(len(value))]
+		default:
+			change(random, value[i], values)
+		}
+	}
 }
