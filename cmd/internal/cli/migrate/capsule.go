@@ -24,7 +24,8 @@ const (
 const (
 	templatesFile     = "cluster/1-namespacetemplates.yaml"
 	tenantsFile       = "cluster/2-tenants.yaml"
-	afterAdoption     = "after-adoption"
+	adoptedFile       = adoptedFolder + "/tenants.yaml"
+	adoptedFolder     = "after-adoption"
 	configurationFile = "configuration/tenancy.yaml"
 )
 
@@ -175,7 +176,7 @@ func (m *capsuleMigration) write(dir string) error {
 	if config != "" {
 		m.result.Files[configurationFile] = config
 	}
-	for file, objects := range map[string][]any{templatesFile: templates, tenantsFile: tenants, afterAdoption + "/tenants.yaml": adopted} {
+	for file, objects := range map[string][]any{templatesFile: templates, tenantsFile: tenants, adoptedFile: adopted} {
 		if len(objects) == 0 {
 			continue
 		}
@@ -184,13 +185,13 @@ func (m *capsuleMigration) write(dir string) error {
 		}
 	}
 	if len(m.tenants) > 0 {
-		m.result.Next = m.next(dir, len(adopted) > 0)
+		m.result.Next = m.next(dir)
 	}
 	return nil
 }
 
 // next returns the steps after the migration, in their order. Each is a command or begins with a verb.
-func (m *capsuleMigration) next(dir string, hasAdopted bool) (steps []string) {
+func (m *capsuleMigration) next(dir string) (steps []string) {
 	if m.result.Files[configurationFile] != "" {
 		file := quoted(dir, configurationFile)
 		steps = append(steps, "kubectl tenant validate -f "+file,
@@ -207,8 +208,8 @@ func (m *capsuleMigration) next(dir string, hasAdopted bool) (steps []string) {
 		steps = append(steps, adopt+" --dry-run=server", adopt)
 		all = append(all, t.namespaces...)
 	}
-	if hasAdopted {
-		steps = append(steps, "kubectl apply -f "+quoted(dir, afterAdoption)+"/")
+	if m.result.Files[adoptedFile] != "" {
+		steps = append(steps, "kubectl apply -f "+quoted(dir, adoptedFolder)+"/")
 	}
 	for _, namespace := range all {
 		steps = append(steps, "kubectl patch namespace "+namespace+` --type=merge -p '{"metadata":{"ownerReferences":null}}'`)

@@ -29,6 +29,8 @@ func capsuleReasons() reasons {
 		"metadata.labels":                          "labels of the Tenant itself; set on the new Tenant what your tools need",
 		"metadata.annotations":                     "annotations of the Tenant itself; set on the new Tenant what your tools need",
 		"metadata.ownerReferences":                 "the owner would delete the new Tenant; leave it out",
+		"metadata.deletionTimestamp":               "Capsule is deleting the Tenant, and its namespaces with it; do not adopt them",
+		"metadata.deletionGracePeriodSeconds":      "Capsule is deleting the Tenant, and its namespaces with it; do not adopt them",
 		"status.owners":                            "the owner, or its role, is not in spec.owners; name it in spec.admins or spec.bindings if it is still wanted",
 		"status.promotions":                        "service accounts are not promoted; name them in spec.admins or spec.bindings after the adoption",
 		"spec.data":                                "a Tenant holds no free data; keep it in an annotation or a ConfigMap",

@@ -43,7 +43,7 @@ func (t *capsuleTenant) convertOwner(owner node) {
 		owner.left("its ClusterRoles are in an annotation of this version; get the Tenant as %s/v1beta2", capsuleGroup)
 		return
 	}
-	subject, problem := t.subject(owner, true)
+	subject, problem := t.ownerSubject(owner)
 	if problem != "" {
 		owner.left("%s", problem)
 		return
@@ -71,7 +71,7 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	owner.get("kind").consume()
 	owner.get("name").consume()
 	if !isAdmin {
-		t.result.left(owner.where, "%s: the owner could create namespaces; only spec.admins may, who also delete them", owner.path)
+		t.result.left(owner.where, "%s: the owner could create namespaces; name it in spec.admins if it may also delete them", owner.path)
 	}
 }
 
@@ -101,7 +101,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	name, _ := role.value.(string)
 	bound := false
 	for _, s := range binding.get("subjects").items() {
-		subject, problem := t.subject(s, false)
+		subject, problem := t.subject(s)
 		if problem != "" {
 			s.left("%s", problem)
 			continue
@@ -155,9 +155,26 @@ func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
 	return true
 }
 
-// subject returns the subject that an owner or the subject of a binding names, or why the tenant may not give it a role.
-// It reads the node without consuming it. An owner names a service account by its user name.
-func (t *capsuleTenant) subject(n node, isOwner bool) (s rbacv1.Subject, problem string) {
+// ownerSubject is [capsuleTenant.subject] for an owner, which names a service account by its user name.
+func (t *capsuleTenant) ownerSubject(owner node) (s rbacv1.Subject, problem string) {
+	if owner.get("kind").value != rbacv1.ServiceAccountKind {
+		return t.subject(owner)
+	}
+	name, _ := owner.get("name").value.(string)
+	namespace, is := tenant.ServiceAccountNamespace(name)
+	if !is {
+		return s, "the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it"
+	}
+	return t.serviceAccount(namespace, accountName(namespace, name))
+}
+
+// accountName returns the name of a service account, of its user name.
+func accountName(namespace, user string) string {
+	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
+}
+
+// subject returns the subject of a role, or why the tenant may not give it one. It reads the node without consuming it.
+func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
 	kind, _ := n.get("kind").value.(string)
 	name, _ := n.get("name").value.(string)
 	namespace, isText := n.get("namespace").value.(string)
@@ -165,15 +182,12 @@ func (t *capsuleTenant) subject(n node, isOwner bool) (s rbacv1.Subject, problem
 	if n.get("namespace").isSet && !isText || n.get("apiGroup").isSet && !isGroup {
 		return s, "the subject is not valid; correct it"
 	}
-	if account, is := tenant.ServiceAccountNamespace(name); is && (kind == rbacv1.UserKind || isOwner && kind == rbacv1.ServiceAccountKind) {
-		name = strings.TrimPrefix(name, serviceaccount.ServiceAccountUsernamePrefix+account+":")
-		return t.serviceAccount(account, name)
+	if account, is := tenant.ServiceAccountNamespace(name); is && kind == rbacv1.UserKind {
+		return t.serviceAccount(account, accountName(account, name))
 	}
 	switch {
 	case name == "" || len(name) > maxNameLength || !tenant.IsWellFormed(name):
 		return s, "the name is not valid; correct it"
-	case kind == rbacv1.ServiceAccountKind && isOwner:
-		return s, "the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it"
 	case kind == rbacv1.ServiceAccountKind && group == "" && len(validation.IsDNS1123Subdomain(name)) == 0:
 		return t.serviceAccount(namespace, name)
 	case kind != rbacv1.UserKind && kind != rbacv1.GroupKind || namespace != "" || group != "" && group != rbacv1.GroupName:

@@ -13,6 +13,8 @@ import (
 const (
 	nameLabel        = "kubernetes.io/metadata.name"
 	podSecurityLabel = "pod-security.kubernetes.io/enforce"
+	// cordonLabel says in v1beta1 what spec.cordoned says in v1beta2.
+	cordonLabel = capsuleGroup + "/cordon"
 )
 
 // The limits of the definition of Tenants.
@@ -35,6 +37,13 @@ func (t *capsuleTenant) convertMetadata() {
 	metadata.get("name").consume()
 	if label := metadata.get("labels").get(nameLabel); label.value == t.name {
 		label.consume() // Capsule's own
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		for _, key := range metadata.get(field).keys() {
+			if isCapsules(key) && !(t.isBeta1() && key == cordonLabel) {
+				metadata.get(field).get(key).left("a setting of Capsule; look up what it does and set it up by hand")
+			}
+		}
 	}
 }
 
@@ -79,7 +88,7 @@ func (t *capsuleTenant) convertAccess() {
 	// Protect is the policy in both cases: it refuses a deletion until someone changes the policy.
 	spec.get("preventDeletion").flag()
 	cordoned, _ := spec.get("cordoned").flag()
-	if label := t.find("metadata.labels").get(capsuleGroup + "/cordon"); t.isBeta1() && label.isSet {
+	if label := t.find("metadata.labels").get(cordonLabel); t.isBeta1() && label.isSet {
 		cordoned = cordoned || label.text() == "enabled"
 	}
 	if cordoned {

@@ -54,7 +54,7 @@ const (
 	templatesFile = "cluster/1-namespacetemplates.yaml"
 	adoptedFile   = "after-adoption/tenants.yaml"
 	configFile    = "configuration/tenancy.yaml"
-	makesNone     = "spec.owners[0]: the owner could create namespaces; only spec.admins may, who also delete them"
+	makesNone     = "spec.owners[0]: the owner could create namespaces; name it in spec.admins if it may also delete them"
 )
 
 // TestCapsuleTenant: a Tenant gives what the Capsule Tenant gave, and never more.

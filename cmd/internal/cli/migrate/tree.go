@@ -10,7 +10,7 @@ import (
 )
 
 // document is an object of another project as a tree. Every leaf is either consumed by a conversion or reported:
-// [document.reportRest] reports the leaves that no conversion has read. A field that a conversion does not know can
+// [node.reportRest] reports the leaves that no conversion has read. A field that a conversion does not know can
 // therefore not be lost.
 type document struct {
 	// where names the document in a report.
