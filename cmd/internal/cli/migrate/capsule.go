@@ -29,7 +29,8 @@ const (
 	configurationFile = "configuration/tenancy.yaml"
 )
 
-var errNoTenant = errors.New("it holds no Tenant of " + capsuleGroup + "; kubectl get tenants." + capsuleGroup + " -o yaml prints them")
+var errNoTenant = errors.New("it holds no Tenant of " + capsuleGroup +
+	"; kubectl get tenants." + capsuleGroup + " -o yaml prints them")
 
 // capsuleMigration is the content of a file: Capsule's Tenants, and the Namespaces that belong to them.
 type capsuleMigration struct {
@@ -116,7 +117,8 @@ func (m *capsuleMigration) dropDuplicates() {
 		var err error
 		switch t.id, err = tenant.Parse(t.name); {
 		case err != nil:
-			m.result.left(t.where, "the whole Tenant: metadata.name is not a valid tenant ID (%v); create the tenant under another name", err)
+			m.result.left(t.where, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
+				"create the tenant under another name", err)
 		case t.id.IsSystem():
 			m.result.left(t.where, "the whole Tenant: system is the cluster's own tenant; create the tenant under another name")
 		case count[t.name] > 1:
@@ -151,7 +153,8 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
 	}
 	if len(t.namespaces) == 0 {
-		m.result.left(t.where, "no namespaces are known: get the Tenant from the cluster with its status, or add its Namespaces to the file")
+		m.result.left(t.where, "no namespaces are known: "+
+			"get the Tenant from the cluster with its status, or add its Namespaces to the file")
 	}
 	t.reportRest(capsuleReasons())
 }

@@ -84,8 +84,8 @@ func (t *capsuleTenant) convertWildcards(ingress node) {
 	case allowed && areListed:
 		wildcards.left("hosts with a wildcard must be listed, too; list them in admission.policy.hosts")
 	case !allowed && !areListed:
-		t.result.left(t.where, "spec.ingressOptions.allowWildcardHostnames: hosts with a wildcard, which Capsule refuses, are allowed; "+
-			"list the tenant's hosts in admission.policy.hosts")
+		t.result.left(t.where, "spec.ingressOptions.allowWildcardHostnames: "+
+			"hosts with a wildcard, which Capsule refuses, are allowed; list the tenant's hosts in admission.policy.hosts")
 	}
 }
 
@@ -107,8 +107,8 @@ func convertNodeSelector(selector node) *v1alpha1.PlacementDefaults {
 	return &v1alpha1.PlacementDefaults{NodeSelector: labels}
 }
 
-// convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a rule cannot express is
-// reported and not allowed.
+// convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a rule cannot express
+// is reported and not allowed.
 func convertRule(field string, list node) *v1alpha1.FieldRule {
 	if !list.isSet {
 		return nil
@@ -166,7 +166,11 @@ func ruleOf(field string, names []node) *v1alpha1.FieldRule {
 // convertServices returns the types of Services that are allowed, or nil if all are.
 func convertServices(allowed node) *v1alpha1.FieldRule {
 	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
-	types := []corev1.ServiceType{corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}
+	types := []corev1.ServiceType{
+		corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeExternalName,
+	}
 	for _, t := range types {
 		isAllowed, isFlag := allowed.get(strings.ToLower(string(t[:1])) + string(t[1:])).flag()
 		if isAllowed || !isFlag {

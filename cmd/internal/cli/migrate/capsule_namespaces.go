@@ -87,7 +87,8 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 		cordoned.left("a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly")
 	}
 	if !found {
-		m.result.left(n.where, "it belongs to no Tenant of Capsule; leave it out, or give it to a tenant by kubectl tenant adopt")
+		m.result.left(n.where, "it belongs to no Tenant of Capsule; "+
+			"leave it out, or give it to a tenant by kubectl tenant adopt")
 	}
 }
 
@@ -98,7 +99,8 @@ func namespaceProblem(name string, claims []claim, owner string) string {
 	system := append(slices.Clone(s.Authorization.SystemNamespaces), "capsule-system")
 	for _, c := range claims {
 		if c.tenant != claims[0].tenant {
-			return fmt.Sprintf("the file names the tenants %s and %s for it; correct the Namespace in the cluster", claims[0].tenant, c.tenant)
+			return fmt.Sprintf("the file names the tenants %s and %s for it; correct the Namespace in the cluster",
+				claims[0].tenant, c.tenant)
 		}
 	}
 	switch {

@@ -63,7 +63,8 @@ func (t *capsuleTenant) addQuota(item node) {
 		case !isQuantity || limit.Sign() < 0:
 			entry.left("the limit is not a valid quantity; correct it")
 		case !isUsed || name == "count/namespaces":
-			entry.left("a tenant's quota does not limit this; limit namespaces by spec.namespaces.max, other resources by count/<resource>.<group>")
+			entry.left("a tenant's quota does not limit this; " +
+				"limit namespaces by spec.namespaces.max, other resources by count/<resource>.<group>")
 		default:
 			if t.object.Spec.Quota == nil {
 				t.object.Spec.Quota = corev1.ResourceList{}
@@ -189,8 +190,8 @@ func isCapsules(key string) bool {
 }
 
 func (s *selectors) note(path, key string) {
-	s.notes = append(s.notes, fmt.Sprintf("%s: the label %s cannot be translated and selects nothing without Capsule; correct the selector in %s",
-		path, strconv.Quote(key), templatesFile))
+	s.notes = append(s.notes, fmt.Sprintf("%s: the label %q cannot be translated and selects nothing without Capsule; "+
+		"correct the selector in %s", path, key, templatesFile))
 }
 
 func (s *selectors) labels(labels map[string]any, path string) {
@@ -224,7 +225,11 @@ func (s *selectors) expressions(all []any, path string) []any {
 		if isTenantLabel(key) && !slices.ContainsFunc(values, func(v any) bool { return !isTenant(v) }) {
 			expression["key"] = tenant.Label
 			if expression["operator"] == "Exists" { // a namespace may name the system tenant
-				more = append(more, map[string]any{"key": tenant.Label, "operator": "NotIn", "values": []any{tenant.System().String()}})
+				more = append(more, map[string]any{
+					"key":      tenant.Label,
+					"operator": "NotIn",
+					"values":   []any{tenant.System().String()},
+				})
 			}
 		} else if isCapsules(key) {
 			s.note(path, key)

@@ -63,7 +63,8 @@ func (t *capsuleTenant) convertOwner(owner node) {
 		case isAdmin && slices.Contains([]string{v1alpha1.AdminRole, deleterRole, provisionerRole}, name):
 			role.consume()
 		case name == deleterRole || name == provisionerRole:
-			role.left("only spec.admins may create and delete namespaces of a tenant; name the owner there if it may be an admin")
+			role.left("only spec.admins may create and delete namespaces of a tenant; " +
+				"name the owner there if it may be an admin")
 		default:
 			t.bind(role, name, subject)
 		}
@@ -71,7 +72,8 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	owner.get("kind").consume()
 	owner.get("name").consume()
 	if !isAdmin {
-		t.result.left(owner.where, "%s: the owner could create namespaces; name it in spec.admins if it may also delete them", owner.path)
+		t.result.left(owner.where, "%s: the owner could create namespaces; "+
+			"name it in spec.admins if it may also delete them", owner.path)
 	}
 }
 
@@ -173,7 +175,7 @@ func accountName(namespace, user string) string {
 	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
 }
 
-// subject returns the subject of a role, or why the tenant may not give it one. It reads the node without consuming it.
+// subject returns the subject of a role, or why the tenant may not give it one. It does not consume the node.
 func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
 	kind, _ := n.get("kind").value.(string)
 	name, _ := n.get("name").value.(string)
@@ -190,7 +192,7 @@ func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
 		return s, "the name is not valid; correct it"
 	case kind == rbacv1.ServiceAccountKind && group == "" && len(validation.IsDNS1123Subdomain(name)) == 0:
 		return t.serviceAccount(namespace, name)
-	case kind != rbacv1.UserKind && kind != rbacv1.GroupKind || namespace != "" || group != "" && group != rbacv1.GroupName:
+	case kind != rbacv1.UserKind && kind != rbacv1.GroupKind, namespace != "", group != "" && group != rbacv1.GroupName:
 		return s, "the subject is not a user, a group or a service account; correct it"
 	}
 	if kind == rbacv1.UserKind {
@@ -204,8 +206,8 @@ func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
 // serviceAccount returns the subject of a service account in one of the tenant's namespaces.
 func (t *capsuleTenant) serviceAccount(namespace, name string) (rbacv1.Subject, string) {
 	if !slices.Contains(t.namespaces, namespace) {
-		return rbacv1.Subject{}, fmt.Sprintf("namespace %s is not known to be the tenant's, and a tenant gives no role to a service account "+
-			"of another namespace; use an account of the tenant", namespace)
+		return rbacv1.Subject{}, fmt.Sprintf("namespace %s is not known to be the tenant's, "+
+			"and a tenant gives no role to a service account of another namespace; use an account of the tenant", namespace)
 	}
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
 }
@@ -239,8 +241,8 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 	return ""
 }
 
-// beforeAdoption returns the Tenant without service accounts of its namespaces: until these are adopted they are not the
-// tenant's, and the server refuses the subjects. It returns the Tenant itself if there are none.
+// beforeAdoption returns the Tenant without service accounts of its namespaces. The server refuses them until the
+// namespaces are adopted. It returns the Tenant itself if there are none.
 func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
 	isAccount := func(s rbacv1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind ||
@@ -254,7 +256,8 @@ func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
 		subjects := slices.DeleteFunc(slices.Clone(b.Subjects), isAccount)
 		changed = changed || len(subjects) < len(b.Subjects)
 		if len(subjects) > 0 {
-			early.Spec.Bindings = append(early.Spec.Bindings, v1alpha1.TenantBinding{ClusterRole: b.ClusterRole, Subjects: subjects})
+			b.Subjects = subjects
+			early.Spec.Bindings = append(early.Spec.Bindings, b)
 		}
 	}
 	if !changed {

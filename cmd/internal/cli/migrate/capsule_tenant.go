@@ -25,7 +25,9 @@ const (
 
 // consumeServerMetadata consumes what a server or kubectl wrote about an object: it has no meaning for another object.
 func consumeServerMetadata(metadata node) {
-	for _, key := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers"} {
+	for _, key := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
+	} {
 		metadata.get(key).consume()
 	}
 	metadata.get("annotations").get("kubectl.kubernetes.io/last-applied-configuration").consume()
@@ -119,7 +121,7 @@ func (t *capsuleTenant) convertNamespaceOptions() {
 		}
 	}
 	if only, is := options.get("managedMetadataOnly").flag(); is && only {
-		options.get("managedMetadataOnly").left("labels that Capsule removed from namespaces stay; remove those that are not wanted")
+		options.get("managedMetadataOnly").left("other labels of namespaces stay; remove those that are not wanted")
 	}
 	t.convertPrefix()
 }
@@ -145,7 +147,7 @@ func (t *capsuleTenant) convertLabels(labels node) {
 		case key == podSecurityLabel:
 			spaces.PodSecurity = value
 			label.consume()
-		case key == nameLabel || isOfDomain(key, tenant.Domain) || isOfDomain(key, capsuleGroup) || isOfDomain(key, capsuleDomain):
+		case key == nameLabel || isOfDomain(key, tenant.Domain) || isCapsules(key):
 			label.left("the label is reserved, or of no use without Capsule; leave it out")
 		case len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0:
 			label.left("it is not a valid label; Capsule's templates are not supported; set spec.namespaces.labels")

@@ -376,8 +376,8 @@ func TestCapsuleFiles(t *testing.T) {
 	same(t, "left", []string{
 		"object 3 (ConfigMap x): " + neither + "ConfigMap of v1 nor what it belongs to",
 		"object 4 (Tenant x): " + neither + "Tenant of example.com/v1 nor what it belongs to",
-		"object 9 (GlobalTenantResource all): spec.resources: name a NamespaceTemplate in spec.namespaces.templates of the Tenants that need these objects",
-		"object 9 (GlobalTenantResource all): spec.resyncPeriod: name a NamespaceTemplate in spec.namespaces.templates of the Tenants that need these objects",
+		"object 9 (GlobalTenantResource all): spec.resources: name a NamespaceTemplate in spec.namespaces.templates of each Tenant that needs the objects",
+		"object 9 (GlobalTenantResource all): spec.resyncPeriod: name a NamespaceTemplate in spec.namespaces.templates of each Tenant that needs the objects",
 		"object 10 (Future x): data: the migration does not know this field, or not with such a value; look up what it does and set it up by hand",
 		"object 10 (Future x): metadata.labels: the migration does not know this field, or not with such a value; look up what it does and set it up by hand",
 		"object 10 (Future x): spec.a: the migration does not know this field, or not with such a value; look up what it does and set it up by hand",

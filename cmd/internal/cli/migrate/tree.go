@@ -128,12 +128,13 @@ func (n node) left(format string, args ...any) {
 // isHandled reports whether the value itself was consumed or reported.
 func (n node) isHandled() bool { return n.handled[n.path] }
 
-// reasons say why a field is not carried over and what to do, by the field's path without indexes. A field below has the
-// reason of the nearest field above.
+// reasons say why a field is not carried over and what to do, by the field's path without indexes. A field below has
+// the reason of the nearest field above.
 type reasons map[string]string
 
 // unknownField is the reason of a field that has none.
-const unknownField = "the migration does not know this field, or not with such a value; look up what it does and set it up by hand"
+const unknownField = "the migration does not know this field, or not with such a value; " +
+	"look up what it does and set it up by hand"
 
 // index matches the part of a path that is not the name of a field.
 var index = regexp.MustCompile(`\[[0-9]+\]`)
