@@ -91,17 +91,11 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 		m.tenants = append(m.tenants, &capsuleTenant{node: n, name: name})
 	case kind == "Namespace" && version == "v1":
 		m.namespaces = append(m.namespaces, n)
-	case isCapsule:
-		consumeServerMetadata(n.get("metadata"))
-		n.find("metadata.name").consume()
-		n.get("status").consume()
-		reason := capsuleKinds[kind]
-		if reason == "" {
-			reason = unknownField
-		}
-		n.reportRest(reasons{"spec": reason, "metadata": reason})
+	case isCapsule && capsuleKinds[kind] != "":
+		m.result.left(where, "the whole object: %s", capsuleKinds[kind])
 	default:
-		m.result.left(where, "a migration from Capsule converts neither a %s of %s nor what it belongs to", kind, version)
+		m.result.left(where, "the whole object: the migration does not know the kind %s of %s; set it up by hand",
+			kind, version)
 	}
 }
 

@@ -82,7 +82,9 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 			found = true
 		}
 	}
-	owners[name] = labels.get(tenant.Label).text()
+	if owner := labels.get(tenant.Label).text(); owner != "" {
+		owners[name] = owner
+	}
 	if cordoned := labels.get(capsuleDomain + "/cordoned"); cordoned.isSet {
 		cordoned.left("a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly")
 	}

@@ -14,8 +14,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxTemplateObjects is the limit of the definition of NamespaceTemplates.
-const maxTemplateObjects = 32
+// The limits of the definitions of NamespaceTemplates and Tenants.
+const (
+	maxTemplateObjects = 32
+	maxLimits          = 256
+)
 
 // convertObjects converts what Capsule puts into each namespace of the tenant, and the limits of the whole tenant.
 func (t *capsuleTenant) convertObjects() {
@@ -59,17 +62,20 @@ func (t *capsuleTenant) addQuota(item node) {
 		limit, isQuantity := quantity(entry.value)
 		name := corev1.ResourceName(key)
 		_, isUsed := quota.Resource(name)
+		current, has := t.object.Spec.Quota[name]
 		switch {
 		case !isQuantity || limit.Sign() < 0:
 			entry.left("the limit is not a valid quantity; correct it")
 		case !isUsed || name == "count/namespaces":
 			entry.left("a tenant's quota does not limit this; " +
 				"limit namespaces by spec.namespaces.max, other resources by count/<resource>.<group>")
+		case !has && len(t.object.Spec.Quota) == maxLimits:
+			entry.left("a Tenant has at most %d limits; use a ResourceQuota in a NamespaceTemplate", maxLimits)
 		default:
 			if t.object.Spec.Quota == nil {
 				t.object.Spec.Quota = corev1.ResourceList{}
 			}
-			if current, has := t.object.Spec.Quota[name]; !has || limit.Cmp(current) < 0 {
+			if !has || limit.Cmp(current) < 0 {
 				t.object.Spec.Quota[name] = limit
 			}
 			entry.consume()
