@@ -20,7 +20,7 @@ import (
 func stories() map[string][]string {
 	return map[string][]string{
 		"README":         {"README.md"},
-		"kubectl-tenant": {"docs/kubectl-tenant.md"},
+		"kubectl-tenant": {"docs/kubectl-tenant.md", "docs/tasks/migrate-from-capsule.md"},
 		"tasks": {"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md", "docs/tasks/share.md", "docs/tasks/why-not.md",
 			"docs/tasks/take-back.md", "docs/tasks/suspend.md", "docs/tasks/leave.md"},
 	}
@@ -35,8 +35,16 @@ func TestCommandLinePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	tasks, err := filepath.Glob(filepath.Join(root, "docs/tasks/*.md"))
-	if err != nil || len(tasks) != len(stories()["tasks"]) {
-		t.Errorf("docs/tasks holds %d pages, and %d are run: %v", len(tasks), len(stories()["tasks"]), err)
+	run := 0
+	for _, pages := range stories() {
+		for _, page := range pages {
+			if strings.HasPrefix(page, "docs/tasks/") {
+				run++
+			}
+		}
+	}
+	if err != nil || len(tasks) != run {
+		t.Errorf("docs/tasks holds %d pages, and %d are run: %v", len(tasks), run, err)
 	}
 	for name, pages := range stories() {
 		t.Run(name, func(t *testing.T) {

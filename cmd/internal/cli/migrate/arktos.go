@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,6 +48,9 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 			continue
 		}
 		id := converted[len(converted)-1]
+		if slices.ContainsFunc(fields[min(4, len(fields)):], func(field string) bool { return field != "" && field != id }) {
+			result.left(where, "the fields between the groups and the tenant: Arktos did not read them")
+		}
 		if groups := withoutReserved(&converted, id); len(groups) > 0 {
 			result.left(where, "the groups %s, which are the system tenant's", strings.Join(groups, ", "))
 		}
@@ -192,12 +196,17 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		return nil, "not a JSON object"
 	}
 	spec, hasSpec := in["spec"].(map[string]any)
-	if !hasSpec {
+	if hasSpec {
+		why = unreadFields(in, "apiVersion", "kind", "spec")
+	} else {
 		spec = map[string]any{}
 		for key, value := range in { // the unversioned form: what it leaves out matches everything
 			if key != "apiVersion" && key != "kind" {
 				spec[key] = value
 			}
+		}
+		if _, given := spec["apiGroup"]; given {
+			return nil, "apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, kind and spec"
 		}
 		for _, key := range []string{"resource", "namespace"} {
 			if _, given := spec[key]; !given {
@@ -212,12 +221,15 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 	if before, _, found := strings.Cut(name, ":"); !named && found && before != "system" {
 		id, named = before, true
 	}
-	delete(spec, "space") // which is this project's word
+	if _, given := spec["space"]; given {
+		why = joined(why, "spec.space: Arktos did not read it")
+		delete(spec, "space")
+	}
 	if id == "*" || strings.HasPrefix(name, "*:") {
 		return nil, "it is about every tenant: a line for each tenant and its own space is what it can have meant"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
-		why = `it was about everybody: now it is about the system tenant's callers only; write "tenant" and "space" for others`
+		why = joined(why, `it was about everybody: now it is about the system tenant's callers only; write "tenant" and "space" for others`)
 	}
 	if named && id != tenant.System().String() {
 		spec["tenant"], spec["space"] = id, id
@@ -225,4 +237,22 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		delete(spec, "tenant")
 	}
 	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, why
+}
+
+// unreadFields names the fields of an object that are not known, or returns "".
+func unreadFields(object map[string]any, known ...string) (why string) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		if !slices.Contains(known, key) {
+			why = joined(why, fmt.Sprintf("%q: Arktos did not read it", key))
+		}
+	}
+	return why
+}
+
+// joined returns two reasons as one.
+func joined(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }

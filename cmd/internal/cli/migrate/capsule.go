@@ -1,210 +1,231 @@
 package migrate
 
 import (
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"path/filepath"
+	"regexp"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// capsuleTenant is what is read of a Capsule Tenant (capsule.clastix.io/v1beta1 and v1beta2).
+// The domains of Capsule's API groups, labels and annotations.
+const (
+	capsuleGroup  = "capsule.clastix.io"
+	capsuleDomain = "projectcapsule.dev"
+)
+
+// The files of a migration from Capsule. kubectl apply -f reads a folder in the order of the names.
+const (
+	templatesFile     = "cluster/1-namespacetemplates.yaml"
+	tenantsFile       = "cluster/2-tenants.yaml"
+	adoptedFile       = adoptedFolder + "/tenants.yaml"
+	adoptedFolder     = "after-adoption"
+	configurationFile = "configuration/tenancy.yaml"
+)
+
+var errNoTenant = errors.New("it holds no Tenant of " + capsuleGroup +
+	"; kubectl get tenants." + capsuleGroup + " -o yaml prints them")
+
+// capsuleMigration is the content of a file: Capsule's Tenants, and the Namespaces that belong to them.
+type capsuleMigration struct {
+	result     *Result
+	tenants    []*capsuleTenant
+	namespaces []node
+	settings   admissionSettings
+}
+
+// capsuleTenant is one Tenant and what becomes of it.
 type capsuleTenant struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              map[string]any `json:"spec"`
-	Status            struct {
-		Namespaces []string `json:"namespaces"`
-	} `json:"status"`
+	node
+	name string
+	id   tenant.ID
+	// namespaces are the tenant's namespaces that exist.
+	namespaces []string
+	object     *v1alpha1.Tenant
+	template   *v1alpha1.NamespaceTemplate
 }
 
-// capsuleSpec is what of the spec can be said here.
-type capsuleSpec struct {
-	Owners []struct {
-		Kind         string   `json:"kind"`
-		Name         string   `json:"name"`
-		ClusterRoles []string `json:"clusterRoles"`
-	} `json:"owners"`
-	AdditionalRoleBindings []struct {
-		ClusterRoleName string           `json:"clusterRoleName"`
-		Subjects        []rbacv1.Subject `json:"subjects"`
-	} `json:"additionalRoleBindings"`
-	ResourceQuotas struct {
-		Scope string                     `json:"scope"`
-		Items []corev1.ResourceQuotaSpec `json:"items"`
-	} `json:"resourceQuotas"`
-	LimitRanges struct {
-		Items []corev1.LimitRangeSpec `json:"items"`
-	} `json:"limitRanges"`
-	NetworkPolicies struct {
-		Items []networkingv1.NetworkPolicySpec `json:"items"`
-	} `json:"networkPolicies"`
-}
-
-// capsule reads Tenants of Capsule, with the namespaces that their status names.
-func capsule(data []byte) (*Result, error) {
-	result := &Result{Files: map[string]string{}}
-	documents, err := unlisted(data)
+// capsule converts Tenants of Capsule and the Namespaces that belong to them.
+func capsule(data []byte, o Options) (*Result, error) {
+	contents, err := documents(data)
 	if err != nil {
 		return nil, err
 	}
-	settings := &admissionSettings{}
-	for i, document := range documents {
-		t := &capsuleTenant{}
-		if err := yaml.Unmarshal(document, t); err != nil {
-			return nil, fmt.Errorf("document %d: %w", i, err)
-		}
-		if t.Kind != "Tenant" || !strings.HasPrefix(t.APIVersion, "capsule.clastix.io/") {
-			result.left(fmt.Sprintf("document %d", i), "a %s of %s", t.Kind, t.APIVersion)
-			continue
-		}
-		if err := result.capsuleTenant(t, settings); err != nil {
-			return nil, fmt.Errorf("tenant %s: %w", t.Name, err)
+	m := &capsuleMigration{result: &Result{Files: map[string]string{}}}
+	for i, content := range contents {
+		m.read(i+1, content)
+	}
+	if len(m.tenants) == 0 {
+		return nil, errNoTenant
+	}
+	m.dropDuplicates()
+	m.assignNamespaces()
+	for _, t := range m.tenants {
+		m.convert(t)
+	}
+	return m.result, m.write(o.Dir)
+}
+
+// read sorts one object by its kind. An object that is neither a Tenant nor a Namespace is reported.
+func (m *capsuleMigration) read(number int, content map[string]any) {
+	kind, _ := content["kind"].(string)
+	version, _ := content["apiVersion"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	where := fmt.Sprintf("object %d (%s %s)", number, kind, name)
+	isCapsule := strings.HasPrefix(version, capsuleGroup+"/")
+	if isCapsule && kind == "Tenant" {
+		where = "tenant " + name
+	}
+	n := newDocument(where, content, m.result)
+	n.get("apiVersion").consume()
+	n.get("kind").consume()
+	switch {
+	case isCapsule && kind == "Tenant":
+		m.tenants = append(m.tenants, &capsuleTenant{node: n, name: name})
+	case kind == "Namespace" && version == "v1":
+		m.namespaces = append(m.namespaces, n)
+	case isCapsule && capsuleKinds[kind] != "":
+		m.result.left(where, "the whole object: %s", capsuleKinds[kind])
+	default:
+		m.result.left(where, "the whole object: the migration does not know the kind %s of %s; set it up by hand",
+			kind, version)
+	}
+}
+
+// dropDuplicates refuses Tenants of one name, since nothing says which of them is the tenant, and names that are not
+// valid tenant IDs.
+func (m *capsuleMigration) dropDuplicates() {
+	count := map[string]int{}
+	for _, t := range m.tenants {
+		count[t.name]++
+	}
+	var kept []*capsuleTenant
+	for _, t := range m.tenants {
+		var err error
+		switch t.id, err = tenant.Parse(t.name); {
+		case err != nil:
+			m.result.left(t.where, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
+				"create the tenant under another name", err)
+		case t.id.IsSystem():
+			m.result.left(t.where, "the whole Tenant: system is the cluster's own tenant; create the tenant under another name")
+		case count[t.name] > 1:
+			m.result.left(t.where, "the whole Tenant: the file holds %d Tenants of this name; keep one of them", count[t.name])
+		default:
+			kept = append(kept, t)
 		}
 	}
-	config, err := settings.file()
+	m.tenants = kept
+}
+
+// convert fills in what a Tenant becomes, and reports the rest.
+func (m *capsuleMigration) convert(t *capsuleTenant) {
+	name := t.id.ObjectName()
+	t.object = &v1alpha1.Tenant{
+		TypeMeta:   typeMeta(v1alpha1.GroupVersion, v1alpha1.KindTenant),
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.TenantSpec{ID: t.id.String(), DeletionPolicy: v1alpha1.TenantDeletionProtect},
+	}
+	t.template = &v1alpha1.NamespaceTemplate{
+		TypeMeta:   typeMeta(v1alpha1.GroupVersion, v1alpha1.KindNamespaceTemplate),
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-capsule"},
+	}
+	t.convertMetadata()
+	t.convertStatus()
+	t.convertAccess()
+	t.convertNamespaceOptions()
+	t.convertSubjects()
+	t.convertObjects()
+	m.convertAdmission(t)
+	if len(t.template.Spec.Objects) > 0 {
+		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
+	}
+	if len(t.namespaces) == 0 {
+		m.result.left(t.where, "no namespaces are known: "+
+			"get the Tenant from the cluster with its status, or add its Namespaces to the file")
+	}
+	t.reportRest(capsuleReasons())
+}
+
+// write fills in the files and the next steps.
+func (m *capsuleMigration) write(dir string) error {
+	var templates, tenants, adopted []any
+	for _, t := range m.tenants {
+		if len(t.template.Spec.Objects) > 0 {
+			templates = append(templates, t.template)
+		}
+		before := t.beforeAdoption()
+		tenants = append(tenants, before)
+		if before != t.object {
+			adopted = append(adopted, t.object)
+		}
+	}
+	config, err := m.settings.file()
+	if err != nil {
+		return err
+	}
 	if config != "" {
-		result.Files["tenancy.yaml"] = config
-		result.Next = append(result.Next, "put what tenancy.yaml says of admission into the configuration")
+		m.result.Files[configurationFile] = config
 	}
-	return result, err
-}
-
-// unlisted returns the YAML documents of a file, and the items of a List in place of it.
-func unlisted(data []byte) ([][]byte, error) {
-	var all [][]byte
-	for _, document := range split(data) {
-		var list struct {
-			Kind  string           `json:"kind"`
-			Items []map[string]any `json:"items"`
-		}
-		if err := yaml.Unmarshal(document, &list); err != nil || !strings.HasSuffix(list.Kind, "List") {
-			all = append(all, document)
+	for file, objects := range map[string][]any{templatesFile: templates, tenantsFile: tenants, adoptedFile: adopted} {
+		if len(objects) == 0 {
 			continue
 		}
-		for _, item := range list.Items {
-			text, err := yaml.Marshal(item)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, text)
+		if m.result.Files[file], err = output.Documents(objects...); err != nil {
+			return err
 		}
 	}
-	return all, nil
-}
-
-func (r *Result) capsuleTenant(t *capsuleTenant, settings *admissionSettings) error {
-	id, err := tenant.Parse(t.Name)
-	if err != nil || id.IsSystem() {
-		r.left("tenant "+t.Name, "its name is none here")
-		return nil
+	if len(m.tenants) > 0 {
+		m.result.Next = m.next(dir)
 	}
-	spec := &capsuleSpec{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(t.Spec, spec); err != nil {
-		return err
-	}
-	known := []string{"owners", "additionalRoleBindings", "resourceQuotas", "limitRanges", "networkPolicies"}
-	for _, field := range slices.Sorted(maps.Keys(t.Spec)) {
-		if _, admission := capsuleAdmissionFields[field]; !admission && !slices.Contains(known, field) {
-			r.left("tenant "+t.Name, "spec.%s", field)
-		}
-	}
-	if err := r.capsuleAdmission(t.Spec, id, settings); err != nil {
-		return err
-	}
-	var objects []any
-	for _, ns := range t.Status.Namespaces {
-		objects = append(objects, r.capsuleNamespace(spec, ns, t.Name)...)
-	}
-	if quota := r.capsuleQuota(spec, id); quota != nil {
-		objects = append(objects, quota)
-	}
-	if r.Files[t.Name+".yaml"], err = output.Documents(objects...); err != nil {
-		return err
-	}
-	if len(t.Status.Namespaces) == 0 {
-		r.left("tenant "+t.Name, "the status names no namespaces: get the Tenant from the cluster, with its status")
-		return nil
-	}
-	r.Next = append(r.Next, "kubectl tenant adopt "+strings.Join(t.Status.Namespaces, " ")+" --tenant "+id.String()+" --dry-run=server", "kubectl apply -f "+t.Name+".yaml")
 	return nil
 }
 
-// capsuleNamespace returns what stands in one of the tenant's namespaces.
-func (r *Result) capsuleNamespace(spec *capsuleSpec, ns, of string) []any {
-	var out []any
-	const rbacVersion = "rbac.authorization.k8s.io/v1"
-	bind := func(name, role string, subjects []rbacv1.Subject) {
-		out = append(out, &rbacv1.RoleBinding{TypeMeta: typeMeta(rbacVersion, "RoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns},
-			Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}})
+// next returns the steps after the migration, in their order. Each is a command or begins with a verb.
+func (m *capsuleMigration) next(dir string) (steps []string) {
+	if m.result.Files[configurationFile] != "" {
+		file := quoted(dir, configurationFile)
+		steps = append(steps, "kubectl tenant validate -f "+file,
+			"add the section admission of "+file+" to the configuration of the server")
 	}
-	for i, owner := range spec.Owners {
-		subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: owner.Kind, Name: owner.Name}
-		if owner.Kind == rbacv1.ServiceAccountKind {
-			parts := strings.Split(owner.Name, ":")
-			if len(parts) != 4 {
-				r.left("tenant "+of, "the owner %s is no service account", owner.Name)
-				continue
-			}
-			subject = rbacv1.Subject{Kind: owner.Kind, Namespace: parts[2], Name: parts[3]}
-		}
-		roles := owner.ClusterRoles
-		if roles == nil {
-			roles = []string{"admin"} // its namespace deleter is of no use: namespaces are the cluster admin's
-		}
-		for _, role := range roles {
-			if role != "capsule-namespace-deleter" {
-				bind(fmt.Sprintf("owner-%d-%s", i, role), role, []rbacv1.Subject{subject})
-			}
-		}
-	}
-	for i, extra := range spec.AdditionalRoleBindings {
-		bind(fmt.Sprintf("additional-%d-%s", i, extra.ClusterRoleName), extra.ClusterRoleName, extra.Subjects)
-	}
-	if spec.ResourceQuotas.Scope == "Namespace" {
-		for i, item := range spec.ResourceQuotas.Items {
-			out = append(out, &corev1.ResourceQuota{TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("tenant-%d", i), Namespace: ns}, Spec: item})
-		}
-	}
-	for i, item := range spec.LimitRanges.Items {
-		out = append(out, &corev1.LimitRange{TypeMeta: typeMeta("v1", "LimitRange"), ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("tenant-%d", i), Namespace: ns}, Spec: item})
-	}
-	for i, item := range spec.NetworkPolicies.Items {
-		out = append(out, &networkingv1.NetworkPolicy{TypeMeta: typeMeta("networking.k8s.io/v1", "NetworkPolicy"), ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("tenant-%d", i), Namespace: ns}, Spec: item})
-	}
-	return out
-}
-
-// capsuleQuota returns the quota over all namespaces; nil where there is none.
-func (r *Result) capsuleQuota(spec *capsuleSpec, id tenant.ID) *v1alpha1.TenantQuota {
-	if spec.ResourceQuotas.Scope == "Namespace" || len(spec.ResourceQuotas.Items) == 0 {
-		return nil
-	}
-	hard := corev1.ResourceList{}
-	for _, item := range spec.ResourceQuotas.Items {
-		if len(item.Scopes) > 0 || item.ScopeSelector != nil {
-			r.left("tenant "+id.String(), "spec.resourceQuotas: an item for some pods only")
+	steps = append(steps, "stop Capsule's controller and delete its webhook configurations",
+		"kubectl apply -f "+quoted(dir, "cluster")+"/")
+	var all []string
+	for _, t := range m.tenants {
+		if len(t.namespaces) == 0 {
 			continue
 		}
-		for name, limit := range item.Hard {
-			if has, twice := hard[name]; !twice || limit.Cmp(has) < 0 {
-				hard[name] = limit
-			}
-		}
+		adopt := "kubectl tenant adopt " + strings.Join(t.namespaces, " ") + " --tenant " + t.id.String()
+		steps = append(steps, adopt+" --dry-run=server", adopt)
+		all = append(all, t.namespaces...)
 	}
-	if len(hard) == 0 {
-		return nil
+	if m.result.Files[adoptedFile] != "" {
+		steps = append(steps, "kubectl apply -f "+quoted(dir, adoptedFolder)+"/")
 	}
-	return &v1alpha1.TenantQuota{TypeMeta: typeMeta(tenant.Domain+"/v1alpha1", v1alpha1.KindTenantQuota), ObjectMeta: metav1.ObjectMeta{Name: id.String()},
-		Spec: v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard}}
+	for _, namespace := range all {
+		steps = append(steps, "kubectl patch namespace "+namespace+` --type=merge -p '{"metadata":{"ownerReferences":null}}'`)
+	}
+	return append(steps, "delete Capsule's Tenants and definitions only after that: "+
+		"a namespace that a Tenant of Capsule still owns is deleted with it")
+}
+
+// shellWord matches a word that a shell reads as it stands.
+var shellWord = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
+
+// quoted returns a path in a folder as a shell reads it.
+func quoted(dir, name string) string {
+	path := filepath.Join(dir, name)
+	if strings.HasPrefix(path, "-") {
+		path = "./" + path
+	}
+	if shellWord.MatchString(path) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

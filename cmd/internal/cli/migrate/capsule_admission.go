@@ -1,61 +1,24 @@
 package migrate
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// capsuleList is what of something is allowed. Patterns and selectors cannot be said here.
-type capsuleList struct {
-	Allowed          []string          `json:"allowed"`
-	AllowedRegex     string            `json:"allowedRegex"`
-	Default          string            `json:"default"`
-	MatchLabels      map[string]string `json:"matchLabels"`
-	MatchExpressions []map[string]any  `json:"matchExpressions"`
-}
-
-// capsuleAdmission is what of a spec is about what tenants' objects may ask for.
-type capsuleAdmission struct {
-	NodeSelector        map[string]string `json:"nodeSelector"`
-	PriorityClasses     *capsuleList      `json:"priorityClasses"`
-	RuntimeClasses      *capsuleList      `json:"runtimeClasses"`
-	StorageClasses      *capsuleList      `json:"storageClasses"`
-	ContainerRegistries *capsuleList      `json:"containerRegistries"`
-	ImagePullPolicies   []string          `json:"imagePullPolicies"`
-	IngressOptions      struct {
-		AllowedClasses   *capsuleList `json:"allowedClasses"`
-		AllowedHostnames *capsuleList `json:"allowedHostnames"`
-		AllowWildcards   bool         `json:"allowWildcardHostnames"`
-	} `json:"ingressOptions"`
-	GatewayOptions struct {
-		AllowedClasses *capsuleList `json:"allowedClasses"`
-	} `json:"gatewayOptions"`
-	ServiceOptions struct {
-		AllowedServices map[string]bool `json:"allowedServices"`
-	} `json:"serviceOptions"`
-}
-
-// capsuleAdmissionFields are those that [capsuleAdmission] reads, of the options those within.
-var capsuleAdmissionFields = map[string][]string{
-	"nodeSelector": nil, "priorityClasses": nil, "runtimeClasses": nil, "storageClasses": nil, "containerRegistries": nil, "imagePullPolicies": nil,
-	"ingressOptions": {"allowedClasses", "allowedHostnames", "allowWildcardHostnames"}, "gatewayOptions": {"allowedClasses"}, "serviceOptions": {"allowedServices"},
-}
-
-// admissionSettings are the settings for the tenants of a file.
+// admissionSettings are the settings of the configuration for the tenants of a file.
 type admissionSettings struct {
 	Policy    []v1alpha1.TenantPolicy
 	Placement []v1alpha1.TenantPlacement
 }
 
-// file returns the configuration, empty where nothing is set.
+// file returns a configuration with the settings, or "" if there are none. The server accepts what it returns.
 func (s *admissionSettings) file() (string, error) {
 	admission := map[string]any{}
 	if len(s.Policy) > 0 {
@@ -67,98 +30,150 @@ func (s *admissionSettings) file() (string, error) {
 	if len(admission) == 0 {
 		return "", nil
 	}
-	text, err := yaml.Marshal(map[string]any{"apiVersion": tenant.Domain + "/v1alpha1", "kind": v1alpha1.KindTenancyConfiguration, "admission": admission})
-	return string(text), err
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenancyConfiguration,
+		"admission":  admission,
+	})
+	if err == nil {
+		_, err = v1alpha1.Decode(text)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", configurationFile, err)
+	}
+	return string(text), nil
 }
 
-// capsuleAdmission adds the settings of a tenant.
-func (r *Result) capsuleAdmission(spec map[string]any, id tenant.ID, into *admissionSettings) error {
-	is := &capsuleAdmission{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, is); err != nil {
-		return err
-	}
-	for _, option := range []string{"ingressOptions", "gatewayOptions", "serviceOptions"} {
-		within, _ := spec[option].(map[string]any)
-		for _, name := range slices.Sorted(maps.Keys(within)) {
-			if !slices.Contains(capsuleAdmissionFields[option], name) {
-				r.left("tenant "+id.String(), "spec.%s.%s", option, name)
-			}
-		}
-	}
-	if is.IngressOptions.AllowedHostnames == nil && !is.IngressOptions.AllowWildcards {
-		r.left("tenant "+id.String(), "hosts with a wildcard, which Capsule refuses: list the tenant's in admission.policy.hosts")
-	}
-	policy := v1alpha1.TenantPolicy{Tenants: []string{id.String()}, PolicyRules: v1alpha1.PolicyRules{
-		ImageRegistries: r.capsuleRule(id, "imageRegistries", "containerRegistries", is.ContainerRegistries),
-		IngressClasses:  r.capsuleRule(id, "ingressClasses", "ingressOptions.allowedClasses", is.IngressOptions.AllowedClasses),
-		Hosts:           r.capsuleRule(id, "hosts", "ingressOptions.allowedHostnames", is.IngressOptions.AllowedHostnames),
-		GatewayClasses:  r.capsuleRule(id, "gatewayClasses", "gatewayOptions.allowedClasses", is.GatewayOptions.AllowedClasses),
-		StorageClasses:  r.capsuleRule(id, "storageClasses", "storageClasses", is.StorageClasses),
+// convertAdmission adds the settings of a tenant.
+func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
+	spec := t.get("spec")
+	ingress := spec.get("ingressOptions")
+	policy := v1alpha1.TenantPolicy{Tenants: []string{t.id.String()}, PolicyRules: v1alpha1.PolicyRules{
+		ImageRegistries:   convertRule("imageRegistries", spec.get("containerRegistries")),
+		ImagePullPolicies: convertNames("imagePullPolicies", spec.get("imagePullPolicies")),
+		IngressClasses:    convertRule("ingressClasses", ingress.get("allowedClasses")),
+		Hosts:             convertRule("hosts", ingress.get("allowedHostnames")),
+		GatewayClasses:    convertRule("gatewayClasses", spec.find("gatewayOptions.allowedClasses")),
+		StorageClasses:    convertRule("storageClasses", spec.get("storageClasses")),
+		ServiceTypes:      convertServices(spec.find("serviceOptions.allowedServices")),
 	}}
-	if len(is.ImagePullPolicies) > 0 {
-		policy.ImagePullPolicies = r.capsuleRule(id, "imagePullPolicies", "imagePullPolicies", &capsuleList{Allowed: is.ImagePullPolicies})
-	}
-	policy.ServiceTypes = capsuleServices(is.ServiceOptions.AllowedServices)
+	t.convertWildcards(ingress)
 	if len(policy.Fields()) > 0 {
-		into.Policy = append(into.Policy, policy)
+		m.settings.Policy = append(m.settings.Policy, policy)
 	}
 	placement := v1alpha1.TenantPlacement{Tenants: policy.Tenants, PlacementRules: v1alpha1.PlacementRules{
-		PriorityClassName: r.capsuleRule(id, "", "priorityClasses", is.PriorityClasses),
-		RuntimeClassName:  r.capsuleRule(id, "", "runtimeClasses", is.RuntimeClasses),
+		PriorityClassName: convertRule("priorityClasses", spec.get("priorityClasses")),
+		RuntimeClassName:  convertRule("runtimeClasses", spec.get("runtimeClasses")),
+		Defaults:          convertNodeSelector(spec.get("nodeSelector")),
 	}}
-	if len(is.NodeSelector) > 0 {
-		placement.Defaults = &v1alpha1.PlacementDefaults{NodeSelector: is.NodeSelector}
-	}
 	if len(placement.Fields()) > 0 || placement.Defaults != nil {
-		into.Placement = append(into.Placement, placement)
+		m.settings.Placement = append(m.settings.Placement, placement)
 	}
-	return nil
 }
 
-// capsuleRule returns what is allowed by a list, nil where there is none. What cannot be said allows nothing.
-func (r *Result) capsuleRule(id tenant.ID, field, from string, list *capsuleList) *v1alpha1.FieldRule {
-	if list == nil {
-		return nil
+// convertWildcards reports that hosts with a wildcard are allowed unless hosts are listed: Capsule refuses them by
+// default.
+func (t *capsuleTenant) convertWildcards(ingress node) {
+	if scope := ingress.get("hostnameCollisionScope"); scope.value == "Disabled" {
+		scope.consume()
 	}
-	where := "tenant " + id.String()
-	if list.AllowedRegex != "" {
-		r.left(where, "spec.%s.allowedRegex: list what is meant", from)
+	wildcards := ingress.get("allowWildcardHostnames")
+	allowed, _ := wildcards.flag()
+	areListed := ingress.get("allowedHostnames").isSet
+	switch {
+	case allowed && areListed:
+		wildcards.left("hosts with a wildcard must be listed, too; list them in admission.policy.hosts")
+	case !allowed && !areListed:
+		t.result.left(t.where, "spec.ingressOptions.allowWildcardHostnames: "+
+			"hosts with a wildcard, which Capsule refuses, are allowed; list the tenant's hosts in admission.policy.hosts")
 	}
-	if len(list.MatchLabels)+len(list.MatchExpressions) > 0 {
-		r.left(where, "spec.%s: a selector; list the names it selects", from)
-	}
-	names := list.Allowed
-	if list.Default != "" {
-		r.left(where, "spec.%s.default: allowed, and put into nothing", from)
-		names = append(slices.Clone(names), list.Default)
-	}
-	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		entry := strings.ToLower(name)
-		if field != "imageRegistries" {
-			entry = name
-		}
-		if field == "hosts" && strings.HasPrefix(entry, "*.") {
-			r.left(where, "spec.%s: %s: one host there, all beneath it here; list them", from, name)
+}
+
+func convertNodeSelector(selector node) *v1alpha1.PlacementDefaults {
+	labels := map[string]string{}
+	for _, key := range selector.keys() {
+		label := selector.get(key)
+		value, isText := label.value.(string)
+		if !isText || len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0 {
+			label.left("this is not a valid label; correct it")
 			continue
 		}
-		if field != "" {
-			if problem := v1alpha1.PolicyEntryProblem(field, entry); problem != "" {
-				r.left(where, "spec.%s: %s: %s", from, name, problem)
-				continue
-			}
-		}
-		rule.Policy, rule.Allowed = v1alpha1.FieldAllowListed, append(rule.Allowed, entry)
+		labels[key] = value
+		label.consume()
 	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return &v1alpha1.PlacementDefaults{NodeSelector: labels}
+}
+
+// convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a rule cannot express
+// is reported and not allowed.
+func convertRule(field string, list node) *v1alpha1.FieldRule {
+	if !list.isSet {
+		return nil
+	}
+	list.get("allowedRegex").left("regular expressions are not supported; list the names that it matches")
+	list.get("matchLabels").left("classes are not selected by labels; list the names that it selects")
+	list.get("matchExpressions").left("classes are not selected by labels; list the names that it selects")
+	names := list.get("allowed").items()
+	if standard := list.get("default"); standard.isSet {
+		names = append(names, standard)
+		defer standard.left("the name is allowed, but not set on objects that name none; use a mutating admission policy")
+	}
+	return ruleOf(field, names)
+}
+
+// convertNames returns the rule for a plain list of allowed names, or nil if the list is empty.
+func convertNames(field string, list node) *v1alpha1.FieldRule {
+	items := list.items()
+	if len(items) == 0 {
+		return nil
+	}
+	return ruleOf(field, items)
+}
+
+// ruleOf returns a rule that allows the names that are valid.
+func ruleOf(field string, names []node) *v1alpha1.FieldRule {
+	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
+	for _, item := range names {
+		entry, isText := item.value.(string)
+		if field == "imageRegistries" {
+			entry = strings.ToLower(entry)
+		}
+		problem := v1alpha1.PolicyEntryProblem(field, entry)
+		switch {
+		case !isText:
+			continue
+		case strings.Contains(entry, "{tenant}"):
+			item.left("{tenant} would be replaced by the name of the tenant; write the name")
+			continue
+		case field == "hosts" && strings.HasPrefix(entry, "*."):
+			item.left("%s is one host in Capsule, and all hosts below it here; list them", entry)
+			continue
+		case problem != "":
+			item.left("%q is not allowed, since it %s; correct it", entry, problem)
+			continue
+		case !slices.Contains(rule.Allowed, entry):
+			rule.Policy, rule.Allowed = v1alpha1.FieldAllowListed, append(rule.Allowed, entry)
+		}
+		item.consume()
+	}
+	slices.Sort(rule.Allowed)
 	return rule
 }
 
-// capsuleServices returns the types of Services that are not switched off, nil where none is.
-func capsuleServices(allowed map[string]bool) *v1alpha1.FieldRule {
+// convertServices returns the types of Services that are allowed, or nil if all are.
+func convertServices(allowed node) *v1alpha1.FieldRule {
 	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
-	types := []corev1.ServiceType{corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}
+	types := []corev1.ServiceType{
+		corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeExternalName,
+	}
 	for _, t := range types {
-		if is, said := allowed[strings.ToLower(string(t[:1]))+string(t[1:])]; is || !said {
+		isAllowed, isFlag := allowed.get(strings.ToLower(string(t[:1])) + string(t[1:])).flag()
+		if isAllowed || !isFlag {
 			rule.Policy, rule.Allowed = v1alpha1.FieldAllowListed, append(rule.Allowed, string(t))
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
@@ -42,28 +41,76 @@ var projectID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // keystoneAuth reads policies: a JSON list, or the ConfigMap that holds it under "policies".
 func keystoneAuth(data []byte, o Options) (*Result, error) {
-	var holder struct {
-		Data map[string]string `json:"data"`
-	}
-	if yaml.Unmarshal(data, &holder) == nil && holder.Data["policies"] != "" {
-		data = []byte(holder.Data["policies"])
+	result := &Result{Files: map[string]string{}}
+	list := data
+	if holders, err := documents(data); err == nil && len(holders) == 1 {
+		list = heldPolicies(holders[0], result)
 	}
 	var policies []keystonePolicy
-	if err := json.Unmarshal(data, &policies); err != nil {
+	var contents []map[string]any
+	err := json.Unmarshal(list, &policies)
+	if err == nil {
+		err = json.Unmarshal(list, &contents)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("a list of policies: %w", err)
 	}
-	result := &Result{Files: map[string]string{}}
 	var objects []any
 	for i := range policies {
-		k := &keystone{result: result, where: fmt.Sprintf("policy %d", i), name: fmt.Sprintf("keystone-%d", i), prefix: o.GroupsPrefix}
+		k := &keystone{
+			result: result,
+			where:  fmt.Sprintf("policy %d", i),
+			name:   fmt.Sprintf("keystone-%d", i),
+			prefix: o.GroupsPrefix,
+		}
 		objects = append(objects, k.convert(&policies[i])...)
+		k.reportUnread(contents[i])
 	}
 	text, err := output.Documents(objects...)
 	result.Files["rbac.yaml"] = text
-	result.Next = []string{"read rbac.yaml before applying it: a ClusterRoleBinding to a user is to the users of that name of every tenant, the system tenant's included",
-		"kubectl apply -f rbac.yaml; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
+	file := quoted(o.Dir, "rbac.yaml")
+	result.Next = []string{"read " + file + " before applying it: a ClusterRoleBinding to a user is to the users of that name of every tenant, the system tenant's included",
+		"kubectl apply -f " + file + "; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
 		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was"}
 	return result, err
+}
+
+// heldPolicies returns the policies that a ConfigMap holds, and reports its other data.
+func heldPolicies(holder map[string]any, r *Result) []byte {
+	n := newDocument("ConfigMap", holder, r)
+	for _, key := range []string{"apiVersion", "kind", "metadata"} {
+		n.get(key).consume()
+	}
+	text := n.get("data").get("policies").text()
+	n.reportRest(reasons{"data": "k8s-keystone-auth does not read policies from it; convert it by hand"})
+	return []byte(text)
+}
+
+// keystoneFields are the fields of a policy that are read, and their own fields; "*" stands for any.
+var keystoneFields = map[string][]string{
+	"resource":                {"verbs", "resources", "version", "namespace"},
+	"nonresource":             {"verbs", "path"},
+	"match":                   {"type", "values"},
+	"users":                   {"*"},
+	"resource_permissions":    {"*"},
+	"nonresource_permissions": {"*"},
+}
+
+// reportUnread reports the fields of a policy that are not read, here as in k8s-keystone-auth, which ignores case.
+func (k *keystone) reportUnread(policy map[string]any) {
+	n := newDocument(k.where, policy, k.result)
+	for _, key := range n.keys() {
+		field := n.get(key)
+		known, is := keystoneFields[strings.ToLower(key)]
+		for _, of := range append(field.items(), field) {
+			for _, name := range of.keys() {
+				if is && (known[0] == "*" || slices.Contains(known, strings.ToLower(name))) {
+					of.get(name).consume()
+				}
+			}
+		}
+	}
+	n.reportRest(nil)
 }
 
 // keystone converts one policy.
@@ -112,7 +159,11 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	default:
 		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
 	}
-	if n := p.NonResource; n != nil && n.Path != nil {
+	switch n := p.NonResource; {
+	case n == nil:
+	case n.Path == nil:
+		k.result.left(k.where, "a nonresource without path, which never matched there")
+	default:
 		k.path(rules, *n.Path, n.Verbs)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {

@@ -98,7 +98,7 @@ func TestKeystoneWhat(t *testing.T) {
 		"upper case, version 1":    {`"resource":{"verbs":["GET"],"resources":["Secrets"],"version":"","namespace":"web"}`, []string{in("web", `[GET] [""] [Secrets][]`)}, nil},
 		"of both versions":         {`"resource_permissions":{"a/pods":["get"]},"nonresource":{"verbs":["get"],"path":"/x"}`, nil, []string{"permissions of both versions in one policy: write one policy for each"}},
 		"a subresource, version 2": {`"resource_permissions":{"a/pods/log":["get"]}`, nil, []string{`"a/pods/log" is no namespace/resource; RBAC binds what is in no namespace only for all of them`}},
-		"no path":                  {`"nonresource":{"verbs":["get"]}`, nil, nil},
+		"no path":                  {`"nonresource":{"verbs":["get"]}`, nil, []string{"a nonresource without path, which never matched there"}},
 		"no version":               {`"resource":{"verbs":["get"],"resources":["pods"],"namespace":"web"}`, nil, []string{"a resource without version or namespace, which never matched there"}},
 		"no namespace":             {`"resource":{"verbs":["get"],"resources":["pods"],"version":""}`, nil, []string{"a resource without version or namespace, which never matched there"}},
 		"an empty namespace":       {`"resource":{"verbs":["get"],"resources":["pods"],"version":"","namespace":""}`, nil, []string{"a resource without version or namespace, which never matched there"}},
@@ -119,6 +119,16 @@ func TestKeystoneWhat(t *testing.T) {
 		}
 		same(t, name+": left", left, r.Left)
 	}
+}
+
+// TestKeystoneUnread: a field that is not read is reported. Names are read without regard to case, as there.
+func TestKeystoneUnread(t *testing.T) {
+	r := converted(t, "k8s-keystone-auth", `[{"USERS":{"projects":["web"]},"comment":"x","resource":{"verbs":["get"],"resources":["pods"],"version":"","namespace":"a","name":"b"}}]`)
+	same(t, "rules", []string{`Role a/keystone-0: [get] [""] [pods][]`, "RoleBinding a/keystone-0: Group keystone:project:web to Role keystone-0"}, rules(t, r.Files["rbac.yaml"]))
+	const unknown = ": the migration does not know this field, or not with such a value; look up what it does and set it up by hand"
+	same(t, "left", []string{"policy 0: comment" + unknown, "policy 0: resource.name" + unknown}, r.Left)
+	r = converted(t, "k8s-keystone-auth", "kind: ConfigMap\ndata: { policies: '[]', syncConfig: x }\n")
+	same(t, "left", []string{"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand"}, r.Left)
 }
 
 // TestKeystoneFiles: policies are read from the ConfigMap that holds them as from a list, each with names of its own; what

@@ -3,17 +3,26 @@
 package migrate
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 )
 
 // Result is what came of a file.
 type Result struct {
-	// Files are this project's, by their names.
+	// Files are this project's, by their paths in the folder. Objects of the cluster and files of the server are in
+	// different folders.
 	Files map[string]string
 	// Left says what was not carried over, and where it stands. It holds no secret.
 	Left []string
@@ -28,6 +37,8 @@ func (r *Result) left(where, format string, args ...any) {
 
 // Options say what the files do not.
 type Options struct {
+	// Dir is the folder that the files are written to, as the next steps name it.
+	Dir string
 	// GroupsPrefix is that of the keystone source.
 	GroupsPrefix string
 }
@@ -43,22 +54,83 @@ func From() map[string]func([]byte, Options) (*Result, error) {
 		},
 		"arktos-policy":     func(data []byte, _ Options) (*Result, error) { return arktosPolicy(data) },
 		"k8s-keystone-auth": keystoneAuth,
-		"capsule":           func(data []byte, _ Options) (*Result, error) { return capsule(data) },
+		"capsule":           capsule,
 	}
 }
 
 // Kinds are the names of From.
 func Kinds() []string { return slices.Sorted(maps.Keys(From())) }
 
-// split returns the YAML documents of a file.
-func split(data []byte) [][]byte {
-	var out [][]byte
-	for part := range bytes.SplitSeq(data, []byte("\n---")) {
-		if len(bytes.TrimSpace(part)) > 0 {
-			out = append(out, part)
+// separator matches a line that ends a YAML document. A document may not hold one that the reader does not split at.
+var separator = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
+
+// documents returns the objects of a file: YAML or JSON, one or several, and the items of Lists. Duplicate fields and
+// text that would be skipped are errors.
+func documents(data []byte) ([]map[string]any, error) {
+	var all []map[string]any
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for number := 1; ; number++ {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", number, err)
+		}
+		text = bytes.TrimPrefix(bytes.TrimSpace(text), []byte("---\n"))
+		if separator.Match(text) {
+			return nil, fmt.Errorf("document %d: put each --- on a line of its own", number)
+		}
+		asJSON, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", number, err)
+		}
+		var value any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &value); err != nil {
+			return nil, fmt.Errorf("document %d: %w", number, err)
+		}
+		if value == nil {
+			continue
+		}
+		if all, err = unlisted(all, value); err != nil {
+			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
 	}
-	return out
+}
+
+var (
+	errNoObject  = errors.New("it is not an object")
+	errListField = errors.New("a List holds apiVersion, kind, metadata and items")
+)
+
+// unlisted adds an object, or the items of a List in its place. An item without a kind has the one of its List.
+func unlisted(all []map[string]any, value any) ([]map[string]any, error) {
+	object, is := value.(map[string]any)
+	if !is {
+		return nil, errNoObject
+	}
+	kind, _ := object["kind"].(string)
+	kind, isList := strings.CutSuffix(kind, "List")
+	items, hasItems := object["items"].([]any)
+	if !isList || !hasItems {
+		return append(all, object), nil
+	}
+	for key := range object {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, key) {
+			return nil, errListField
+		}
+	}
+	for _, item := range items {
+		of, is := item.(map[string]any)
+		if is && of["kind"] == nil && of["apiVersion"] == nil && kind != "" {
+			of["apiVersion"], of["kind"] = object["apiVersion"], kind
+		}
+		var err error
+		if all, err = unlisted(all, item); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func typeMeta(apiVersion, kind string) metav1.TypeMeta {

@@ -51,7 +51,7 @@ func check(t *testing.T, dir string, files map[string]string) {
 		return nil
 	}
 	for name, text := range files {
-		path := filepath.Join(dir, name)
+		path := filepath.Join(dir, filepath.Base(name))
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

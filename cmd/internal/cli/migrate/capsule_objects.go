@@ -1,0 +1,245 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// The limits of the definitions of NamespaceTemplates and Tenants.
+const (
+	maxTemplateObjects = 32
+	maxLimits          = 256
+)
+
+// convertObjects converts what Capsule puts into each namespace of the tenant, and the limits of the whole tenant.
+func (t *capsuleTenant) convertObjects() {
+	t.convertQuotas()
+	for i, item := range t.find("spec.limitRanges.items").items() {
+		t.addObject(item, "v1", "LimitRange", fmt.Sprintf("tenant-limits-%d", i))
+	}
+	for i, item := range t.find("spec.networkPolicies.items").items() {
+		t.addObject(item, "networking.k8s.io/v1", "NetworkPolicy", fmt.Sprintf("tenant-network-%d", i))
+	}
+}
+
+// convertQuotas converts limits of the tenant to spec.quota, and limits of each namespace to ResourceQuotas.
+func (t *capsuleTenant) convertQuotas() {
+	quotas := t.find("spec.resourceQuotas")
+	scope := quotas.get("scope")
+	items := quotas.get("items").items()
+	switch scope.value {
+	case nil, "Tenant":
+		for _, item := range items {
+			t.addQuota(item)
+		}
+	case "Namespace":
+		for i, item := range items {
+			t.addObject(item, "v1", "ResourceQuota", fmt.Sprintf("tenant-quota-%d", i))
+		}
+	default:
+		quotas.left("the scope must be Tenant or Namespace; correct it")
+	}
+	scope.consume()
+}
+
+// addQuota adds the limits of an item. The smaller of two limits of one resource applies, as it did before.
+func (t *capsuleTenant) addQuota(item node) {
+	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
+		item.left("a limit of some Pods only applies to a namespace; use a ResourceQuota in a NamespaceTemplate")
+		return
+	}
+	for _, key := range item.get("hard").keys() {
+		entry := item.get("hard").get(key)
+		limit, isQuantity := quantity(entry.value)
+		name := corev1.ResourceName(key)
+		_, isUsed := quota.Resource(name)
+		current, has := t.object.Spec.Quota[name]
+		switch {
+		case !isQuantity || limit.Sign() < 0:
+			entry.left("the limit is not a valid quantity; correct it")
+		case !isUsed || name == "count/namespaces":
+			entry.left("a tenant's quota does not limit this; " +
+				"limit namespaces by spec.namespaces.max, other resources by count/<resource>.<group>")
+		case !has && len(t.object.Spec.Quota) == maxLimits:
+			entry.left("a Tenant has at most %d limits; use a ResourceQuota in a NamespaceTemplate", maxLimits)
+		default:
+			if t.object.Spec.Quota == nil {
+				t.object.Spec.Quota = corev1.ResourceList{}
+			}
+			if !has || limit.Cmp(current) < 0 {
+				t.object.Spec.Quota[name] = limit
+			}
+			entry.consume()
+		}
+	}
+}
+
+func quantity(value any) (q resource.Quantity, is bool) {
+	text, is := value.(string)
+	if n, isNumber := value.(int64); isNumber {
+		text, is = strconv.FormatInt(n, 10), true
+	}
+	q, err := resource.ParseQuantity(text)
+	return q, is && err == nil
+}
+
+// addObject adds an object to the tenant's template as it is, except for selectors of Capsule's label of tenants. An
+// object that the template may not hold is reported as a whole: a policy without one of its fields could allow more.
+func (t *capsuleTenant) addObject(item node, version, kind, name string) {
+	content, isObject := item.value.(map[string]any)
+	if !isObject {
+		return
+	}
+	spec := runtime.DeepCopyJSON(content)
+	translation := &selectors{node: item}
+	translation.translate(spec, item.path)
+	template := *t.template
+	template.Spec.Objects = append(slices.Clip(template.Spec.Objects), map[string]any{
+		"apiVersion": version,
+		"kind":       kind,
+		"metadata":   map[string]any{"name": name},
+		"spec":       spec,
+	})
+	err := template.Validate()
+	switch {
+	case len(template.Spec.Objects) > maxTemplateObjects:
+		item.left("a NamespaceTemplate holds at most %d objects; write another one", maxTemplateObjects)
+	case hasPlaceholder(content):
+		item.left("${tenant} and ${namespace} would be replaced; write the %s by hand", kind)
+	case err != nil:
+		_, problem, _ := strings.Cut(err.Error(), ": ") // after the path in the template
+		item.left("it is not a valid %s (%s); write it into a NamespaceTemplate by hand", kind, problem)
+	case hasNegative(spec["hard"]):
+		item.left("a limit is negative; correct it")
+	default:
+		t.template.Spec.Objects = template.Spec.Objects
+		for _, note := range slices.Sorted(slices.Values(translation.notes)) {
+			t.result.left(item.where, "%s", note)
+		}
+		item.consume()
+	}
+}
+
+// hasPlaceholder reports whether a value holds what a template replaces.
+func hasPlaceholder(value any) bool {
+	switch value := value.(type) {
+	case string:
+		return strings.Contains(value, "${tenant}") || strings.Contains(value, "${namespace}")
+	case []any:
+		return slices.ContainsFunc(value, hasPlaceholder)
+	case map[string]any:
+		for _, v := range value {
+			if hasPlaceholder(v) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func hasNegative(hard any) bool {
+	limits, _ := hard.(map[string]any)
+	for _, limit := range limits {
+		if q, is := quantity(limit); !is || q.Sign() < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// selectors translates Capsule's label of tenants in selectors to the one of this project. A selector that cannot be
+// translated stays as it is, since it selects nothing without Capsule, and is noted.
+type selectors struct {
+	node
+	notes []string
+}
+
+func (s *selectors) translate(value any, path string) {
+	switch value := value.(type) {
+	case []any:
+		for i, v := range value {
+			s.translate(v, fmt.Sprintf("%s[%d]", path, i))
+		}
+	case map[string]any:
+		for key, v := range value {
+			labels, isLabels := v.(map[string]any)
+			expressions, isExpressions := v.([]any)
+			switch {
+			case key == "matchLabels" && isLabels:
+				s.labels(labels, path+"."+key)
+			case key == "matchExpressions" && isExpressions:
+				value[key] = s.expressions(expressions, path+"."+key)
+			default:
+				s.translate(v, path+"."+key)
+			}
+		}
+	}
+}
+
+// isTenantLabel reports whether Capsule names the tenant by a label.
+func isTenantLabel(key string) bool {
+	return key == capsuleGroup+"/tenant" || key == capsuleDomain+"/tenant"
+}
+
+// isCapsules reports whether a label has no meaning without Capsule.
+func isCapsules(key string) bool {
+	return isOfDomain(key, capsuleGroup) || isOfDomain(key, capsuleDomain)
+}
+
+func (s *selectors) note(path, key string) {
+	s.notes = append(s.notes, fmt.Sprintf("%s: the label %q cannot be translated and selects nothing without Capsule; "+
+		"correct the selector in %s", path, key, templatesFile))
+}
+
+func (s *selectors) labels(labels map[string]any, path string) {
+	for _, key := range []string{capsuleGroup + "/tenant", capsuleDomain + "/tenant"} {
+		value, is := labels[key].(string)
+		if current, has := labels[tenant.Label]; is && isTenant(value) && (!has || current == value) {
+			labels[tenant.Label] = value
+			delete(labels, key)
+		}
+	}
+	for key := range labels {
+		if isCapsules(key) {
+			s.note(path, key)
+		}
+	}
+}
+
+// isTenant reports whether the value of Capsule's label names a tenant here.
+func isTenant(value any) bool {
+	name, _ := value.(string)
+	id, err := tenant.Parse(name)
+	return err == nil && !id.IsSystem()
+}
+
+func (s *selectors) expressions(all []any, path string) []any {
+	var more []any
+	for _, e := range all {
+		expression, _ := e.(map[string]any)
+		key, _ := expression["key"].(string)
+		values, _ := expression["values"].([]any)
+		if isTenantLabel(key) && !slices.ContainsFunc(values, func(v any) bool { return !isTenant(v) }) {
+			expression["key"] = tenant.Label
+			if expression["operator"] == "Exists" { // a namespace may name the system tenant
+				more = append(more, map[string]any{
+					"key":      tenant.Label,
+					"operator": "NotIn",
+					"values":   []any{tenant.System().String()},
+				})
+			}
+		} else if isCapsules(key) {
+			s.note(path, key)
+		}
+	}
+	return append(all, more...)
+}

@@ -1,0 +1,198 @@
+package migrate
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	nameLabel        = "kubernetes.io/metadata.name"
+	podSecurityLabel = "pod-security.kubernetes.io/enforce"
+	// cordonLabel says in v1beta1 what spec.cordoned says in v1beta2.
+	cordonLabel = capsuleGroup + "/cordon"
+)
+
+// The limits of the definition of Tenants.
+const (
+	maxNamespaces = 10000
+	maxLabels     = 32
+)
+
+// consumeServerMetadata consumes what a server or kubectl wrote about an object: it has no meaning for another object.
+func consumeServerMetadata(metadata node) {
+	for _, key := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
+	} {
+		metadata.get(key).consume()
+	}
+	metadata.get("annotations").get("kubectl.kubernetes.io/last-applied-configuration").consume()
+}
+
+func (t *capsuleTenant) convertMetadata() {
+	metadata := t.get("metadata")
+	consumeServerMetadata(metadata)
+	metadata.get("name").consume()
+	if label := metadata.get("labels").get(nameLabel); label.value == t.name {
+		label.consume() // Capsule's own
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		for _, key := range metadata.get(field).keys() {
+			if isCapsules(key) && !(t.isBeta1() && key == cordonLabel) {
+				metadata.get(field).get(key).left("a setting of Capsule; look up what it does and set it up by hand")
+			}
+		}
+	}
+}
+
+// convertStatus consumes what Capsule derived from the spec. Owners that come from elsewhere are reported, since they
+// have rights without being in the spec. The namespaces were read before.
+func (t *capsuleTenant) convertStatus() {
+	status := t.get("status")
+	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
+		status.get(key).consume()
+	}
+	for _, space := range status.get("spaces").items() {
+		for _, key := range []string{"uid", "conditions", "metadata", "enforce"} {
+			space.get(key).consume()
+		}
+	}
+	type subject struct{ kind, name any }
+	roles := map[subject][]string{}
+	for _, owner := range t.find("spec.owners").items() {
+		s := subject{owner.get("kind").value, owner.get("name").value}
+		roles[s] = append(roles[s], ownerRoles(owner)...)
+	}
+	for _, owner := range status.get("owners").items() {
+		kind, name := owner.get("kind"), owner.get("name")
+		_, isKind := kind.value.(string)
+		_, isName := name.value.(string)
+		known := roles[subject{kind.value, name.value}]
+		if !isKind || !isName || known == nil {
+			continue
+		}
+		kind.consume()
+		name.consume()
+		for _, role := range owner.get("clusterRoles").items() {
+			if text, is := role.value.(string); is && slices.Contains(known, text) {
+				role.consume()
+			}
+		}
+	}
+}
+
+func (t *capsuleTenant) convertAccess() {
+	spec := t.get("spec")
+	// Protect is the policy in both cases: it refuses a deletion until someone changes the policy.
+	spec.get("preventDeletion").flag()
+	cordoned, _ := spec.get("cordoned").flag()
+	if label := t.find("metadata.labels").get(cordonLabel); t.isBeta1() && label.isSet {
+		cordoned = cordoned || label.text() == "enabled"
+	}
+	if cordoned {
+		t.object.Spec.Access = v1alpha1.TenantAccessReadOnly
+	}
+}
+
+// isBeta1 reports whether the Tenant is of the version in which annotations and labels held some of the settings.
+func (t *capsuleTenant) isBeta1() bool { return t.get("apiVersion").value == capsuleGroup+"/v1beta1" }
+
+func (t *capsuleTenant) convertNamespaceOptions() {
+	spaces := &t.object.Spec.Namespaces
+	options := t.find("spec.namespaceOptions")
+	if quota := options.get("quota"); quota.isSet {
+		if n, is := quota.value.(int64); is && n >= 0 && n <= maxNamespaces {
+			limit := int32(n) // #nosec G115 -- at most maxNamespaces
+			spaces.Max = &limit
+			quota.consume()
+		} else {
+			quota.left("a Tenant limits its namespaces to a number from 0 to %d; set spec.namespaces.max", maxNamespaces)
+		}
+	}
+	t.convertLabels(options.get("additionalMetadata").get("labels"))
+	for _, item := range options.get("additionalMetadataList").items() {
+		if selector := item.get("namespaceSelector"); !selector.isSet || isEmptyObject(selector) {
+			selector.consume()
+			t.convertLabels(item.get("labels"))
+		}
+	}
+	if only, is := options.get("managedMetadataOnly").flag(); is && only {
+		options.get("managedMetadataOnly").left("other labels of namespaces stay; remove those that are not wanted")
+	}
+	t.convertPrefix()
+}
+
+func isEmptyObject(n node) bool {
+	m, is := n.value.(map[string]any)
+	return is && len(m) == 0
+}
+
+// convertLabels adds labels that each namespace of the tenant gets.
+func (t *capsuleTenant) convertLabels(labels node) {
+	spaces := &t.object.Spec.Namespaces
+	for _, key := range labels.keys() {
+		label := labels.get(key)
+		value, isText := label.value.(string)
+		current, has := spaces.Labels[key]
+		switch {
+		case !isText:
+		case key == podSecurityLabel && !slices.Contains([]string{"privileged", "baseline", "restricted"}, value):
+			label.left("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
+		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value, has && current != value:
+			label.left("another setting has another value for this label; keep one of them")
+		case key == podSecurityLabel:
+			spaces.PodSecurity = value
+			label.consume()
+		case key == nameLabel || isOfDomain(key, tenant.Domain) || isCapsules(key):
+			label.left("the label is reserved, or of no use without Capsule; leave it out")
+		case len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0:
+			label.left("it is not a valid label; Capsule's templates are not supported; set spec.namespaces.labels")
+		case !has && len(spaces.Labels) == maxLabels:
+			label.left("a Tenant sets at most %d labels; set it on the namespaces", maxLabels)
+		default:
+			if spaces.Labels == nil {
+				spaces.Labels = map[string]string{}
+			}
+			spaces.Labels[key] = value
+			label.consume()
+		}
+	}
+}
+
+// prefixOf returns the domain of a label key, or "".
+func prefixOf(key string) string {
+	domain, _, has := strings.Cut(key, "/")
+	if !has {
+		return ""
+	}
+	return domain
+}
+
+// isOfDomain reports whether a label or annotation key is of a domain or of one below it.
+func isOfDomain(key, domain string) bool {
+	of := prefixOf(key)
+	return of == domain || strings.HasSuffix(of, "."+domain)
+}
+
+// convertPrefix requires this project's prefix if Capsule required its own. The two differ, which is reported.
+func (t *capsuleTenant) convertPrefix() {
+	force := t.find("spec.forceTenantPrefix")
+	required, is := force.flag()
+	prefix := t.id.NamespacePrefix()
+	switch {
+	case !is:
+	case !required:
+		force.left("a Tenant cannot allow other names than the configuration does; " +
+			"set admission.namespace.namespacePrefix to None if tenants may choose names")
+	case prefix == "":
+		force.left("this tenant ID cannot be a prefix of namespaces; create the tenant under another name to require one")
+	default:
+		t.object.Spec.Namespaces.Prefix = v1alpha1.NamespacePrefixRequired
+		force.left("new namespaces must begin with %q instead of %q; "+
+			"existing ones keep their names, and the condition Ready reports OtherNames", prefix, t.name+"-")
+	}
+}

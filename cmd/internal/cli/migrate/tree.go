@@ -1,0 +1,210 @@
+package migrate
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// document is an object of another project as a tree. Every leaf is either consumed by a conversion or reported:
+// [node.reportRest] reports the leaves that no conversion has read. A field that a conversion does not know can
+// therefore not be lost.
+type document struct {
+	// where names the document in a report.
+	where  string
+	result *Result
+	// handled are the paths that were consumed or reported, each with everything below it.
+	handled map[string]bool
+}
+
+func newDocument(where string, content map[string]any, r *Result) node {
+	d := &document{where: where, result: r, handled: map[string]bool{}}
+	return node{document: d, value: content, isSet: true}
+}
+
+// node is a value of a document. The zero value of its field is a field that the document does not set.
+type node struct {
+	*document
+	path  string
+	value any
+	isSet bool
+}
+
+// plainKey matches a key that needs no quotes in a path.
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// get returns a field of an object. Reading a field of an empty object consumes the object.
+func (n node) get(key string) node {
+	m, is := n.value.(map[string]any)
+	if is && len(m) == 0 {
+		n.consume()
+	}
+	child := node{document: n.document, path: n.path + "[" + strconv.Quote(key) + "]"}
+	switch {
+	case !plainKey.MatchString(key):
+	case n.path == "":
+		child.path = key
+	default:
+		child.path = n.path + "." + key
+	}
+	child.value, child.isSet = m[key]
+	child.isSet = child.isSet && child.value != nil
+	return child
+}
+
+// find returns the field at a path of plain keys.
+func (n node) find(path string) node {
+	for key := range strings.SplitSeq(path, ".") {
+		n = n.get(key)
+	}
+	return n
+}
+
+// keys returns the names of an object's fields, sorted. An empty object is consumed.
+func (n node) keys() []string {
+	m, is := n.value.(map[string]any)
+	if is && len(m) == 0 {
+		n.consume()
+	}
+	return slices.Sorted(maps.Keys(m))
+}
+
+// items returns the elements of a list. An empty list is consumed.
+func (n node) items() (all []node) {
+	list, is := n.value.([]any)
+	if is && len(list) == 0 {
+		n.consume()
+	}
+	for i := range list {
+		all = append(all, n.at(i))
+	}
+	return all
+}
+
+// at returns an element of a list that has it.
+func (n node) at(i int) node {
+	list, _ := n.value.([]any)
+	return node{document: n.document, path: fmt.Sprintf("%s[%d]", n.path, i), value: list[i], isSet: list[i] != nil}
+}
+
+// text consumes a string and returns it; "" if the field is not a string, which is then reported with the rest.
+func (n node) text() string {
+	s, is := n.value.(string)
+	if is {
+		n.consume()
+	}
+	return s
+}
+
+// flag consumes a boolean and returns it; isFlag is false if the field is not one.
+func (n node) flag() (value, isFlag bool) {
+	value, isFlag = n.value.(bool)
+	if isFlag {
+		n.consume()
+	}
+	return value, isFlag
+}
+
+// consume says that a conversion represents the value with everything below it, or that it has no meaning outside the
+// server that wrote it.
+func (n node) consume() {
+	if n.isSet {
+		n.handled[n.path] = true
+	}
+}
+
+// left reports that the value, with everything below it, is not carried over.
+func (n node) left(format string, args ...any) {
+	if !n.isSet {
+		return
+	}
+	n.handled[n.path] = true
+	n.result.left(n.where, "%s: %s", n.path, fmt.Sprintf(format, args...))
+}
+
+// isHandled reports whether the value itself was consumed or reported.
+func (n node) isHandled() bool { return n.handled[n.path] }
+
+// reasons say why a field is not carried over and what to do, by the field's path without indexes. A field below has
+// the reason of the nearest field above.
+type reasons map[string]string
+
+// unknownField is the reason of a field that has none.
+const unknownField = "the migration does not know this field, or not with such a value; " +
+	"look up what it does and set it up by hand"
+
+// index matches the part of a path that is not the name of a field.
+var index = regexp.MustCompile(`\[[0-9]+\]`)
+
+func (all reasons) of(path string) string {
+	path = index.ReplaceAllString(path, "")
+	for {
+		if reason, has := all[path]; has {
+			return reason
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			return unknownField
+		}
+		path = path[:i]
+	}
+}
+
+// haveBelow reports whether a field below a path has a reason of its own.
+func (all reasons) haveBelow(path string) bool {
+	path = index.ReplaceAllString(path, "") + "."
+	for known := range all {
+		if strings.HasPrefix(known, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// reportRest reports all that was neither consumed nor reported, each at the highest path below which nothing was read.
+func (n node) reportRest(why reasons) {
+	unread, _ := n.rest(why)
+	for _, u := range unread {
+		u.left("%s", why.of(u.path))
+	}
+}
+
+// rest returns the highest unread values at or below n. isWhole says that nothing at or below n was read.
+func (n node) rest(why reasons) (unread []node, isWhole bool) {
+	if n.isHandled() || n.value == nil {
+		return nil, false
+	}
+	children := n.children()
+	if len(children) == 0 {
+		return []node{n}, true
+	}
+	isWhole = true
+	for _, child := range children {
+		below, is := child.rest(why)
+		unread = append(unread, below...)
+		isWhole = isWhole && is
+	}
+	// One line for spec or status would not name the fields.
+	if isWhole && strings.ContainsAny(n.path, ".[") && !why.haveBelow(n.path) {
+		return []node{n}, true
+	}
+	return unread, isWhole
+}
+
+// children returns the fields of an object or the elements of a list, without those that are null.
+func (n node) children() (all []node) {
+	switch value := n.value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			all = append(all, n.get(key))
+		}
+	case []any:
+		for i := range value {
+			all = append(all, n.at(i))
+		}
+	}
+	return slices.DeleteFunc(all, func(child node) bool { return !child.isSet })
+}
