@@ -21,7 +21,7 @@ func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
 	cleanUp, format := false, output.NewFormat()
 	cmd := &cobra.Command{
 		Use:   "verify-isolation",
-		Short: "Try every request across the boundary between two throwaway tenants",
+		Short: "Try every request between two throwaway tenants",
 		Long: `Creates two tenants, with a namespace each and all rights. It then asks the
 server's discovery for every resource, subresource and verb, and tries each as a
 user and as a service account of the first tenant, as a user without a tenant
