@@ -3,10 +3,15 @@ package cluster
 import (
 	"context"
 	"maps"
+	"runtime/debug"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -19,32 +24,95 @@ import (
 const publishEvery = 5 * time.Second
 
 // PublishConfiguration keeps the ConfigMap [v1alpha1.PublishedName] of a namespace as effective says, until ctx ends. Of
-// several servers the last one whose configuration changed has written it. The client needs get and patch of it, and
-// create where nobody else makes it.
-func PublishConfiguration(ctx context.Context, client kubernetes.Interface, namespace string, effective func() (*v1alpha1.Published, error)) {
-	var written *corev1.ConfigMap
+// several servers the last one whose configuration changed has written it. Each server has an entry under its own name, so
+// that servers with different configurations can be told apart. The client needs get and patch of it, and create where
+// nobody else makes it.
+func PublishConfiguration(ctx context.Context, client kubernetes.Interface, namespace, replica string, effective func() (*v1alpha1.Published, error)) {
+	name := strings.Map(func(r rune) rune {
+		if strings.ContainsRune("-._", r) || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-' // a key of a ConfigMap may not hold r
+	}, replica)
+	p := &publisher{client: client, namespace: namespace, replica: v1alpha1.Replica{Name: name, Version: Version()}}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		p, err := effective()
+		now, err := effective()
 		if err != nil { // a file that is just being written
 			klog.FromContext(ctx).V(2).Info("The configuration is not published yet", "err", err)
 			return
 		}
-		object, err := p.ConfigMap(namespace)
-		if err == nil && written != nil && maps.Equal(written.Data, object.Data) {
-			return
+		if err := p.publish(ctx, now); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("The configuration is not published: kubectl tenant needs --config until it is", "err", err)
 		}
-		if err == nil {
-			_, err = client.CoreV1().ConfigMaps(namespace).Apply(ctx, applycorev1.ConfigMap(object.Name, namespace).WithData(object.Data),
-				metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true})
-		}
-		if err != nil {
-			if ctx.Err() == nil {
-				klog.FromContext(ctx).Info("The configuration is not published: kubectl tenant needs --config until it is", "err", err)
-			}
-			return
-		}
-		written = object
 	}, publishEvery)
+}
+
+// publisher publishes for one server.
+type publisher struct {
+	client    kubernetes.Interface
+	namespace string
+	replica   v1alpha1.Replica
+	written   *corev1.ConfigMap
+}
+
+// publish writes a configuration that differs from the last one that was written.
+func (p *publisher) publish(ctx context.Context, now *v1alpha1.Published) error {
+	object, err := now.ConfigMap(p.namespace)
+	if err != nil || p.written != nil && maps.Equal(p.written.Data, object.Data) {
+		return err
+	}
+	if _, err := p.apply(ctx, v1alpha1.FieldManager, object.Data); err != nil {
+		return err
+	}
+	p.replica.Hash, p.replica.Since = now.Hash, metav1.Now()
+	own, err := p.replica.Data()
+	if err != nil {
+		return err
+	}
+	// Under a manager of its own: servers do not remove the entries of others.
+	stored, err := p.apply(ctx, v1alpha1.FieldManager+"-replica-"+p.replica.Name, own)
+	if err != nil {
+		return err
+	}
+	p.written = object
+	if surplus := v1alpha1.SurplusReplicas(stored); surplus != nil {
+		_, err = p.client.CoreV1().ConfigMaps(p.namespace).Patch(ctx, v1alpha1.PublishedName, types.MergePatchType, surplus, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	}
+	return err
+}
+
+func (p *publisher) apply(ctx context.Context, manager string, data map[string]string) (*corev1.ConfigMap, error) {
+	if len(manager) > maxManager {
+		manager = manager[:maxManager]
+	}
+	return p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, applycorev1.ConfigMap(v1alpha1.PublishedName, p.namespace).WithData(data),
+		metav1.ApplyOptions{FieldManager: manager, Force: true})
+}
+
+// maxManager is the longest field manager (k8s.io/apimachinery pkg/apis/meta/v1/validation, v0.37.1).
+const maxManager = 128
+
+// Version returns the version of kubetenant in the running program, "" if the build does not say it.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	version := ""
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == "github.com/kubetenant/kubetenant" {
+			version = m.Version
+		}
+	}
+	if strings.HasPrefix(info.Main.Path, "github.com/kubetenant/kubetenant/") { // the nested module has the same version
+		version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && version == "(devel)" {
+			version = s.Value
+		}
+	}
+	return version
 }
 
 // PublishedConfiguration returns what a server published in one of some namespaces. The error is the client's, or wraps

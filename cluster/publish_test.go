@@ -41,7 +41,7 @@ func TestPublishConfiguration(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			cluster.PublishConfiguration(ctx, client, metav1.NamespaceSystem, func() (*v1alpha1.Published, error) {
+			cluster.PublishConfiguration(ctx, client, metav1.NamespaceSystem, "eu-1", func() (*v1alpha1.Published, error) {
 				if hash.Load() == "unreadable" {
 					return nil, errors.New("half a file")
 				}
@@ -57,16 +57,16 @@ func TestPublishConfiguration(t *testing.T) {
 				t.Errorf("%+v, %v; want %s", p, err, want)
 			}
 		}
-		is("one", 1)
+		is("one", 2)
 		hash.Store("two")
-		is("two", 1)
+		is("two", 2)
 		hash.Store("unreadable")
 		is("two", 0)
 		down.Store(1)
 		hash.Store("three")
 		is("two", 12)
 		down.Store(0)
-		is("three", 1)
+		is("three", 2)
 		cancel()
 		<-done
 		if _, err := cluster.PublishedConfiguration(t.Context(), client, "nowhere"); !apierrors.IsNotFound(err) {

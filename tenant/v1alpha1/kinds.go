@@ -21,6 +21,11 @@ const (
 	ResourceTenantMembers      = "tenantmembers"
 )
 
+// ResourceNames returns all of them.
+func ResourceNames() []string {
+	return []string{ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants, ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants}
+}
+
 // Resource returns one of them with its group and version.
 func Resource(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: name}

@@ -1,8 +1,13 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,10 +23,15 @@ const (
 	publishedSettings   = "tenancy.yaml"
 	publishedPolicy     = "policy.jsonl"
 	publishedRevocation = "revocation.yaml"
+	// publishedReplica begins the keys of replicas.
+	publishedReplica = "replica."
 )
 
 // maxPublished bounds what is published of the files beside the configuration: a ConfigMap holds 1 MiB.
 const maxPublished = 700 << 10
+
+// maxReplicas is how many replicas are kept in the ConfigMap.
+const maxReplicas = 64
 
 // ErrNotPublished says that an object does not hold a configuration that this version reads.
 var ErrNotPublished = errors.New("no configuration that this version can read")
@@ -36,6 +46,26 @@ type Published struct {
 	Settings Settings
 	// Policy and Revocation are the files' content; empty where there is none, or too much for an object.
 	Policy, Revocation string
+	// Replicas are the servers that have published, by their names. One that has stopped may still be listed.
+	Replicas []Replica
+}
+
+// Replica is what one server says about itself.
+type Replica struct {
+	// Name is the server's host, or its Pod.
+	Name string `json:"-"`
+	// Hash is that of its configuration.
+	Hash string `json:"hash"`
+	// Version is that of kubetenant in the server.
+	Version string `json:"version,omitempty"`
+	// Since is when the server loaded this configuration.
+	Since metav1.Time `json:"since"`
+}
+
+// Data returns the entry of a replica in the ConfigMap.
+func (r *Replica) Data() (map[string]string, error) {
+	text, err := json.Marshal(r)
+	return map[string]string{publishedReplica + r.Name: string(text)}, err
 }
 
 // ConfigMap returns the object in a namespace. Its files are left out where they are too large.
@@ -60,5 +90,37 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: ConfigMap %s/%s: %w", ErrNotPublished, object.Namespace, object.Name, err)
 	}
-	return &Published{Hash: object.Data[publishedHash], Settings: config.Settings, Policy: object.Data[publishedPolicy], Revocation: object.Data[publishedRevocation]}, nil
+	p := &Published{Hash: object.Data[publishedHash], Settings: config.Settings, Policy: object.Data[publishedPolicy], Revocation: object.Data[publishedRevocation]}
+	for _, key := range slices.Sorted(maps.Keys(object.Data)) {
+		r := Replica{}
+		name, is := strings.CutPrefix(key, publishedReplica)
+		if is && json.Unmarshal([]byte(object.Data[key]), &r) == nil { // one of a later release may not be readable
+			r.Name = name
+			p.Replicas = append(p.Replicas, r)
+		}
+	}
+	return p, nil
+}
+
+// SurplusReplicas returns a merge patch that removes the oldest entries of replicas from the ConfigMap, nil if there are few.
+// Names of Pods are never used again.
+func SurplusReplicas(object *corev1.ConfigMap) []byte {
+	since := map[string]time.Time{}
+	for key, text := range object.Data {
+		r := Replica{}
+		if strings.HasPrefix(key, publishedReplica) {
+			_ = json.Unmarshal([]byte(text), &r) // one that is not readable is the oldest
+			since[key] = r.Since.Time
+		}
+	}
+	if len(since) <= maxReplicas {
+		return nil
+	}
+	keys := slices.SortedFunc(maps.Keys(since), func(a, b string) int { return since[a].Compare(since[b]) })
+	removed := map[string]any{}
+	for _, key := range keys[:len(keys)-maxReplicas] {
+		removed[key] = nil
+	}
+	patch, _ := json.Marshal(map[string]any{"data": removed}) // of strings only
+	return patch
 }

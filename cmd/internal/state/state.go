@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -276,7 +277,11 @@ func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
 	s.factory.StartWithContext(ctx)
 	go s.follow(ctx)
 	if s.publishes {
-		go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, stack.Published)
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, host, stack.Published)
 	}
 	if s.runQuotas != nil {
 		go s.runQuotas(ctx, stack)

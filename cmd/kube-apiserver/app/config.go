@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -267,7 +268,7 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 		}
 		go known.RunQuotas(ctx, stack.DefaultQuota)
 		go lead(ctx, generic.LoopbackClientConfig, known, manager, stack)
-		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, stack.Published)
+		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, hostname(), stack.Published)
 		known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
 	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {
@@ -292,6 +293,15 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 		return errKindsNotSynced
 	}))
 	return nil
+}
+
+// hostname returns the name under which this server publishes its configuration: that of its identity lease.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // addAdmission puts the plugins in their places among the server's own.

@@ -24,8 +24,7 @@ import (
 type Flags struct {
 	*genericclioptions.ConfigFlags
 	contexts []string
-	// required reports an error for a cluster that the command cannot run on. If nil, it runs on every server.
-	required func(*Cluster) error
+	required func(*Cluster) error // see Require
 	detected map[string]*detection
 }
 
@@ -68,6 +67,7 @@ type Cluster struct {
 	client   kubernetes.Interface
 	mapper   func() (meta.RESTMapper, error)
 	detected *detection
+	required func(*Cluster) error
 }
 
 // Clients returns the cluster of the flags, and clients of its kinds and of any.
@@ -99,14 +99,13 @@ func (c *Cluster) Kube() (kubernetes.Interface, error) {
 // Mapper returns what its discovery says about resources.
 func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
-// Cluster returns the one cluster. It fails if the command requires kubetenant and the cluster does not have it (see
-// [Flags.RequireInstalled]).
+// Cluster returns the one cluster, after [Cluster.Check].
 func (f *Flags) Cluster() (*Cluster, error) {
 	c, err := f.one()
 	if err != nil {
 		return nil, err
 	}
-	return c, f.Check(c)
+	return c, c.Check()
 }
 
 func (f *Flags) one() (*Cluster, error) {
@@ -120,7 +119,8 @@ func (f *Flags) one() (*Cluster, error) {
 }
 
 // Clusters returns all that --context lists. The error says which of the contexts cannot be used; none of
-// the clusters has been asked anything. The caller MUST call [Flags.Check] for each cluster before it uses it.
+// the clusters has been asked anything. The caller MUST call [Cluster.Check] before it
+// uses one.
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	if len(f.contexts) == 0 {
 		c, err := f.cluster("")
@@ -177,7 +177,8 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	if f.detected[config.Host] == nil {
 		f.detected[config.Host] = &detection{}
 	}
-	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper, detected: f.detected[config.Host]}, nil
+	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper,
+		detected: f.detected[config.Host], required: f.required}, nil
 }
 
 // at makes the flags name a context, until the function that it returns is called.

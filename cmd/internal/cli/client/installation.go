@@ -33,18 +33,14 @@ func (c *Cluster) Installation(ctx context.Context) (*installation.Installation,
 	return d.found, d.err
 }
 
-// RequireInstalled makes [Flags.Cluster] and [Flags.Check] fail for a cluster without kubetenant.
-func (f *Flags) RequireInstalled(ctx context.Context) {
-	f.required = func(c *Cluster) error {
-		_, err := c.Installation(ctx)
-		return err
-	}
-}
+// Require sets what must be true of each cluster that the command uses: a cluster is used if check returns nil. Without it,
+// the command runs on every server.
+func (f *Flags) Require(check func(*Cluster) error) { f.required = check }
 
-// Check returns why the command cannot run on a cluster, nil if it can.
-func (f *Flags) Check(c *Cluster) error {
-	if f.required == nil {
+// Check returns why the command cannot run on the cluster, nil if it can.
+func (c *Cluster) Check() error {
+	if c.required == nil {
 		return nil
 	}
-	return f.required(c)
+	return c.required(c)
 }

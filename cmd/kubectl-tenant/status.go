@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/status"
+)
+
+func newStatusCommand(flags *client.Flags) *cobra.Command {
+	format := output.NewFormat()
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether and how kubetenant runs on the server",
+		Long: `Shows whether kubetenant is installed on the server, in which deployment mode,
+the versions, the hash and the mode of the configuration, the replicas, and what
+is wrong: replicas with different configurations, missing
+CustomResourceDefinitions, and Tenants that are not ready.
+
+The deployment mode is detected by what the server does. Objects that kubetenant
+left behind are no evidence. A part that you may not read is <unknown>.
+
+Exit status: 0 all is well, 1 something is wrong, 2 kubetenant is not installed
+or this could not be determined.`,
+		Example: `  kubectl tenant status
+  kubectl tenant status -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := format.Check(); err != nil {
+				return err
+			}
+			c, err := flags.Cluster()
+			if err != nil {
+				return err
+			}
+			report, err := status.Collect(cmd.Context(), c)
+			if printed := printStatus(cmd, report, format); printed != nil {
+				return printed
+			}
+			if err != nil {
+				return err
+			}
+			if len(report.Problems) > 0 {
+				return errFailed
+			}
+			return nil
+		},
+	}
+	format.AddFlags(cmd)
+	return cmd
+}
+
+// unknown is what a part shows that the caller may not read.
+const unknown = "<unknown>"
+
+func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) error {
+	out := cmd.OutOrStdout()
+	if done, err := format.Value(out, "Status", r); done {
+		return err
+	}
+	installed := unknown
+	if r.Installed != nil {
+		installed = map[bool]string{true: "yes", false: "no"}[*r.Installed]
+	}
+	fields := [][2]string{{"Server", r.Server}, {"Installed", installed}, {"kubectl tenant", r.Versions.Client}}
+	if r.Installed != nil {
+		fields = append(fields, [2]string{"Kubernetes", cmp.Or(r.Versions.Kubernetes, unknown)})
+	}
+	if r.Mode != "" {
+		mode := string(r.Mode)
+		if r.Direct {
+			mode += " (this is a cluster behind it, reached directly)"
+		}
+		fields = append(fields, [2]string{"kubetenant", cmp.Or(r.Versions.Kubetenant, unknown)},
+			[2]string{"Deployment mode", mode},
+			[2]string{"Configuration", cmp.Or(strings.Join(nonEmpty(string(r.Configuration.Mode), r.Configuration.Hash), ", hash "), unknown)},
+			[2]string{"Replicas", replicaNames(r)},
+			[2]string{"Definitions", part(r, status.PartDefinitions, orAll(r.MissingDefinitions))},
+			[2]string{"Tenants", part(r, status.PartTenants, tenantsText(r))})
+	}
+	screen := output.NewScreen(out)
+	if err := screen.Fields(fields); err != nil {
+		return err
+	}
+	for _, t := range r.NotReady {
+		if _, err := fmt.Fprintf(screen, "  tenant %s: %s: %s\n", output.Safe(t.Name), output.Safe(t.Reason), output.Safe(t.Message)); err != nil {
+			return err
+		}
+	}
+	if more := r.NotReadyTotal - len(r.NotReady); more > 0 {
+		if _, err := fmt.Fprintf(screen, "  ... and %d more\n", more); err != nil {
+			return err
+		}
+	}
+	for _, problem := range r.Problems {
+		if _, err := fmt.Fprintln(screen, screen.Paint(output.Red, output.Safe(problem))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nonEmpty(all ...string) (kept []string) {
+	for _, text := range all {
+		if text != "" {
+			kept = append(kept, text)
+		}
+	}
+	return kept
+}
+
+// part returns what is known of a part of the report.
+func part(r *status.Report, name, text string) string {
+	if r.IsUnknown(name) {
+		return unknown
+	}
+	return text
+}
+
+func orAll(missing []string) string {
+	if len(missing) == 0 {
+		return "all are there"
+	}
+	return "missing: " + strings.Join(missing, ", ")
+}
+
+func tenantsText(r *status.Report) string {
+	if r.NotReadyTotal == 0 {
+		return "all are ready"
+	}
+	return strconv.Itoa(r.NotReadyTotal) + " not ready"
+}
+
+func replicaNames(r *status.Report) string {
+	var names []string
+	for _, replica := range r.Replicas {
+		name := replica.Name + " (no configuration published)"
+		if replica.Since != nil {
+			name = fmt.Sprintf("%s (%s since %s)", replica.Name, replica.Hash, replica.Since.UTC().Format(time.RFC3339))
+		}
+		names = append(names, name)
+	}
+	return cmp.Or(strings.Join(names, ", "), unknown)
+}
