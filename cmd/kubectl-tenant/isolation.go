@@ -53,6 +53,9 @@ was denied; 2 it could not be tried, or some requests were not tested.`,
 			if err := format.Check(); err != nil {
 				return err
 			}
+			if cleanUp { // rights that a run left matter most on a server without kubetenant
+				flags.Require(nil)
+			}
 			c, err := flags.Cluster()
 			if err != nil {
 				return err
