@@ -90,7 +90,8 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; shadow-deny: would have been denied) and reason.",
 			"decision", "reason"),
 		requests: counters("tenant", "requests_total",
-			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, (others) beyond the limit of tenants and for tenants without a Tenant and a namespace.", "tenant"),
+			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, "+
+				"(others) beyond the limit of tenants and for tenants without a Tenant and a namespace.", "tenant"),
 		denials: counters("tenant", "denials_total",
 			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
 		gates: counters("gate", "refused_total", "Writes that TenantGate refused, or would have refused, by its mode.", "mode"),

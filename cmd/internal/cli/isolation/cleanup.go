@@ -202,8 +202,8 @@ func (w *world) removeQuotas(ctx context.Context) error {
 		if of != w.tenants[0].String() && of != w.tenants[1].String() {
 			continue
 		}
-		uid := list.Items[i].GetUID()
-		err := quotas.Delete(ctx, list.Items[i].GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		o := &metav1.ObjectMeta{UID: list.Items[i].GetUID()}
+		err := quotas.Delete(ctx, list.Items[i].GetName(), exactly(o))
 		if !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
 		}

@@ -85,15 +85,16 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 
 // notDelivered notes an answer that has no objects.
 func (m *matrix) notDelivered(c *caller, what string, a answer) {
-	outcome, why := Refused, ""
+	example := fmt.Sprintf("%s: %d %s", what, a.code, a.message())
 	if a.deniedByAuthorization() {
-		m.note(c.name, spaceAll, outcome, why, "lists over all namespaces", fmt.Sprintf("%s: %d %s", what, a.code, a.message()))
+		m.note(c.name, spaceAll, Refused, "", "lists over all namespaces", example)
 		return
 	}
-	if why = a.untested(c); why == "" {
+	why := a.untested(c)
+	if why == "" {
 		why = untestedNoList
 	}
-	m.note(c.name, spaceAll, Untested, why, "", fmt.Sprintf("%s: %d %s", what, a.code, a.message()))
+	m.note(c.name, spaceAll, Untested, why, "", example)
 }
 
 // judge looks for the canaries.
@@ -231,13 +232,14 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 		case !ended && !bytes.Contains(seen, []byte(w.canary(0)+"-reborn")):
 			outcome, why = Untested, untestedSilent
 		}
-		m.note(o.name, spaceForeign, outcome, why, "watch a namespace that was created again for another tenant", "watch "+o.what)
+		m.note(o.name, spaceForeign, outcome, why,
+			"watch a namespace that was created again for another tenant", "watch "+o.what)
 	}
 	return nil
 }
 
-// readUntil reads a watch until one of the words arrives, the server ends it, or it has waited long enough. ended reports
-// whether the server ended it.
+// readUntil reads a watch until one of the words arrives, the server ends it, or it has waited long enough. ended
+// reports whether the server ended it.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(within)
 	for {

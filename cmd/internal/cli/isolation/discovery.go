@@ -63,7 +63,8 @@ func (m *matrix) discover(admin kubernetes.Interface) ([]resource, error) {
 	}
 	for _, name := range required {
 		if !slices.ContainsFunc(all, func(r resource) bool { return r.is("", name) }) {
-			return nil, fmt.Errorf("the server's discovery does not list %s: it is not a Kubernetes API server, or it is not ready", name)
+			return nil, fmt.Errorf("the server's discovery does not list %s: "+
+				"it is not a Kubernetes API server, or it is not ready", name)
 		}
 	}
 	for _, r := range ofGroups(all, m.Groups) {

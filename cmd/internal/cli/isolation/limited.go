@@ -33,8 +33,8 @@ func (d *document) tellsOfMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns the judge of a list or watch over all namespaces: only objects of the caller's own namespaces may be in
-// it. An error of the client holds none.
+// onlyOwn returns the judge of a list or watch over all namespaces: only objects of the caller's own namespaces may be
+// in it. An error of the client holds none.
 func (w *world) onlyOwn(own int, watch bool) func(answer) (Outcome, string) {
 	mine := w.namespace(own)
 	// A webhook cannot remove the limit of a list, which then tells how many objects remain: docs/webhook.md.
@@ -102,8 +102,11 @@ func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, st
 			return Untested, untestedNoList
 		case got.Items == nil, got.Metadata.Continue != "", got.Metadata.RemainingItemCount != nil:
 			return Leaked, ""
-		case slices.ContainsFunc(*got.Items, func(o struct{ Spec map[string]any }) bool { return o.Spec[field] != id.String() }):
-			return Leaked, ""
+		}
+		for _, o := range *got.Items {
+			if o.Spec[field] != id.String() {
+				return Leaked, ""
+			}
 		}
 		return Limited, ""
 	}

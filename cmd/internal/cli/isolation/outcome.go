@@ -59,7 +59,7 @@ const (
 )
 
 // authorizersForm is the message of a 403 response by an authorizer
-// (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, v0.37.1). Admission writes other messages, and may quote this one.
+// (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, v0.37.1). Admission writes other messages, and may quote it.
 var authorizersForm = regexp.MustCompile(
 	`^(?:\S+(?: "(?:[^"\\]|\\.)*")? is forbidden|forbidden): User "(?:[^"\\]|\\.)*" cannot \S+ (?:resource|path) "`)
 
@@ -75,10 +75,15 @@ func (a answer) deniedByAuthorization() bool {
 	return a.code == http.StatusForbidden && authorizersForm.MatchString(a.message())
 }
 
-// deniedByBoundary reports whether the message names a reason of the boundary.
+// deniedByBoundary reports whether an authorizer's message has a reason of the boundary, by the part that gives it: another
+// release of the server may word the rest differently.
 func (a answer) deniedByBoundary() bool {
 	message := a.message()
-	return slices.ContainsFunc(authz.Reasons(), func(r authz.Reason) bool { return strings.HasSuffix(message, ": "+string(r)) })
+	form := authorizersForm.FindStringIndex(message)
+	return form != nil && slices.ContainsFunc(authz.Reasons(), func(r authz.Reason) bool {
+		part, _, _ := strings.Cut(string(r), ": ")
+		return strings.Contains(message[form[1]:], ": "+part+": ")
+	})
 }
 
 // refusedByAdmission reports whether admission of kubetenant, or of the server itself, refused the request.

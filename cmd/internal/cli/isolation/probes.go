@@ -43,11 +43,13 @@ type probe struct {
 	space, method, path string
 	body                []byte
 	header              http.Header
-	own                 bool                           // authorization must allow it
-	group               string                         // the verb and the resource
-	limited             func(answer) (Outcome, string) // judges an answer that authorization may allow though it is not the caller's space
-	unserved            bool                           // kube-apiserver has no such operation, so a 404 or a 405 response is the expected answer
-	review              *authorizationv1.ResourceAttributes
+	group               string // the verb and the resource
+	own                 bool   // authorization must allow it
+	// limited judges an answer that authorization may allow though it is not about the caller's space. It may be nil.
+	limited func(answer) (Outcome, string)
+	// unserved says that kube-apiserver has no such operation, so a 404 or a 405 response is the expected answer.
+	unserved bool
+	review   *authorizationv1.ResourceAttributes
 }
 
 const name = "probe"
@@ -101,7 +103,13 @@ func (r resource) requests(namespace, space string) []probe {
 			types = []string{""}
 		}
 		for _, contentType := range types {
-			p := probe{space: space, method: method, path: path, group: verb + " " + r.String(), review: attributes(verb, objectName)}
+			p := probe{
+				space:  space,
+				method: method,
+				path:   path,
+				group:  verb + " " + r.String(),
+				review: attributes(verb, objectName),
+			}
 			if contentType != "" {
 				p.body, p.header = []byte(r.body(verb)), http.Header{"Content-Type": {contentType}}
 			}
@@ -210,8 +218,14 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 		case verb == "deletecollection":
 			add(http.MethodDelete, query(collection, "dryRun", "All"), attributes(verb))
 		case verb == "create":
-			p := probe{space: spaceAll, method: http.MethodPost, path: query(collection, "dryRun", "All"), group: verb + " " + r.String(), body: []byte("{}"),
-				header: http.Header{"Content-Type": {"application/json"}}}
+			p := probe{
+				space:  spaceAll,
+				method: http.MethodPost,
+				path:   query(collection, "dryRun", "All"),
+				group:  verb + " " + r.String(),
+				body:   []byte("{}"),
+				header: http.Header{"Content-Type": {"application/json"}},
+			}
 			all = append(all, p)
 		}
 	}

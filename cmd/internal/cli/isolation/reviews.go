@@ -126,7 +126,8 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 }
 
 // tryListed asks about each action that the rules allow.
-func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string, rules []authorizationv1.ResourceRule, served []resource) error {
+func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
+	rules []authorizationv1.ResourceRule, served []resource) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
 	for _, rule := range rules {
