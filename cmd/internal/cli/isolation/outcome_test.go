@@ -138,6 +138,14 @@ func TestContinuations(t *testing.T) {
 	}
 }
 
+// TestTruncated: an answer that was not read to its end shows nothing.
+func TestTruncated(t *testing.T) {
+	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}
+	if got, why := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested || why != untestedTruncated {
+		t.Errorf("%s, %q", got, why)
+	}
+}
+
 // TestUnserved: an operation that kube-apiserver does not have leaks nothing.
 func TestUnserved(t *testing.T) {
 	for code, want := range map[int]Outcome{404: Limited, 405: Limited, 200: Untested, 500: Untested, 403: Denied} {
