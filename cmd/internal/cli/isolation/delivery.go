@@ -182,12 +182,7 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	}
 	ctx, cancel := context.WithCancel(ctx) // ends the watches
 	defer cancel()
-	type open struct {
-		*caller
-		what  string
-		lines <-chan []byte
-	}
-	var watches []open
+	var watches []openWatch
 	for _, c := range w.callers {
 		if c.own < 0 {
 			continue
@@ -205,7 +200,7 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 			if err != nil {
 				return err
 			}
-			watches = append(watches, open{c, path, lines})
+			watches = append(watches, openWatch{c, path, lines})
 		}
 	}
 	if err := w.deleteNamespace(ctx, namespace); err != nil {
@@ -223,6 +218,20 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	if err := w.touch(ctx, "", w.namespace(0), w.canary(0)+"-reborn"); err != nil {
 		return err
 	}
+	m.judgeWatches(ctx, watches)
+	return nil
+}
+
+// openWatch is a watch that was opened before its namespace changed its tenant.
+type openWatch struct {
+	*caller
+	what  string
+	lines <-chan []byte
+}
+
+// judgeWatches notes which watches went on in a namespace that became another tenant's.
+func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
+	w := m.world
 	for _, o := range watches {
 		seen, ended := readUntil(ctx, o.lines, w.canary(0)+"-reborn", w.canary(1))
 		outcome, why := Limited, ""
@@ -235,7 +244,6 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 		m.note(o.name, spaceForeign, outcome, why,
 			"watch a namespace that was created again for another tenant", "watch "+o.what)
 	}
-	return nil
 }
 
 // readUntil reads a watch until one of the words arrives, the server ends it, or it has waited long enough. ended

@@ -110,15 +110,7 @@ func (r resource) requests(namespace, space string) []probe {
 				group:  verb + " " + r.String(),
 				review: attributes(verb, objectName),
 			}
-			if contentType != "" {
-				p.body, p.header = []byte(r.body(verb)), http.Header{"Content-Type": {contentType}}
-			}
-			if contentType == contentTypes["patch"][0] {
-				p.body = []byte("[]")
-			}
-			if contentType == contentTypes["patch"][3] {
-				p.path += "&fieldManager=isolation"
-			}
+			p.setBody(r.body(verb), contentType)
 			all = append(all, p)
 		}
 	}
@@ -151,6 +143,20 @@ func (r resource) requests(namespace, space string) []probe {
 		}
 	}
 	return all
+}
+
+// setBody gives a request a body of a type, none for "".
+func (p *probe) setBody(body, contentType string) {
+	if contentType == "" {
+		return
+	}
+	p.body, p.header = []byte(body), http.Header{"Content-Type": {contentType}}
+	switch contentType {
+	case contentTypes["patch"][0]:
+		p.body = []byte("[]")
+	case contentTypes["patch"][3]:
+		p.path += "&fieldManager=isolation"
+	}
 }
 
 // bodies are those of creations that kube-apiserver answers with a 500 response if the object is empty.
