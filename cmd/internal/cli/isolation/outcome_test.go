@@ -34,6 +34,7 @@ func TestOutcomes(t *testing.T) {
 		"denied":                                {403, status(boundary), false, 0, Denied, ""},
 		"denied on a path":                      {403, status(`forbidden: User "u" cannot get path "/x": tenant boundary: path is not open to tenants`), false, 0, Denied, ""},
 		"denied, in another release's words":    {403, status(authorizers + ": tenant boundary: other words; add -l x=y"), false, 0, Denied, ""},
+		"tenantless, may not be impersonated":   {403, status(`users "n" is forbidden: User "admin" cannot impersonate resource "users" in API group "" at the cluster scope`), false, -1, Denied, ""},
 		"denied by RBAC":                        {403, status(authorizers), false, 0, Untested, "another authorizer denied"},
 		"denied by RBAC, for a reason":          {403, status(authorizers + ": RBAC: role not found"), false, 0, Untested, "another authorizer denied"},
 		"anonymous, not authenticated":          {401, status("Unauthorized"), false, -1, Denied, ""},
