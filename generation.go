@@ -68,7 +68,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	if server.Cluster.Owners == nil {
 		return nil, errors.New("nothing tells whose namespaces are")
 	}
-	of := &shared{Server: server, reloads: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(),
+	of := &shared{Server: server, reloads: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(server.Cluster.exists),
 		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}, grantors: server.Authorization.Grantors,
 		isInForce: func(g *generation) bool { return stack.current.Load() == g }}
 	if of.grantors == nil {

@@ -291,7 +291,7 @@ func (s *Stack) WithTenant(next http.Handler) http.Handler {
 // FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have
 // open in a namespace ends with its owner.
 func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
-	return s.shared.sessions.Follow(s.shared.Cluster.Owners.OwnerOf)
+	return &namespaceEvents{s.shared.sessions.Follow(s.shared.Cluster.Owners.OwnerOf), s.shared.decisions.forget}
 }
 
 // GrantChanged must be called when a grant in a namespace allows something else than before, so that what it
@@ -318,6 +318,7 @@ func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().def
 // they have open ends. Clients that may still ask for it open it again.
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
+	s.shared.decisions.forget()
 }
 
 // Revocations returns what is revoked now; nil where nothing is. It is quick and safe for concurrent use.

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
@@ -60,9 +62,12 @@ type decisionMetrics struct {
 	byOutcome sync.Map // of outcome to metrics.CounterMetric
 	byTenant  sync.Map // of tenant.ID to *tenantCounters
 
+	// exists reports whether a tenant has a Tenant or a namespace. If nil, every tenant does.
+	exists func(tenant.ID) bool
+
 	mu    sync.Mutex
 	max   int // tenants counted by name
-	named int
+	named map[tenant.ID]bool
 }
 
 type outcome struct {
@@ -78,13 +83,15 @@ const (
 	noTenant     = "(none)"
 )
 
-func newDecisionMetrics() *decisionMetrics {
+func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 	return &decisionMetrics{
+		exists: exists, named: map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
 			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; shadow-deny: would have been denied) and reason.",
 			"decision", "reason"),
 		requests: counters("tenant", "requests_total",
-			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, (others) beyond the limit of tenants.", "tenant"),
+			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, "+
+				"(others) beyond the limit of tenants and for tenants without a Tenant and a namespace.", "tenant"),
 		denials: counters("tenant", "denials_total",
 			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
 		gates: counters("gate", "refused_total", "Writes that TenantGate refused, or would have refused, by its mode.", "mode"),
@@ -122,28 +129,69 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	}
 }
 
-// tenant returns the counters of a tenant.
+// tenant returns the counters of a tenant. A tenant that does not exist is not counted by name: callers choose how many
+// such names there are.
 func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
+	if found, ok := m.byTenant.Load(id); ok {
+		return found.(*tenantCounters)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if found, ok := m.byTenant.Load(id); ok {
 		return found.(*tenantCounters)
 	}
 	label := noTenant
 	if !id.IsZero() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		label = otherTenants
-		if m.named < m.max {
-			label = id.String()
-			m.named++
+		if len(m.named) >= m.max || m.exists != nil && !m.exists(id) {
+			return m.countersOf(otherTenants) // not kept: the tenant may exist later
+		}
+		label = id.String()
+		m.named[id] = true
+	}
+	of := m.countersOf(label)
+	m.byTenant.Store(id, of)
+	return of
+}
+
+func (m *decisionMetrics) countersOf(label string) *tenantCounters {
+	return &tenantCounters{m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
+}
+
+// namespaceEvents calls forget after the last namespace of a tenant may be gone.
+type namespaceEvents struct {
+	cache.ResourceEventHandler
+	forget func()
+}
+
+func (e *namespaceEvents) OnUpdate(was, is any) {
+	e.ResourceEventHandler.OnUpdate(was, is)
+	before, isBefore := was.(*corev1.Namespace)
+	now, isNow := is.(*corev1.Namespace)
+	if !isBefore || !isNow || authz.OwnerOf(before) != authz.OwnerOf(now) {
+		e.forget()
+	}
+}
+
+func (e *namespaceEvents) OnDelete(obj any) {
+	e.ResourceEventHandler.OnDelete(obj)
+	e.forget()
+}
+
+// forget deletes the series of tenants that do not exist anymore. It is called when a namespace or a Tenant is gone.
+func (m *decisionMetrics) forget() {
+	if m.exists == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.named {
+		if m.exists(id) {
+			continue
+		}
+		delete(m.named, id)
+		m.byTenant.Delete(id)
+		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
+			series.Delete(map[string]string{"tenant": id.String()})
 		}
 	}
-	of := &tenantCounters{m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
-	if label == otherTenants {
-		return of // not kept: callers choose how many there are
-	}
-	kept, found := m.byTenant.LoadOrStore(id, of)
-	if found && label == id.String() {
-		m.named-- // somebody else counted it meanwhile
-	}
-	return kept.(*tenantCounters)
 }

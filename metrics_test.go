@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
@@ -46,7 +49,7 @@ func TestARefusedConfiguration(t *testing.T) {
 // than the limit have metrics of their own, and every request is counted once.
 func TestTenantMetricsAreBounded(t *testing.T) {
 	const tenants, limit, each = 50, 10, 20
-	m := newDecisionMetrics()
+	m := newDecisionMetrics(nil)
 	registry := metrics.NewKubeRegistry()
 	for _, r := range m.registerables() {
 		registry.MustRegister(r)
@@ -90,5 +93,74 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 	}
 	if _, err := testutil.GetCounterMetricValue(m.requests.WithLabelValues(otherTenants)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTenantMetricsEnd: a tenant is counted by name only while it has a Tenant or a namespace, so that throwaway tenants and
+// names that callers choose leave no series behind and take no place from other tenants.
+func TestTenantMetricsEnd(t *testing.T) {
+	namespaces := map[string][]string{}
+	known := &Cluster{OwnedNamespaces: func(id tenant.ID) ([]string, error) {
+		if id.String() == "unknown" {
+			return nil, errors.New("not read yet")
+		}
+		return namespaces[id.String()], nil
+	}}
+	m := newDecisionMetrics(known.exists)
+	registry := metrics.NewKubeRegistry()
+	for _, r := range m.registerables() {
+		registry.MustRegister(r)
+	}
+	m.limit(3)
+	observe := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			id, err := tenant.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.observe(t.Context(), authz.Outcome{Caller: id, Verdict: authz.Denied, Reason: authz.ReasonNotOwned})
+		}
+	}
+	counted := func() map[string]float64 {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]float64{}
+		for _, f := range families {
+			for _, metric := range f.GetMetric() {
+				if f.GetName() == "kubetenant_tenant_denials_total" {
+					all[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+				}
+			}
+		}
+		return all
+	}
+	namespaces["verify-a"], namespaces["acme"] = []string{"verify-a--isolation"}, []string{"acme--shop"}
+	observe("verify-a", "acme", "never", "unknown")
+	if got, want := counted(), (map[string]float64{"verify-a": 1, "acme": 1, "unknown": 1, otherTenants: 1}); !maps.Equal(got, want) {
+		t.Errorf("counted %v; want %v", got, want)
+	}
+	delete(namespaces, "verify-a")
+	namespaces["globex"] = []string{"globex--shop"}
+	told := &namespaceEvents{cache.ResourceEventHandlerFuncs{}, m.forget}
+	told.OnDelete(&corev1.Namespace{})
+	observe("verify-a", "acme", "globex", "initech")
+	if got, want := counted(), (map[string]float64{"acme": 2, "unknown": 1, "globex": 1, otherTenants: 3}); !maps.Equal(got, want) {
+		t.Errorf("after the end of verify-a: counted %v; want %v", got, want)
+	}
+	delete(namespaces, "globex")
+	labelled := func(id string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: id}}}
+	}
+	told.OnUpdate(labelled("globex"), labelled("globex"))
+	if got := counted(); got["globex"] != 1 {
+		t.Errorf("an update of the same owner: counted %v", got)
+	}
+	told.OnUpdate(labelled("globex"), labelled("acme"))
+	if got := counted(); got["globex"] != 0 || got["acme"] != 2 {
+		t.Errorf("after a change of the owner: counted %v", got)
 	}
 }

@@ -45,6 +45,20 @@ type Tenants interface {
 	Admins(id tenant.ID) []rbacv1.Subject
 }
 
+// exists reports whether a tenant has a Tenant or a namespace. It is true if that is not known.
+func (c *Cluster) exists(id tenant.ID) bool {
+	if id.IsSystem() || c.OwnedNamespaces == nil {
+		return true
+	}
+	if c.Tenants != nil {
+		if access := c.Tenants.Of(id); access != authz.AccessNone && access != authz.AccessRetired {
+			return true
+		}
+	}
+	owned, err := c.OwnedNamespaces(id)
+	return err != nil || len(owned) > 0
+}
+
 // lineage returns what is known of tenants beside their names; nil where no Tenants are known.
 func (c *Cluster) lineage() func(tenant.ID) tenant.Lineage {
 	if c.Tenants == nil {

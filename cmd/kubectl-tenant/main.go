@@ -31,6 +31,8 @@ var (
 	errFailed = errors.New("failed")
 	// errSome says that some of several clusters failed.
 	errSome = errors.New("run the same again when they are well")
+	// errUndone says that an interrupted command removed what it created.
+	errUndone = errors.New("interrupted: what the run created was removed")
 )
 
 // gcPercent lets the heap grow to five times what is live before it is collected: commands are short, hold
@@ -46,6 +48,9 @@ func main() {
 	stop()
 	switch {
 	case err == nil:
+	case interrupted && errors.Is(err, errUndone):
+		fmt.Fprintln(os.Stderr, "kubectl tenant:", err)
+		os.Exit(exitInterrupted)
 	case interrupted:
 		fmt.Fprintln(os.Stderr, "kubectl tenant: interrupted: what was done before stays")
 		os.Exit(exitInterrupted)

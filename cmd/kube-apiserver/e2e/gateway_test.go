@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/isolation"
 	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
 	"github.com/kubetenant/kubetenant/internal/waittest"
@@ -321,20 +322,21 @@ func gatewayAudits(t *testing.T, s *localserver.Server) {
 // TestGatewayIsolation tries everything that a server serves across the line between tenants, through the gateway.
 func TestGatewayIsolation(t *testing.T) {
 	t.Parallel()
-	s, _ := startGateway(t)
+	s, write := startGateway(t)
 	apply(t, s, definitions)
 	aggregated(t, s)
+	verifyAtTheGateway(t, s, write)
 	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
 		t.Fatal(out)
 	}
-	report, err := isolation.Run(t.Context(), isolation.Options{Admin: config(t, s, "admin"), Tenants: [2]string{"acme", "globex"}, User: config(t, s, "acme"), Through: config(t, s, "acme"), Shape: isolation.Gateway})
+	report, err := isolation.Run(t.Context(), isolation.Options{Admin: config(t, s, "admin"), Tenants: [2]string{"acme", "globex"}, User: config(t, s, "acme"), Through: config(t, s, "acme"), Mode: installation.Gateway})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var table bytes.Buffer
 	report.Write(&table)
 	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
-	if !report.OK() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
+	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
 		t.Error("not isolated, or too little tried")
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
 // forms are the encodings in which lists are asked for.
@@ -50,6 +52,7 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 		if pages && !strings.HasPrefix(form, "application/json") {
 			continue // only there the token of the next page is read
 		}
+		what := fmt.Sprintf("GET %s as %s, pages %t", path, form, pages)
 		var body []byte
 		next := ""
 		for {
@@ -59,13 +62,13 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 			}
 			a, err := c.send(ctx, http.MethodGet, p, nil, http.Header{"Accept": {form}})
 			if err != nil {
-				return err
+				return m.unanswered(ctx, c, spaceAll, what, err)
 			}
 			if a.code == http.StatusNotAcceptable {
 				return nil // the server does not speak it
 			}
-			if a.code != http.StatusOK {
-				m.note(c.name, spaceAll, Refused, fmt.Sprintf("list %s as %s: %d", path, form, a.code))
+			if a.code != http.StatusOK || a.truncated {
+				m.notDelivered(c, what, a)
 				return nil
 			}
 			body = append(body, a.body...)
@@ -75,32 +78,46 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 			}
 			next = list.Metadata.Continue
 		}
-		m.judge(c, fmt.Sprintf("list %s as %s, pages %t", path, form, pages), body, !pages)
+		m.judge(c, "list "+strings.TrimPrefix(path, "/api/v1/"), what, body, !pages)
 	}
 	return nil
 }
 
+// notDelivered notes an answer that has no objects.
+func (m *matrix) notDelivered(c *caller, what string, a answer) {
+	example := fmt.Sprintf("%s: %d %s", what, a.code, a.message())
+	if a.deniedByAuthorization() {
+		m.note(c.name, spaceAll, Refused, "", "lists over all namespaces", example)
+		return
+	}
+	why := a.untested(c)
+	if why == "" {
+		why = untestedNoList
+	}
+	m.note(c.name, spaceAll, Untested, why, "", example)
+}
+
 // judge looks for the canaries.
-func (m *matrix) judge(c *caller, what string, body []byte, complete bool) {
+func (m *matrix) judge(c *caller, group, what string, body []byte, complete bool) {
 	w := m.world
 	switch {
 	case bytes.Contains(body, []byte(w.canary(1))):
-		m.note(c.name, spaceAll, Leaked, what+": an object of another tenant")
+		m.note(c.name, spaceAll, Leaked, "", group, what+": an object of another tenant")
 	case complete && !bytes.Contains(body, []byte(w.canary(c.own))):
-		m.note(c.name, spaceAll, Refused, what+": an own object is missing")
+		m.note(c.name, spaceAll, Refused, "", group, what+": an object of the caller's tenant is missing")
 	default:
-		m.note(c.name, spaceAll, Limited, "")
+		m.note(c.name, spaceAll, Limited, "", "", "")
 	}
 }
 
 // tryWatch watches while objects are made on both sides.
 func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
-	w := m.world
+	w, parent := m.world, ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	lines, err := c.watch(ctx, query(w.ownOnly(c, path), "watch", "true", "allowWatchBookmarks", "true", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan"))
 	if err != nil {
-		return err
+		return m.unanswered(parent, c, spaceAll, "watch "+path, err)
 	}
 	stamp := fmt.Sprintf("-%d", time.Now().UnixNano())
 	for i := 1; i >= 0; i-- { // the own one last: its arrival is the end
@@ -108,7 +125,12 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 			return err
 		}
 	}
-	m.judge(c, "watch "+path, readUntil(lines, w.canary(0)+stamp, w.canary(1)), true)
+	seen, _ := readUntil(ctx, lines, w.canary(0)+stamp, w.canary(1))
+	if !bytes.Contains(seen, []byte(w.canary(0)+stamp)) && !bytes.Contains(seen, []byte(w.canary(1))) {
+		m.note(c.name, spaceAll, Untested, untestedSilent, "", "watch "+path)
+		return nil
+	}
+	m.judge(c, "watch "+strings.TrimPrefix(path, "/api/v1/"), "watch "+path, seen, true)
 	return nil
 }
 
@@ -154,24 +176,19 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 // they must not go on in it.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	w := m.world
-	namespace := w.tenants[0].String() + "-reborn" // a name with the prefix never comes to be another's
+	namespace := w.reborn()
 	if err := w.makeNamespace(ctx, namespace, w.tenants[0]); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx) // ends the watches
 	defer cancel()
-	type open struct {
-		*caller
-		what  string
-		lines <-chan []byte
-	}
-	var watches []open
+	var watches []openWatch
 	for _, c := range w.callers {
 		if c.own < 0 {
 			continue
 		}
 		for _, path := range []string{"/api/v1/namespaces/" + namespace + "/configmaps", "/api/v1/configmaps"} {
-			if w.shape == Webhook && strings.Contains(path, "/namespaces/") {
+			if w.mode == installation.Webhook && strings.Contains(path, "/namespaces/") {
 				continue // which cannot end a watch: docs/webhook.md
 			}
 			var lines <-chan []byte
@@ -183,10 +200,13 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 			if err != nil {
 				return err
 			}
-			watches = append(watches, open{c, path, lines})
+			watches = append(watches, openWatch{c, path, lines})
 		}
 	}
 	if err := w.deleteNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if err := w.waitForEnd(ctx, namespace); err != nil {
 		return err
 	}
 	if err := w.makeNamespace(ctx, namespace, w.tenants[1]); err != nil {
@@ -198,33 +218,50 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	if err := w.touch(ctx, "", w.namespace(0), w.canary(0)+"-reborn"); err != nil {
 		return err
 	}
-	for _, o := range watches {
-		seen := readUntil(o.lines, w.canary(0)+"-reborn", w.canary(1)) // or until the server ends it
-		outcome := Limited
-		if bytes.Contains(seen, []byte(w.canary(1))) {
-			outcome = Leaked
-		}
-		m.note(o.name, spaceForeign, outcome, "a watch of "+o.what+" went on in a namespace that became another tenant's")
-	}
+	m.judgeWatches(ctx, watches)
 	return nil
 }
 
-// readUntil reads a watch until one of the words arrives, the watch ends, or it has waited long enough.
-func readUntil(lines <-chan []byte, words ...string) []byte {
-	var seen []byte
+// openWatch is a watch that was opened before its namespace changed its tenant.
+type openWatch struct {
+	*caller
+	what  string
+	lines <-chan []byte
+}
+
+// judgeWatches notes which watches went on in a namespace that became another tenant's.
+func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
+	w := m.world
+	for _, o := range watches {
+		seen, ended := readUntil(ctx, o.lines, w.canary(0)+"-reborn", w.canary(1))
+		outcome, why := Limited, ""
+		switch {
+		case bytes.Contains(seen, []byte(w.canary(1))):
+			outcome = Leaked
+		case !ended && !bytes.Contains(seen, []byte(w.canary(0)+"-reborn")):
+			outcome, why = Untested, untestedSilent
+		}
+		m.note(o.name, spaceForeign, outcome, why,
+			"watch a namespace that was created again for another tenant", "watch "+o.what)
+	}
+}
+
+// readUntil reads a watch until one of the words arrives, the server ends it, or it has waited long enough. ended
+// reports whether the server ended it.
+func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(within)
 	for {
 		select {
 		case line, open := <-lines:
 			if !open {
-				return seen
+				return seen, ctx.Err() == nil
 			}
 			seen = append(seen, line...)
 			if slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(line, []byte(word)) }) {
-				return seen
+				return seen, false
 			}
 		case <-enough:
-			return seen
+			return seen, false
 		}
 	}
 }

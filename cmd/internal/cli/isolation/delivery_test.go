@@ -4,23 +4,23 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
-// counts returns how often each outcome was noted, as in the table: denied, own only, allowed, leaked, refused.
-func counts(m *matrix) [5]int {
-	var n [5]int
-	for _, o := range []Outcome{Denied, Limited, Passed, Leaked, Refused} {
+// counts returns how often each outcome was noted, in the order of the table.
+func counts(m *matrix) [6]int {
+	var n [6]int
+	for _, o := range columns {
 		n[o] = m.report.Total(o)
 	}
 	return n
@@ -41,14 +41,17 @@ func TestListsDeliver(t *testing.T) {
 		for name, c := range map[string]struct {
 			code int
 			body string
-			want [5]int
+			want [6]int
 		}{
-			"own":            {200, own, [5]int{Limited: times(1)}},
-			"both":           {200, own + foreign, [5]int{Leaked: times(1)}},
-			"the other's":    {200, "\x00" + foreign + "\x00", [5]int{Leaked: times(1)}},
-			"nothing":        {200, "", [5]int{Refused: 1, Limited: times(1) - 1}},
-			"refused":        {403, deniedText, [5]int{Refused: 1}},
-			"does not speak": {406, foreign, [5]int{}},
+			"own":            {200, own, [6]int{Limited: times(1)}},
+			"both":           {200, own + foreign, [6]int{Leaked: times(1)}},
+			"the other's":    {200, "\x00" + foreign + "\x00", [6]int{Leaked: times(1)}},
+			"nothing":        {200, "", [6]int{Refused: 1, Limited: times(1) - 1}},
+			"refused":        {403, deniedText, [6]int{Refused: 1}},
+			"throttled":      {429, "", [6]int{Untested: 1}},
+			"a server's end": {503, own, [6]int{Untested: 1}},
+			"not ours":       {403, "go away", [6]int{Untested: 1}},
+			"does not speak": {406, foreign, [6]int{}},
 		} {
 			m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Accept") != form {
@@ -81,7 +84,7 @@ func TestLastPage(t *testing.T) {
 	if err := m.tryList(t.Context(), caller, "/api/v1/secrets", forms[0]); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := counts(m), ([5]int{Limited: 1, Leaked: 1}); got != want {
+	if got, want := counts(m), ([6]int{Limited: 1, Leaked: 1}); got != want {
 		t.Errorf("%v; want %v", got, want)
 	}
 }
@@ -143,8 +146,8 @@ func noOnes(string) bool       { return false }
 func TestWatchesDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
-		want   [5]int
-	}{"own": {ownOnes, [5]int{Limited: 1}}, "both": {allOnes, [5]int{Leaked: 1}}, "nothing": {noOnes, [5]int{Refused: 1}}} {
+		want   [6]int
+	}{"own": {ownOnes, [6]int{Limited: 1}}, "both": {allOnes, [6]int{Leaked: 1}}, "nothing": {noOnes, [6]int{Untested: 1}}} {
 		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
 			f := &feed{}
 			m, caller := testMatrix(t, f.serve(c.passes, "canary-of-a"))
@@ -158,8 +161,8 @@ func TestWatchesDeliver(t *testing.T) {
 		}
 	}
 	m, caller := testMatrix(t, always(http.StatusForbidden, deniedText))
-	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err == nil || !strings.Contains(err.Error(), "403") {
-		t.Errorf("a watch that is refused: %v", err)
+	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 || !strings.Contains(m.report.Findings[0].Example, "403") {
+		t.Errorf("a watch that is refused: %v, %+v", err, m.report.Findings)
 	}
 }
 
@@ -168,16 +171,16 @@ func TestWatchesDeliver(t *testing.T) {
 func TestRecreation(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
-		shape  Shape
-		want   [5]int
+		mode   installation.Mode
+		want   [6]int
 	}{
-		"they end":     {ownOnes, CompiledIn, [5]int{Limited: 2}},
-		"they go on":   {allOnes, CompiledIn, [5]int{Leaked: 2}},
-		"of a webhook": {allOnes, Webhook, [5]int{Leaked: 1}},
+		"they end":     {ownOnes, installation.CompiledIn, [6]int{Limited: 2}},
+		"they go on":   {allOnes, installation.CompiledIn, [6]int{Leaked: 2}},
+		"of a webhook": {allOnes, installation.Webhook, [6]int{Leaked: 1}},
 	} {
 		f := &feed{}
 		m, user := testMatrix(t, f.serve(c.passes, "canary-of-a-reborn"))
-		m.world.admin, m.world.shape, m.world.callers = f.admin(), c.shape, []*caller{user, {name: callerNobody, own: -1}}
+		m.world.admin, m.world.objects, m.world.mode, m.world.callers = f.admin(), quotas(), c.mode, []*caller{user, {name: callerNobody, own: -1}}
 		if err := m.tryRecreation(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -216,25 +219,5 @@ func TestTouch(t *testing.T) {
 		if err := exists(t.Context(), "x"); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
-	}
-}
-
-// TestRemove: what was made is removed last first, what is gone already does not matter, and one failure does not keep the rest.
-func TestRemove(t *testing.T) {
-	k := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "first"}})
-	w := &world{admin: k}
-	var order []string
-	step := func(name string, err error) {
-		w.undo(func(context.Context) error { order = append(order, name); return err })
-	}
-	step("one", nil)
-	w.undo(func(ctx context.Context) error {
-		return k.CoreV1().Secrets("n").Delete(ctx, "gone", metav1.DeleteOptions{})
-	})
-	step("two", context.DeadlineExceeded)
-	step("three", nil)
-	err := w.remove(t.Context())
-	if want := []string{"three", "two", "one"}; !slices.Equal(order, want) || err == nil || err.Error() != context.DeadlineExceeded.Error() {
-		t.Errorf("removed %v, %v; want %v", order, err, want)
 	}
 }

@@ -1,6 +1,8 @@
 package isolation
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -29,12 +31,24 @@ func (r *resource) path(namespace string) string {
 	return p + "/" + r.name
 }
 
-// discover asks for everything in every version. A group that is down is an error: what is not seen is
-// not tried.
-func discover(admin kubernetes.Interface) ([]resource, error) {
+// required are the core resources without which nothing can be tested.
+var required = []string{"configmaps", "namespaces", "secrets", "serviceaccounts"}
+
+// verbs are those that a request can be made of.
+var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// discover returns what the server serves, in every version. A group that does not answer and a verb without a request
+// are counted as not tested.
+func (m *matrix) discover(admin kubernetes.Interface) ([]resource, error) {
 	_, lists, err := discovery.ServerGroupsAndResources(admin.Discovery())
-	if err != nil {
+	failed := &discovery.ErrGroupDiscoveryFailed{}
+	if err != nil && !errors.As(err, &failed) {
 		return nil, err
+	}
+	for gv, err := range failed.Groups {
+		if len(m.Groups) == 0 || slices.Contains(m.Groups, gv.Group) {
+			m.find(Untested, "", "", "the resources of an API group could not be discovered", fmt.Sprintf("%s: %v", gv, err))
+		}
 	}
 	var all []resource
 	for _, list := range lists {
@@ -45,6 +59,19 @@ func discover(admin kubernetes.Interface) ([]resource, error) {
 		for _, r := range list.APIResources {
 			name, sub := splitResource(r.Name)
 			all = append(all, resource{gv, name, sub, r.Namespaced, r.Verbs})
+		}
+	}
+	for _, name := range required {
+		if !slices.ContainsFunc(all, func(r resource) bool { return r.is("", name) }) {
+			return nil, fmt.Errorf("the server's discovery does not list %s: "+
+				"it is not a Kubernetes API server, or it is not ready", name)
+		}
+	}
+	for _, r := range ofGroups(all, m.Groups) {
+		for _, verb := range r.verbs {
+			if !slices.Contains(verbs, verb) {
+				m.find(Untested, "", "", "no request has this verb", fmt.Sprintf("%s %s", verb, r.path("")))
+			}
 		}
 	}
 	return all, nil
@@ -72,4 +99,16 @@ func (r *resource) isShared() bool {
 func splitResource(full string) (name, subresource string) {
 	name, subresource, _ = strings.Cut(full, "/")
 	return name, subresource
+}
+
+// String returns the resource as a rule of RBAC names it, with its group.
+func (r *resource) String() string {
+	full := r.name
+	if r.Group != "" {
+		full += "." + r.Group
+	}
+	if r.subresource != "" {
+		full += "/" + r.subresource
+	}
+	return full
 }

@@ -48,34 +48,51 @@ func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
 			continue
 		}
 		path := served[at].path(m.world.namespace(0))
-		target := query(path, "dryRun", "All")
+		target, code := query(path, "dryRun", "All"), 0
 		if h.object != "" {
 			name := fmt.Sprintf("held-%d", i)
 			body := strings.Replace(h.object, `"spec":`, `"metadata":{"name":"`+name+`"},"spec":`, 1)
 			made, err := admin.send(ctx, http.MethodPost, path, []byte(body), http.Header{"Content-Type": {"application/json"}})
-			if err != nil || made.code != http.StatusCreated {
-				return fmt.Errorf("make %s to try its status: %d %s %w", h.resource, made.code, made.message(), err)
+			if err != nil {
+				return fmt.Errorf("create %s to try its status: %w", h.resource, err)
+			}
+			if made.code != http.StatusCreated {
+				code = made.code
 			}
 			target = query(path+"/"+name+"/status", "dryRun", "All")
-		}
-		contentType := "application/json"
-		if h.method == http.MethodPatch {
-			contentType = "application/merge-patch+json"
 		}
 		for _, c := range m.world.callers {
 			if c.own != 0 {
 				continue
 			}
-			a, err := c.send(ctx, h.method, target, []byte(h.body), http.Header{"Content-Type": {contentType}})
-			if err != nil {
+			if code != 0 {
+				m.note(c.name, spaceHeld, Untested, fmt.Sprintf(untestedNoObject, code), "", "POST "+path)
+				continue
+			}
+			if err := m.tryWrite(ctx, c, h, target); err != nil {
 				return err
 			}
-			outcome := Leaked
-			if a.code == http.StatusForbidden {
-				outcome = Denied
-			}
-			m.note(c.name, spaceHeld, outcome, fmt.Sprintf("%s %s: %d %s", h.method, target, a.code, a.message()))
 		}
 	}
+	return nil
+}
+
+// tryWrite sends one write that admission must refuse.
+func (m *matrix) tryWrite(ctx context.Context, c *caller, h held, target string) error {
+	contentType := "application/json"
+	if h.method == http.MethodPatch {
+		contentType = "application/merge-patch+json"
+	}
+	request := h.method + " " + target
+	a, err := c.send(ctx, h.method, target, []byte(h.body), http.Header{"Content-Type": {contentType}})
+	if err != nil {
+		return m.unanswered(ctx, c, spaceHeld, request, err)
+	}
+	outcome, why := Untested, a.untested(c)
+	if why == "" {
+		outcome, why = heldByAdmission(a)
+	}
+	m.note(c.name, spaceHeld, outcome, why, "write what admission must refuse of "+h.resource,
+		fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
 	return nil
 }

@@ -1,135 +1,40 @@
 // Package isolation asks a live server for everything that it serves, and tries all of it across the
-// line between two throwaway tenants: nothing but denials may come back.
+// boundary between two throwaway tenants. Only denials may come back.
 package isolation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"regexp"
-	"slices"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
-// Options say on which server, and as whom, the matrix is tried.
+// Options say on which server, and as which callers, the matrix is tried.
 type Options struct {
-	// Admin is the configuration of somebody who may do everything.
+	// Admin is the configuration of a caller who may do everything.
 	Admin *rest.Config
 	// Tenants are the two throwaway tenants. Nothing of theirs may exist.
 	Tenants [2]string
-	// User is the configuration of a user of the first tenant. Nil: the admin impersonates one.
+	// User is the configuration of a user of the first tenant. If nil, the admin impersonates one.
 	User *rest.Config
-	// Progress is told what is being done. Nil for nobody.
+	// Progress is called with each step. It may be nil.
 	Progress func(string)
-	// Shape is that of the server. Empty: it is asked, which cannot tell a gateway.
-	Shape Shape
-	// Through is where the callers of a gateway send their requests: its address and authority count. Nil: to the server.
+	// Mode is the deployment mode of the server that test requests go to. It is required.
+	Mode installation.Mode
+	// Through is the server that test requests go to, by its address and authority. If nil, the admin's.
 	Through *rest.Config
-	// Groups are the API groups whose resources are tried. Empty: all that the server serves.
+	// Groups are the API groups whose resources are tried. If empty, all that the server serves.
 	Groups []string
 	// Parallel is how many requests run at the same time; 0 means 8.
 	Parallel int
-}
-
-// Shape is how tenants came into a server. What differs stands in docs/webhook.md.
-type Shape string
-
-// The shapes.
-const (
-	CompiledIn Shape = "compiled in"
-	Webhook    Shape = "webhook"
-	Gateway    Shape = "gateway"
-)
-
-// ShapeOf tells the shape by whether the webhooks are installed.
-func ShapeOf(ctx context.Context, admin kubernetes.Interface) (Shape, error) {
-	_, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, webhooksName, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return Webhook, nil
-	case apierrors.IsNotFound(err):
-		return CompiledIn, nil
-	}
-	return "", err
-}
-
-// webhooksName is that of the webhook configurations, as they are generated.
-const webhooksName = "kubetenant"
-
-// Outcome is what came of a request.
-type Outcome int
-
-// The outcomes.
-const (
-	Denied  Outcome = iota // 401 or 403 by authorization
-	Limited                // a list or watch of the caller's own objects, or something that everybody may read
-	Passed                 // an own request that authorization let through
-	Leaked                 // a foreign request that authorization let through
-	Refused                // an own request that was denied
-)
-
-// Cell counts the outcomes of one caller in one space.
-type Cell struct {
-	Caller, Space string
-	Counts        [5]int
-}
-
-// Report is the outcome of the whole matrix.
-type Report struct {
-	Shape     Shape
-	Resources int // resources and subresources that the server serves
-	Cells     []*Cell
-	// Problems are the requests that were leaked or refused, and disagreements of self reviews.
-	Problems []string
-}
-
-// OK reports whether nothing leaked and nothing of one's own was refused.
-func (r *Report) OK() bool { return len(r.Problems) == 0 }
-
-// Total returns how many requests had an outcome.
-func (r *Report) Total(o Outcome) int {
-	n := 0
-	for _, c := range r.Cells {
-		n += c.Counts[o]
-	}
-	return n
-}
-
-// Write writes the table.
-func (r *Report) Write(w io.Writer) {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(out, "CALLER\tSPACE\tTRIED\tDENIED\tOWN ONLY\tALLOWED\tLEAKED\tREFUSED")
-	row := func(caller, space string, n [5]int) {
-		tried := 0
-		for _, c := range n {
-			tried += c
-		}
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", caller, space, tried, n[Denied], n[Limited], n[Passed], n[Leaked], n[Refused])
-	}
-	var sum [5]int
-	for _, c := range r.Cells {
-		row(c.Caller, c.Space, c.Counts)
-		for i := range c.Counts {
-			sum[i] += c.Counts[i]
-		}
-	}
-	row("all", "", sum)
-	_ = out.Flush()
-	for _, p := range r.Problems {
-		_, _ = fmt.Fprintln(w, p)
-	}
 }
 
 // matrix is one run.
@@ -138,15 +43,22 @@ type matrix struct {
 	world  *world
 	mu     sync.Mutex
 	report Report
-	// answers are what authorization said to each caller about each question.
+	lost   int // requests without an answer
+	// answers are the decisions of authorization, by caller.
 	answers map[*caller]map[question]bool
 }
 
 // question is what a request asks of authorization.
 type question = authorizationv1.ResourceAttributes
 
-// Run makes the tenants, tries the matrix and removes what it made. The error means that not all could be
-// tried; what was found is in the report, if there is one.
+// ErrLeft says that something that a run created was not removed.
+var ErrLeft = errors.New("something is left of the tenants: kubectl tenant verify-isolation --clean-up removes it")
+
+// removeWithin bounds the removal of what a run created, which goes on after an interrupt.
+const removeWithin = time.Minute
+
+// Run creates the tenants, tries the matrix and removes what it created. The error means that the run did not finish;
+// the report, if there is one, has what was found until then.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -155,20 +67,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		o.Parallel = 8
 	}
 	m := &matrix{Options: o, answers: map[*caller]map[question]bool{}}
-	w, err := makeWorld(ctx, &m.Options)
-	if w != nil {
-		defer func() {
-			o.Progress("removing the tenants")
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-			defer cancel()
-			err = errors.Join(err, w.remove(ctx))
-		}()
-	}
-	if err != nil {
+	m.report = Report{Mode: o.Mode, APIGroups: o.Groups, Findings: []*Finding{}}
+	if m.world, err = newWorld(&o); err != nil {
 		return nil, err
 	}
-	m.world, m.report.Shape = w, w.shape
-	served, err := discover(w.admin)
+	served, err := m.discover(m.world.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +80,29 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			return nil, fmt.Errorf("the server serves nothing of the API group %q", group)
 		}
 	}
-	tried := ofGroups(served, o.Groups)
+	m.Progress("creating two tenants")
+	defer func() {
+		if !m.world.begun {
+			return
+		}
+		m.Progress("removing the tenants")
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
+		defer cancel()
+		if left := m.world.remove(ctx); left != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
+		}
+	}()
+	if err := m.world.create(ctx, m); err != nil {
+		return nil, err
+	}
+	err = m.tryEverything(ctx, served)
+	m.report.finish()
+	return &m.report, err
+}
+
+// tryEverything runs the steps of the matrix. A step that fails is a finding: the steps after it were not tried.
+func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
+	tried := ofGroups(served, m.Groups)
 	m.report.Resources = len(tried)
 	for _, step := range []struct {
 		what string
@@ -190,32 +115,13 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		{"self reviews", m.tryReviews, served}, // they tell of what was not tried too
 		{"watches across the end of a namespace", m.tryRecreation, tried},
 	} {
-		o.Progress(step.what)
+		m.Progress(step.what)
 		if err := step.do(ctx, step.of); err != nil {
-			return &m.report, fmt.Errorf("%s: %w", step.what, err)
+			m.find(Untested, "", "", "the run ended early", step.what)
+			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	slices.Sort(m.report.Problems)
-	slices.SortFunc(m.report.Cells, func(a, b *Cell) int {
-		return cmp.Or(cmp.Compare(slices.Index(callers, a.Caller), slices.Index(callers, b.Caller)),
-			cmp.Compare(slices.Index(spaces, a.Space), slices.Index(spaces, b.Space)))
-	})
-	return &m.report, nil
-}
-
-// note counts an outcome.
-func (m *matrix) note(caller, space string, o Outcome, problem string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	at := slices.IndexFunc(m.report.Cells, func(c *Cell) bool { return c.Caller == caller && c.Space == space })
-	if at < 0 {
-		at = len(m.report.Cells)
-		m.report.Cells = append(m.report.Cells, &Cell{Caller: caller, Space: space})
-	}
-	m.report.Cells[at].Counts[o]++
-	if o == Leaked || o == Refused {
-		m.report.Problems = append(m.report.Problems, fmt.Sprintf("%s: %s in %s: %s", map[Outcome]string{Leaked: "LEAKED", Refused: "REFUSED"}[o], caller, space, problem))
-	}
+	return nil
 }
 
 // tryAll sends every request of every caller.
@@ -234,56 +140,54 @@ func (m *matrix) tryAll(ctx context.Context, served []resource) error {
 
 // try sends one request and notes its outcome.
 func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
+	request := p.method + " " + p.path
 	a, err := c.send(ctx, p.method, p.path, p.body, p.header)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", p.method, p.path, err)
+		return m.unanswered(ctx, c, p.space, request, err)
 	}
-	outcome := Denied
-	switch {
-	case p.own && a.deniedByAuthorization():
-		outcome = Refused
-	case p.own:
-		outcome = Passed
-	case a.deniedByAuthorization():
-	case p.limited != nil && p.limited(a):
-		outcome = Limited
-	default:
-		outcome = Leaked
-	}
-	m.note(c.name, p.space, outcome, fmt.Sprintf("%s %s: %d %s", p.method, p.path, a.code, a.message()))
-	if p.review != nil {
+	outcome, why := p.judge(c, a)
+	m.note(c.name, p.space, outcome, why, p.group, fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
+	if p.review != nil && outcome != Untested {
 		m.record(c, p, a)
 	}
 	return nil
 }
 
-// record keeps what authorization said, which must be the same each time.
-func (m *matrix) record(c *caller, p probe, a answer) {
-	allowed := !a.deniedByAuthorization()
+// maxLost is how many requests may remain without an answer before a run ends.
+const maxLost = 20
+
+// unanswered counts a request without an answer as not tested. It returns an error if the run cannot go on.
+func (m *matrix) unanswered(ctx context.Context, c *caller, space, request string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	m.note(c.name, space, Untested, untestedNoAnswer, "", fmt.Sprintf("%s: %v", request, err))
+	return m.lose(err)
+}
+
+// lose counts a request without an answer. It returns an error after too many of them.
+func (m *matrix) lose(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.lost++; m.lost > maxLost {
+		return fmt.Errorf("%d requests got no answer: %w", m.lost, err)
+	}
+	return nil
+}
+
+// record keeps the decision of authorization, which must be the same each time.
+func (m *matrix) record(c *caller, p probe, a answer) {
+	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
+	q := *p.review
+	q.Version = "" // no rule is about it
+	m.mu.Lock()
 	if m.answers[c] == nil {
 		m.answers[c] = map[question]bool{}
 	}
-	q := *p.review
-	q.Version = "" // no rule is about it
-	if before, known := m.answers[c][q]; known && before != allowed {
-		m.report.Problems = append(m.report.Problems, fmt.Sprintf("%s: %s %s was answered in two ways", c.name, p.method, p.path))
-	}
+	before, known := m.answers[c][q]
 	m.answers[c][q] = allowed
-}
-
-// answer is what came back.
-type answer struct {
-	code int
-	body []byte
-}
-
-// authorizersForm is how the message of a 403 by authorization goes on behind the resource
-// (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, v0.37.1).
-var authorizersForm = regexp.MustCompile(`[Uu]ser "(?:[^"\\]|\\.)*" cannot `)
-
-// deniedByAuthorization tells a 403 of an authorizer from one of admission.
-func (a answer) deniedByAuthorization() bool {
-	return a.code == http.StatusUnauthorized || a.code == http.StatusForbidden && authorizersForm.MatchString(a.message())
+	m.mu.Unlock()
+	if known && before != allowed {
+		m.find(Contradicted, c.name, p.space, "the same request was answered in two ways", p.method+" "+p.path)
+	}
 }

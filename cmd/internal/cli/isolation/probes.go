@@ -1,15 +1,13 @@
 package isolation
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -45,9 +43,13 @@ type probe struct {
 	space, method, path string
 	body                []byte
 	header              http.Header
-	own                 bool              // it must be let through
-	limited             func(answer) bool // what may come back though it is not the caller's space
-	review              *authorizationv1.ResourceAttributes
+	group               string // the verb and the resource
+	own                 bool   // authorization must allow it
+	// limited judges an answer that authorization may allow though it is not about the caller's space. It may be nil.
+	limited func(answer) (Outcome, string)
+	// unserved says that kube-apiserver has no such operation, so a 404 or a 405 response is the expected answer.
+	unserved bool
+	review   *authorizationv1.ResourceAttributes
 }
 
 const name = "probe"
@@ -101,16 +103,14 @@ func (r resource) requests(namespace, space string) []probe {
 			types = []string{""}
 		}
 		for _, contentType := range types {
-			p := probe{space: space, method: method, path: path, review: attributes(verb, objectName)}
-			if contentType != "" {
-				p.body, p.header = []byte("{}"), http.Header{"Content-Type": {contentType}}
+			p := probe{
+				space:  space,
+				method: method,
+				path:   path,
+				group:  verb + " " + r.String(),
+				review: attributes(verb, objectName),
 			}
-			if contentType == contentTypes["patch"][0] {
-				p.body = []byte("[]")
-			}
-			if contentType == contentTypes["patch"][3] {
-				p.path += "&fieldManager=isolation"
-			}
+			p.setBody(r.body(verb), contentType)
 			all = append(all, p)
 		}
 	}
@@ -145,6 +145,35 @@ func (r resource) requests(namespace, space string) []probe {
 	return all
 }
 
+// setBody gives a request a body of a type, none for "".
+func (p *probe) setBody(body, contentType string) {
+	if contentType == "" {
+		return
+	}
+	p.body, p.header = []byte(body), http.Header{"Content-Type": {contentType}}
+	switch contentType {
+	case contentTypes["patch"][0]:
+		p.body = []byte("[]")
+	case contentTypes["patch"][3]:
+		p.path += "&fieldManager=isolation"
+	}
+}
+
+// bodies are those of creations that kube-apiserver answers with a 500 response if the object is empty.
+var bodies = map[string]string{
+	"bindings": `{"metadata":{"name":"probe"},"target":{"kind":"Node","name":"probe"}}`,
+	"rolebindings.rbac.authorization.k8s.io": `{"metadata":{"name":"probe"},` +
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"probe"}}`,
+}
+
+// body returns the body of a request with a verb.
+func (r *resource) body(verb string) string {
+	if body := bodies[r.String()]; body != "" && verb == "create" {
+		return body
+	}
+	return "{}"
+}
+
 // oldWatch returns the path of a watch as it was before the parameter.
 func oldWatch(collection string) string {
 	parts := strings.SplitN(collection, "/", 5) // "", api, v1, rest or "", apis, group, version, rest
@@ -158,10 +187,12 @@ func oldWatch(collection string) string {
 func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	var all []probe
 	w := m.world
+	var verb string
 	add := func(method, path string, review *authorizationv1.ResourceAttributes) {
-		p := probe{space: spaceAll, method: method, path: path, review: review}
+		p := probe{space: spaceAll, method: method, path: path, group: verb + " " + r.String(), review: review}
 		if c.own >= 0 {
-			p.limited = w.onlyOwn(c.own)
+			p.limited = w.onlyOwn(c.own, isWatch(path))
+			p.unserved = method == http.MethodDelete
 		}
 		all = append(all, p)
 	}
@@ -170,7 +201,7 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	}
 	collection := r.path("")
 	foreign := w.tenants[1].String()
-	for _, verb := range r.verbs {
+	for _, verb = range r.verbs {
 		switch {
 		case r.subresource != "":
 		case verb == "list":
@@ -193,58 +224,18 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 		case verb == "deletecollection":
 			add(http.MethodDelete, query(collection, "dryRun", "All"), attributes(verb))
 		case verb == "create":
-			p := probe{space: spaceAll, method: http.MethodPost, path: query(collection, "dryRun", "All"), body: []byte("{}"),
-				header: http.Header{"Content-Type": {"application/json"}}}
+			p := probe{
+				space:  spaceAll,
+				method: http.MethodPost,
+				path:   query(collection, "dryRun", "All"),
+				group:  verb + " " + r.String(),
+				body:   []byte("{}"),
+				header: http.Header{"Content-Type": {"application/json"}},
+			}
 			all = append(all, p)
 		}
 	}
 	return all
-}
-
-// onlyOwn reports whether an answer holds objects of the caller's own namespaces only. An error of the
-// server holds none.
-func (w *world) onlyOwn(own int) func(answer) bool {
-	mine := map[string]bool{w.namespace(own): true}
-	// A webhook cannot drop the limit of a list, of which the rest is told then: docs/webhook.md.
-	rest := w.shape == Webhook
-	return func(a answer) bool {
-		if a.code >= http.StatusBadRequest {
-			return true
-		}
-		type object struct {
-			Metadata struct{ Name, Namespace string }
-		}
-		ok := func(o *object) bool {
-			return mine[o.Metadata.Namespace] || o.Metadata.Namespace == "" && mine[o.Metadata.Name]
-		}
-		decoder := json.NewDecoder(strings.NewReader(string(a.body)))
-		for decoder.More() {
-			var got struct {
-				Kind     string
-				Type     string
-				Metadata struct{ Continue, RemainingItemCount any } // tell of what is not there
-				Items    *[]object
-				Object   *object
-			}
-			if err := decoder.Decode(&got); err != nil {
-				return false
-			}
-			switch {
-			case !rest && (got.Metadata.Continue != nil && got.Metadata.Continue != "" || got.Metadata.RemainingItemCount != nil):
-				return false
-			case got.Items != nil:
-				for i := range *got.Items {
-					if !ok(&(*got.Items)[i]) {
-						return false
-					}
-				}
-			case got.Type == "BOOKMARK", got.Type == "ERROR":
-			case got.Object == nil || !ok(got.Object):
-				return false
-			}
-		}
-		return true
-	}
 }
 
 // pathProbes ask through paths that name a tenant.
@@ -259,7 +250,14 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 		"/tenants/" + tenant.System().String(): {systemNamespace, w.namespace(c.own)},
 	} {
 		for _, ns := range namespaces {
+			asked := map[string]bool{}
 			for _, p := range r.requests(ns, spacePath) {
+				// The forms of a body come after authorization. They are tried without a tenant path.
+				key := fmt.Sprint(p.method, p.review.Verb, p.review.Name, strings.Contains(p.path, "/watch/"))
+				if asked[key] {
+					continue
+				}
+				asked[key] = true
 				p.review = nil
 				older := p
 				p.path = prefix + p.path
@@ -322,35 +320,23 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	var all []probe
 	for _, p := range r.requests("", spaceCluster) {
 		switch read := p.method == http.MethodGet; {
-		case r.name == "selfsubjectrulesreviews" && m.world.shape == Webhook: // which cannot limit them: denied
+		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook: // which cannot limit them: denied
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
-			p.limited = onlyAbout(m.world.tenants[c.own], "tenant")
+			p.limited = onlyAbout(m.world.tenants[c.own], "tenant", isWatch(p.path))
 		case c.own >= 0 && read && (r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
-			p.limited = onlyAbout(m.world.tenants[c.own], "id")
+			p.limited = onlyAbout(m.world.tenants[c.own], "id", isWatch(p.path))
 		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" && r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
 			// That a tenant says who its own members are, and nobody else's, admission holds.
 			other := m.world.tenants[1]
 			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`, v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
 			p.review = nil
-			p.limited = func(a answer) bool { return a.code == http.StatusForbidden }
+			p.limited = heldByAdmission
 		}
 		all = append(all, p)
 	}
 	return all
-}
-
-// onlyAbout reports whether an answer is a list of objects about one tenant, by a field of their spec, and tells of no others.
-func onlyAbout(id tenant.ID, field string) func(answer) bool {
-	return func(a answer) bool {
-		var got struct {
-			Metadata metav1.ListMeta
-			Items    *[]struct{ Spec map[string]any }
-		}
-		return a.code == http.StatusOK && json.Unmarshal(a.body, &got) == nil && got.Items != nil && got.Metadata.Continue == "" && got.Metadata.RemainingItemCount == nil &&
-			!slices.ContainsFunc(*got.Items, func(o struct{ Spec map[string]any }) bool { return o.Spec[field] != id.String() })
-	}
 }
 
 // namespaceProbes are about Namespace objects.
@@ -374,13 +360,13 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 				p.body = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + w.tenants[1].String() + `--new"}}`)
 				p.review = nil
 				if c.own >= 0 {
-					p.limited = func(a answer) bool { return a.code == http.StatusForbidden }
+					p.limited = heldByAdmission
 				}
 			case p.method == http.MethodGet && c.own >= 0: // lists and watches
 				if isWatch(p.path) {
 					p.path = withTimeout(p.path)
 				}
-				p.limited = w.onlyOwn(c.own)
+				p.limited = w.onlyOwn(c.own, isWatch(p.path))
 				p.review = nil
 			}
 			all = append(all, p)

@@ -3,12 +3,17 @@ package isolation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
 // tryReviews asks each caller's self reviews about the requests of the matrix: they must say what the
@@ -20,10 +25,14 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 		for q, want := range answers {
 			group.Go(func() error {
 				got, err := c.may(asking, &q)
-				if err == nil && got != want {
-					m.problem("%s: a self review of %s %s.%s/%s %q in %q says %t, the request %t", c.name, q.Verb, q.Resource, q.Group, q.Subresource, q.Name, q.Namespace, got, want)
+				if err != nil {
+					return m.unreviewed(asking, c, err)
 				}
-				return err
+				if got != want {
+					m.find(Contradicted, c.name, "", "self reviews and requests: "+named(&q),
+						fmt.Sprintf("%q in %q: the review says %t, the request %t", q.Name, q.Namespace, got, want))
+				}
+				return nil
 			})
 		}
 	}
@@ -40,10 +49,23 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	return nil
 }
 
-func (m *matrix) problem(format string, args ...any) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.report.Problems = append(m.report.Problems, fmt.Sprintf(format, args...))
+// unreviewed counts a review without an answer as not tested. It returns an error if the run cannot go on.
+func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	m.find(Untested, c.name, "", untestedReview, err.Error())
+	var transport *url.Error
+	if errors.As(err, &transport) {
+		return m.lose(err)
+	}
+	return nil
+}
+
+// named returns the verb and the resource of a question.
+func named(q *question) string {
+	r := resource{GroupVersion: schema.GroupVersion{Group: q.Group}, name: q.Resource, subresource: q.Subresource}
+	return q.Verb + " " + r.String()
 }
 
 // may asks a self review. Who may not even ask may nothing.
@@ -70,10 +92,16 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	switch {
 	case err != nil:
 		return err
-	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
+	case a.deniedByAuthorization(), a.code == http.StatusUnauthorized && c.own < 0:
 		return nil
+	case a.code == http.StatusForbidden && a.message() != "" && resource == "selfsubjectrulesreviews":
+		return nil // a gateway refuses to list the rules of another namespace
 	case a.code != http.StatusCreated:
 		return fmt.Errorf("%s: %s: %d %s", c.name, resource, a.code, a.message())
+	}
+	var answered struct{ Status map[string]any }
+	if err := json.Unmarshal(a.body, &answered); err != nil || len(answered.Status) == 0 {
+		return fmt.Errorf("%s: %s: the answer has no status", c.name, resource)
 	}
 	return json.Unmarshal(a.body, review)
 }
@@ -82,24 +110,32 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, served []resource) error {
 	review := authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
 	if err := c.review(ctx, "selfsubjectrulesreviews", "SelfSubjectRulesReview", &review); err != nil {
-		return err
+		return m.unreviewed(ctx, c, err)
 	}
 	own := c.own >= 0 && namespace == m.world.namespace(c.own)
 	rules := review.Status.ResourceRules
 	if !own && len(rules)+len(review.Status.NonResourceRules) > 0 {
-		m.problem("%s is told of %d rules in %s", c.name, len(rules)+len(review.Status.NonResourceRules), namespace)
+		m.find(Contradicted, c.name, "", "rules of a namespace that is not the caller's",
+			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
 	}
-	if own && len(rules) == 0 && m.world.shape != Webhook { // a webhook cannot limit them: they are denied
-		m.problem("%s is told of no rules in its own namespace", c.name)
+	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook cannot limit them: they are denied
+		m.find(Contradicted, c.name, "", "no rules of the caller's own namespace", namespace)
 	}
-	if m.world.shape == Gateway {
+	if m.world.mode == installation.Gateway {
 		return nil // the cluster lists what its roles give there, and knows nothing of the boundary
 	}
+	return m.tryListed(ctx, c, namespace, rules, served)
+}
+
+// tryListed asks about each action that the rules allow.
+func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
+	rules []authorizationv1.ResourceRule, served []resource) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
 	for _, rule := range rules {
 		if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.Resources, "*") {
-			m.problem("%s is told of a wildcard in %s: %v %v %v", c.name, namespace, rule.Verbs, rule.APIGroups, rule.Resources)
+			m.find(Contradicted, c.name, "", "rules with a wildcard",
+				fmt.Sprintf("%v %v %v in %s", rule.Verbs, rule.APIGroups, rule.Resources, namespace))
 			continue
 		}
 		for _, a := range actions(&rule, namespace) {
@@ -108,10 +144,13 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 			}
 			group.Go(func() error {
 				ok, err := c.may(ctx, &a)
-				if err == nil && !ok {
-					m.problem("%s is told that it may %s %s.%s %s in %s, which is not so", c.name, a.Verb, a.Resource, a.Group, a.Subresource, namespace)
+				if err != nil {
+					return m.unreviewed(ctx, c, err)
 				}
-				return err
+				if !ok {
+					m.find(Contradicted, c.name, "", "rules and self reviews: "+named(&a), fmt.Sprintf("%q in %q", a.Name, namespace))
+				}
+				return nil
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,9 +21,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -30,29 +33,55 @@ const (
 	systemNamespace  = "kube-system"
 	missingNamespace = "kubetenant-isolation-missing"
 	robot            = "robot"
-	// within bounds how long what was made takes to count.
+	// within bounds how long a change takes to apply.
 	within = 30 * time.Second
 	// patience bounds how long a request may take; a slow answer is none that leaks.
 	patience = 2 * time.Minute
+	// unauthenticatedFor is how long a gateway may refuse a new token before it is taken for one that it never accepts.
+	unauthenticatedFor = 5 * time.Second
 )
 
-// world is what a run makes.
+// world is what a run creates.
 type world struct {
-	shape   Shape
+	mode    installation.Mode
 	admin   kubernetes.Interface
+	objects dynamic.Interface
 	tenants [2]tenant.ID
-	role    string // of all rights, bound to both tenants
 	callers []*caller
-	made    []func(context.Context) error // undone in reverse
+	begun   bool // something may exist
+}
+
+// newWorld returns a world of which nothing exists yet.
+func newWorld(o *Options) (*world, error) {
+	w := &world{mode: o.Mode}
+	var err error
+	for i, name := range o.Tenants {
+		if w.tenants[i], err = tenant.Parse(name); err != nil {
+			return nil, fmt.Errorf("tenant %q: %w", name, err)
+		}
+	}
+	if w.admin, err = kubernetes.NewForConfig(o.Admin); err != nil {
+		return nil, err
+	}
+	w.objects, err = dynamic.NewForConfig(o.Admin)
+	return w, err
 }
 
 // namespace returns the namespace of a tenant.
 func (w *world) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
+// reborn is the namespace that changes its tenant. It has no prefix that reserves its name for one of them.
+func (w *world) reborn() string { return w.tenants[0].String() + "-reborn" }
+
+// role names the ClusterRole of all rights, and its binding.
+func (w *world) role() string {
+	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
+}
+
 // canary names the objects by which a tenant's are known, in any encoding.
 func (w *world) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
 
-// caller asks the server as somebody.
+// caller sends requests to the server with one credential.
 type caller struct {
 	name   string
 	own    int  // index of its tenant, -1 for none
@@ -71,6 +100,7 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	stream := *client
 	client.Timeout = patience
 	return &caller{name: name, own: own, real: config.Impersonate.UserName == "", url: strings.TrimSuffix(base.String(), "/"), client: client, stream: &stream}, nil
@@ -79,17 +109,45 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 // maxBody bounds what is read of an answer.
 const maxBody = 64 << 20
 
+// retries bounds how often a request is sent again if the server asks for it, and longestRetry how long it waits.
+const (
+	retries      = 5
+	longestRetry = 10 * time.Second
+)
+
+// send sends a request. A response with the header Retry-After is retried, as client-go does.
 func (c *caller) send(ctx context.Context, method, path string, body []byte, header http.Header) (answer, error) {
+	for attempt := 0; ; attempt++ {
+		a, err := c.sendOnce(ctx, method, path, body, header)
+		if err != nil || a.retryAfter == 0 || attempt == retries {
+			return a, err
+		}
+		select {
+		case <-time.After(min(a.retryAfter, longestRetry)):
+		case <-ctx.Done():
+			return answer{}, ctx.Err()
+		}
+	}
+}
+
+func (c *caller) sendOnce(ctx context.Context, method, path string, body []byte, header http.Header) (answer, error) {
 	resp, err := c.do(ctx, c.client, method, path, body, header)
 	if err != nil {
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	a := answer{code: resp.StatusCode}
 	if isWatch(path) && resp.StatusCode == http.StatusOK && !strings.Contains(path, "timeoutSeconds") {
-		return answer{code: resp.StatusCode}, nil // it is open: that is the answer
+		return a, nil // it is open: that is the answer
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-	return answer{resp.StatusCode, data}, err
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
+			a.retryAfter = max(time.Duration(seconds)*time.Second, time.Millisecond)
+		}
+	}
+	a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	a.truncated = len(a.body) == maxBody
+	return a, err
 }
 
 func isWatch(path string) bool {
@@ -107,62 +165,57 @@ func (c *caller) do(ctx context.Context, client *http.Client, method, path strin
 	return client.Do(req)
 }
 
-// message is the message of a Status, or else nothing: a body may hold what belongs to others.
+// answer is what came back.
+type answer struct {
+	code       int
+	body       []byte
+	truncated  bool
+	retryAfter time.Duration // 0 if the server did not ask for a retry
+}
+
+// message is the message of a Status, or "": a body may hold another tenant's objects.
 func (a answer) message() string {
 	var status metav1.Status
-	if json.Unmarshal(a.body, &status) == nil {
+	if json.Unmarshal(a.body, &status) == nil && status.Kind == "Status" {
 		return status.Message
 	}
 	return ""
 }
 
-// makeWorld makes the tenants. What it returns is to be removed, with an error too.
-func makeWorld(ctx context.Context, o *Options) (*world, error) {
-	admin, err := kubernetes.NewForConfig(o.Admin)
-	if err != nil {
-		return nil, err
-	}
-	w := &world{admin: admin, shape: o.Shape}
-	if w.shape == "" {
-		if w.shape, err = ShapeOf(ctx, admin); err != nil {
-			return nil, err
-		}
-	}
-	o.Progress("the tenants of this server: " + string(w.shape))
-	for i, name := range o.Tenants {
-		if w.tenants[i], err = tenant.Parse(name); err != nil {
-			return nil, fmt.Errorf("tenant %q: %w", name, err)
-		}
-	}
-	w.role = "kubetenant-isolation-" + strings.ToLower(o.Tenants[0])
-	o.Progress("making two tenants")
+// create creates the tenants and their callers.
+func (w *world) create(ctx context.Context, m *matrix) error {
 	if err := w.makeRights(ctx); err != nil {
-		return w, err
+		return err
 	}
 	for i := range w.tenants {
 		if err := w.makeNamespace(ctx, w.namespace(i), w.tenants[i]); err != nil {
-			return w, err
+			return err
 		}
 		if err := w.makeCanaries(ctx, w.namespace(i), w.canary(i)); err != nil {
-			return w, err
+			return err
 		}
 	}
-	return w, w.makeCallers(ctx, o)
+	return w.makeCallers(ctx, m)
+}
+
+// meta is the metadata of an object that the run creates.
+func (w *world) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
 }
 
 // makeRights gives both tenants all rights there are: what is denied, the boundary denies.
 func (w *world) makeRights(ctx context.Context) error {
 	all := []string{"*"}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: w.role}, Rules: []rbacv1.PolicyRule{
+	role := &rbacv1.ClusterRole{ObjectMeta: w.meta(w.role()), Rules: []rbacv1.PolicyRule{
 		{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}}
-	if _, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+	_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	var answered apierrors.APIStatus
+	w.begun = err == nil || !errors.As(err, &answered) // without an answer, the role may exist
+	if err != nil {
 		return err
 	}
-	w.undo(func(ctx context.Context) error {
-		return w.admin.RbacV1().ClusterRoles().Delete(ctx, w.role, metav1.DeleteOptions{})
-	})
-	for suffix, name := range map[string]string{"": w.role, "-admin": "admin"} {
-		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: w.role + suffix},
+	for suffix, name := range map[string]string{"": w.role(), "-admin": "admin"} {
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: w.meta(w.role() + suffix),
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}
 		for i, id := range w.tenants {
 			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} { // a webhook gives accounts no group
@@ -172,37 +225,19 @@ func (w *world) makeRights(ctx context.Context) error {
 		if _, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		w.undo(func(ctx context.Context) error {
-			return w.admin.RbacV1().ClusterRoleBindings().Delete(ctx, binding.Name, metav1.DeleteOptions{})
-		})
 	}
 	return nil
 }
 
-func (w *world) undo(f func(context.Context) error) { w.made = append(w.made, f) }
-
+// makeNamespace creates a namespace of a tenant, and fails if the server did not store its label.
 func (w *world) makeNamespace(ctx context.Context, name string, owner tenant.ID) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner.String()}}}
-	if _, err := w.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
-		return err
+	ns := &corev1.Namespace{ObjectMeta: w.meta(name)}
+	ns.Labels[tenant.Label] = owner.String()
+	made, err := w.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+	if err == nil && (made.Name != name || made.Labels[tenant.Label] != owner.String()) {
+		err = fmt.Errorf("the server did not store namespace %s with the label %s", name, tenant.Label)
 	}
-	w.undo(func(ctx context.Context) error { return w.deleteNamespace(ctx, name) })
-	return nil
-}
-
-// deleteNamespace deletes a namespace and waits for its end.
-func (w *world) deleteNamespace(ctx context.Context, name string) error {
-	namespaces := w.admin.CoreV1().Namespaces()
-	if err := namespaces.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	return eventually(ctx, func(ctx context.Context) error {
-		_, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return errors.Join(fmt.Errorf("namespace %s is still there", name), err)
-	})
+	return err
 }
 
 // eventually waits until f says nil, and returns its last error otherwise.
@@ -227,7 +262,8 @@ func (w *world) makeCanaries(ctx context.Context, namespace, name string) error 
 	return errors.Join(configErr, secretErr, robotErr)
 }
 
-func (w *world) makeCallers(ctx context.Context, o *Options) error {
+func (w *world) makeCallers(ctx context.Context, m *matrix) error {
+	o := &m.Options
 	add := func(name string, own int, config *rest.Config) error {
 		c, err := newCaller(name, own, config)
 		w.callers = append(w.callers, c)
@@ -237,7 +273,7 @@ func (w *world) makeCallers(ctx context.Context, o *Options) error {
 	if user == nil {
 		user = rest.CopyConfig(o.Admin)
 		user.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation", Groups: []string{w.tenants[0].Group()}}
-		if w.shape == Webhook { // which does not see who impersonates
+		if w.mode == installation.Webhook { // which does not see who impersonates
 			user.Impersonate.Extra = map[string][]string{tenant.ExtraKey: {w.tenants[0].String()}}
 		}
 	}
@@ -259,15 +295,33 @@ func (w *world) makeCallers(ctx context.Context, o *Options) error {
 		add(callerNobody, -1, nobody), add(callerAnonymous, -1, rest.AnonymousClientConfig(admin))); err != nil {
 		return err
 	}
-	// Rights and labels count as soon as the server has seen them.
+	return w.waitForRights(ctx, m)
+}
+
+// waitForRights waits until the rights and labels of the tenants' callers apply: each lists its own canaries.
+func (w *world) waitForRights(ctx context.Context, m *matrix) error {
+	account := w.callers[1]
+	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
+		account.own = -1
+		m.report.Notes = append(m.report.Notes, "the gateway does not accept tokens of service accounts: "+
+			"every request with such a token must be refused")
+	}
 	for _, c := range w.callers[:2] {
+		if c.own < 0 {
+			continue
+		}
 		for _, path := range []string{"/api/v1/namespaces/" + w.namespace(0) + "/configmaps", "/api/v1/configmaps", "/api/v1/secrets"} {
 			err := eventually(ctx, func(ctx context.Context) error {
 				a, err := c.send(ctx, http.MethodGet, w.ownOnly(c, path), nil, nil)
-				if err == nil && a.code != http.StatusOK {
-					err = fmt.Errorf("%s: GET %s: %d %s", c.name, path, a.code, a.message())
+				switch {
+				case err != nil:
+					return err
+				case a.code != http.StatusOK:
+					return fmt.Errorf("%s: GET %s: %d %s", c.name, path, a.code, a.message())
+				case !bytes.Contains(a.body, []byte(w.canary(c.own))):
+					return fmt.Errorf("%s: GET %s: the list has no object of the caller's tenant", c.name, path)
 				}
-				return err
+				return nil
 			})
 			if err != nil {
 				return err
@@ -277,24 +331,28 @@ func (w *world) makeCallers(ctx context.Context, o *Options) error {
 	return nil
 }
 
+// unauthenticated reports whether every answer is a 401 for some time.
+func (c *caller) unauthenticated(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, unauthenticatedFor)
+	defer cancel()
+	last := 0
+	_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		a, err := c.send(ctx, http.MethodGet, path, nil, nil)
+		if err == nil {
+			last = a.code
+		}
+		return err == nil && a.code != http.StatusUnauthorized, nil
+	})
+	return last == http.StatusUnauthorized
+}
+
 // ownOnly returns the path of a list as the shape wants it: a webhook cannot limit one over all namespaces, so it must say
 // itself that it is about the tenant's own.
 func (w *world) ownOnly(c *caller, path string) string {
-	if w.shape != Webhook || strings.Contains(path, "/namespaces/") {
+	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
 		return path
 	}
 	return query(path, "labelSelector", tenant.Label+"="+w.tenants[c.own].String())
-}
-
-// remove removes what was made, last first.
-func (w *world) remove(ctx context.Context) error {
-	var errs []error
-	for i := len(w.made) - 1; i >= 0; i-- {
-		if err := w.made[i](ctx); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func query(path string, pairs ...string) string {

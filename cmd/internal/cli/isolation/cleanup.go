@@ -1,0 +1,212 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// runLabel marks what a run creates with the first of its tenants.
+const runLabel = tenant.Domain + "/verify-isolation"
+
+// The names of throwaway tenants begin so, and end with the same random suffix.
+const (
+	firstTenant  = "verify-a-"
+	secondTenant = "verify-b-"
+)
+
+// Throwaway returns the names of two tenants that no other run uses.
+func Throwaway() [2]string {
+	suffix := rand.String(6)
+	return [2]string{firstTenant + suffix, secondTenant + suffix}
+}
+
+// throwaway is the form of the first tenant's name.
+var throwaway = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
+
+// leftover is a run that did not remove what it created.
+type leftover struct {
+	tenants [2]string
+	created time.Time
+}
+
+// CleanUp removes what earlier runs created at least age ago, and returns how many runs there were.
+func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, error) {
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return 0, err
+	}
+	left, err := leftovers(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	removed := 0
+	for _, l := range left {
+		if time.Since(l.created) < age {
+			continue
+		}
+		w, err := newWorld(&Options{Admin: admin, Tenants: l.tenants})
+		if err == nil {
+			err = w.remove(ctx)
+		}
+		if err == nil {
+			removed++
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// leftovers returns the runs of which an object exists. An object that has the label but not a name that a run gives is
+// ignored: a tenant may label its own objects.
+func leftovers(ctx context.Context, client kubernetes.Interface) ([]leftover, error) {
+	options := metav1.ListOptions{LabelSelector: runLabel}
+	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	roles, err := client.RbacV1().ClusterRoles().List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := client.RbacV1().ClusterRoleBindings().List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	var all []metav1.ObjectMeta
+	for i := range namespaces.Items {
+		all = append(all, namespaces.Items[i].ObjectMeta)
+	}
+	for i := range roles.Items {
+		all = append(all, roles.Items[i].ObjectMeta)
+	}
+	for i := range bindings.Items {
+		all = append(all, bindings.Items[i].ObjectMeta)
+	}
+	var found []leftover
+	seen := map[string]bool{}
+	for i := range all {
+		run := all[i].Labels[runLabel]
+		match := throwaway.FindStringSubmatch(run)
+		if match == nil || seen[run] {
+			continue
+		}
+		seen[run] = true
+		found = append(found, leftover{[2]string{run, secondTenant + match[1]}, all[i].CreationTimestamp.Time})
+	}
+	return found, nil
+}
+
+// remove removes what a run created. An object that is gone, or that does not have the run's label, is left alone. The
+// bindings go first, so that no failure leaves rights behind that could have been removed.
+func (w *world) remove(ctx context.Context) error {
+	rbac := w.admin.RbacV1()
+	var errs []error
+	for _, suffix := range []string{"", "-admin"} {
+		name := w.role() + suffix
+		binding, err := rbac.ClusterRoleBindings().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && w.isOurs(&binding.ObjectMeta) {
+			err = rbac.ClusterRoleBindings().Delete(ctx, name, exactly(&binding.ObjectMeta))
+		}
+		errs = append(errs, err)
+	}
+	role, err := rbac.ClusterRoles().Get(ctx, w.role(), metav1.GetOptions{})
+	if err == nil && w.isOurs(&role.ObjectMeta) {
+		err = rbac.ClusterRoles().Delete(ctx, w.role(), exactly(&role.ObjectMeta))
+	}
+	errs = append(errs, err)
+	names := []string{w.namespace(0), w.namespace(1), w.reborn()}
+	for _, name := range names {
+		errs = append(errs, w.deleteNamespace(ctx, name))
+	}
+	for _, name := range names {
+		errs = append(errs, w.waitForEnd(ctx, name))
+	}
+	errs = append(errs, w.removeQuotas(ctx))
+	for i, err := range errs {
+		if apierrors.IsNotFound(err) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) isOurs(o *metav1.ObjectMeta) bool { return o.Labels[runLabel] == w.tenants[0].String() }
+
+// exactly deletes the object that was read, and no other of its name.
+func exactly(o *metav1.ObjectMeta) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
+}
+
+// deleteNamespace deletes a namespace of the run.
+func (w *world) deleteNamespace(ctx context.Context, name string) error {
+	namespaces := w.admin.CoreV1().Namespaces()
+	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+	if err != nil || !w.isOurs(&ns.ObjectMeta) {
+		return err
+	}
+	return namespaces.Delete(ctx, name, exactly(&ns.ObjectMeta))
+}
+
+// waitForEnd waits until a namespace of the run is gone.
+func (w *world) waitForEnd(ctx context.Context, name string) error {
+	return eventually(ctx, func(ctx context.Context) error {
+		ns, err := w.admin.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case !w.isOurs(&ns.ObjectMeta):
+			return nil
+		}
+		return fmt.Errorf("namespace %s still exists%s", name, heldUp(ns))
+	})
+}
+
+// heldUp says why a namespace that is being deleted still exists, if the server says so.
+func heldUp(ns *corev1.Namespace) string {
+	for _, c := range ns.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// removeQuotas removes the default quotas that the server created for the tenants.
+func (w *world) removeQuotas(ctx context.Context) error {
+	quotas := w.objects.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
+	list, err := quotas.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DefaultQuotaLabel})
+	if err != nil {
+		return err // NotFound if the server has no such kind
+	}
+	var errs []error
+	for i := range list.Items {
+		of, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "tenant")
+		if of != w.tenants[0].String() && of != w.tenants[1].String() {
+			continue
+		}
+		o := &metav1.ObjectMeta{UID: list.Items[i].GetUID()}
+		err := quotas.Delete(ctx, list.Items[i].GetName(), exactly(o))
+		if !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,159 @@
+package isolation
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/authz"
+)
+
+// Outcome is the result of a request.
+type Outcome int
+
+// The outcomes.
+const (
+	Denied       Outcome = iota // refused by the boundary
+	Limited                     // answered with nothing but the caller's own objects
+	Passed                      // a request in the caller's own space that authorization allowed
+	Leaked                      // a foreign request that authorization allowed
+	Refused                     // a request in the caller's own space that was denied
+	Untested                    // the answer does not show what the boundary decided
+	Contradicted                // two answers about the same request disagree
+)
+
+var outcomeNames = map[Outcome]string{
+	Denied:       "DENIED",
+	Limited:      "OWN ONLY",
+	Passed:       "ALLOWED",
+	Leaked:       "LEAKED",
+	Refused:      "REFUSED",
+	Untested:     "NOT TESTED",
+	Contradicted: "CONTRADICTED",
+}
+
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// MarshalText makes an outcome a word in JSON.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// Why an answer shows nothing about the boundary. Each is a group of the report.
+const (
+	untestedAuthentication = "the server did not accept the caller's credential (401)"
+	untestedThrottled      = "the server throttled the request (429)"
+	untestedServer         = "the server failed (%d)"
+	untestedMethod         = "the server does not support the method (405)"
+	untestedRedirect       = "the server redirected the request (%d)"
+	untestedForeignAnswer  = "the answer is not from a Kubernetes API server (%d without a Status)"
+	untestedOtherDenial    = "another authorizer denied the request, so the boundary's decision is unknown"
+	untestedNoAnswer       = "the request got no answer"
+	untestedTruncated      = "the answer is larger than 64 MiB"
+	untestedNoList         = "the answer is neither a list nor a watch"
+	untestedSilent         = "a watch was silent or ended before an object of the caller's tenant arrived"
+	untestedNoObject       = "the object that the request needs could not be created (%d)"
+	untestedReview         = "a self review was not answered"
+	untestedAdmission      = "another admission plugin refused the request, so the decision of kubetenant is unknown"
+	untestedBeforeAdmitted = "the request failed before the admission plugins that refuse it (%d)"
+)
+
+// authorizersForm is the message of a 403 response by an authorizer
+// (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, v0.37.1). Admission writes other messages, and may quote it.
+var authorizersForm = regexp.MustCompile(
+	`^(?:\S+(?: "(?:[^"\\]|\\.)*")? is forbidden|forbidden): User "(?:[^"\\]|\\.)*" cannot \S+ (?:resource|path) "`)
+
+// othersForm is the message of a refusal by an admission webhook or a policy, with its name.
+var othersForm = regexp.MustCompile(`(?:admission webhook "|(?:Validating|Mutating)AdmissionPolicy ')([^"']*)["']`)
+
+// noEndpoints begins the message of the 503 response of a Service's proxy, which comes after authorization
+// (k8s.io/kubernetes pkg/registry/core/service/storage, v1.37.1).
+const noEndpoints = "no endpoints available for service "
+
+// deniedByAuthorization reports whether an authorizer denied the request.
+func (a answer) deniedByAuthorization() bool {
+	return a.code == http.StatusForbidden && authorizersForm.MatchString(a.message())
+}
+
+// deniedByBoundary reports whether an authorizer's message has a reason of the boundary, by the part that gives it: another
+// release of the server may word the rest differently.
+func (a answer) deniedByBoundary() bool {
+	message := a.message()
+	form := authorizersForm.FindStringIndex(message)
+	return form != nil && slices.ContainsFunc(authz.Reasons(), func(r authz.Reason) bool {
+		part, _, _ := strings.Cut(string(r), ": ")
+		return strings.Contains(message[form[1]:], ": "+part+": ")
+	})
+}
+
+// refusedByAdmission reports whether admission of kubetenant, or of the server itself, refused the request.
+func (a answer) refusedByAdmission() bool {
+	message := a.message()
+	if a.code != http.StatusForbidden || message == "" || authorizersForm.MatchString(message) {
+		return false
+	}
+	other := othersForm.FindStringSubmatch(message)
+	return other == nil || strings.HasSuffix(other[1], "kubetenant.dev")
+}
+
+// untested returns why the answer shows nothing about authorization, or "" if it does.
+func (a answer) untested(c *caller) string {
+	switch {
+	case a.code == http.StatusUnauthorized && c.own >= 0:
+		return untestedAuthentication
+	case a.code == http.StatusUnauthorized:
+		return "" // a caller that the server does not authenticate is kept out
+	case a.code == http.StatusTooManyRequests:
+		return untestedThrottled
+	case a.code == http.StatusServiceUnavailable && strings.HasPrefix(a.message(), noEndpoints):
+		return ""
+	case a.code >= http.StatusInternalServerError, a.code == http.StatusRequestTimeout:
+		return fmt.Sprintf(untestedServer, a.code)
+	case a.code == http.StatusMethodNotAllowed:
+		return untestedMethod
+	case a.code >= http.StatusMultipleChoices && a.code < http.StatusBadRequest:
+		return fmt.Sprintf(untestedRedirect, a.code)
+	case a.truncated:
+		return untestedTruncated
+	case a.code >= http.StatusBadRequest && a.message() == "":
+		return fmt.Sprintf(untestedForeignAnswer, a.code)
+	}
+	return ""
+}
+
+// judge returns the outcome of a request, and for [Untested] the reason.
+func (p *probe) judge(c *caller, a answer) (Outcome, string) {
+	if p.unserved && (a.code == http.StatusNotFound || a.code == http.StatusMethodNotAllowed) {
+		return Limited, ""
+	}
+	if why := a.untested(c); why != "" {
+		return Untested, why
+	}
+	denied := a.deniedByAuthorization() || a.code == http.StatusUnauthorized
+	switch {
+	case p.own && denied:
+		return Refused, ""
+	case p.own:
+		return Passed, ""
+	case denied && c.own >= 0 && !a.deniedByBoundary(): // callers of tenants have all rights
+		return Untested, untestedOtherDenial
+	case denied:
+		return Denied, ""
+	case p.limited != nil:
+		return p.limited(a)
+	}
+	return Leaked, ""
+}
+
+// heldByAdmission is the outcome of a write that authorization allows and that admission must refuse.
+func heldByAdmission(a answer) (Outcome, string) {
+	switch {
+	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:
+		return Leaked, ""
+	case a.refusedByAdmission():
+		return Denied, ""
+	case a.code == http.StatusForbidden:
+		return Untested, untestedAdmission
+	}
+	return Untested, fmt.Sprintf(untestedBeforeAdmitted, a.code)
+}

@@ -1,0 +1,74 @@
+package isolation
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestFindingsAreGrouped: requests that a reader would fix once are one line, and no more than ten lines are shown.
+func TestFindingsAreGrouped(t *testing.T) {
+	m := &matrix{}
+	for i := range 12 {
+		for n := range i + 1 {
+			m.note(callers[n%2], spaces[1+n%2], Leaked, "", fmt.Sprintf("get kind%02d", i), fmt.Sprintf("GET /%d/%d: 200", i, n))
+		}
+	}
+	m.note(callerUser, spaceOwn, Refused, "", "get pods", "GET /pods: 403")
+	m.note(callerUser, spaceOwn, Untested, untestedThrottled, "get pods", "GET /pods: 429")
+	m.note(callerUser, spaceOwn, Passed, "", "get pods", "")
+	m.report.finish()
+	var b strings.Builder
+	m.report.Write(&b)
+	text := b.String()
+	for _, want := range []string{
+		"LEAKED: get kind11: 12 requests by tenant service account, tenant user in another tenant's, system, for example GET /11/0: 200\n",
+		"... and 4 more (-o json for all)\n",
+		"NOT ISOLATED: 78 leaked, 0 contradicted, 1 refused in the own space, 1 not tested, of 81 requests\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("not in the report: %s\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "LEAKED: "); n != 10 || strings.Index(text, "get kind11") > strings.Index(text, "get kind10") {
+		t.Errorf("%d groups:\n%s", n, text)
+	}
+	data, err := json.Marshal(&m.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Findings []struct{ Outcome, What string }
+	}
+	if err := json.Unmarshal(data, &all); err != nil || len(all.Findings) != 14 || all.Findings[13].Outcome != "NOT TESTED" {
+		t.Errorf("%v: %s", err, data)
+	}
+}
+
+// TestVerdict: only a run that tested every request says that tenants are isolated.
+func TestVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		outcomes         []Outcome
+		want             string
+		isOK, isComplete bool
+	}{
+		"all denied":             {[]Outcome{Denied, Limited, Passed}, "isolated: 3 requests of 7 resources and subresources", true, true},
+		"one untested":           {[]Outcome{Denied, Passed, Untested}, "NOT PROVEN: nothing leaked, 1 not tested, of 3 requests", true, false},
+		"nothing":                {nil, "NOT PROVEN: nothing was tested", true, false},
+		"nothing denied":         {[]Outcome{Passed, Limited}, "NOT PROVEN: nothing was tested", true, false},
+		"everything denied":      {[]Outcome{Denied}, "NOT PROVEN: nothing was tested", true, false},
+		"a leak":                 {[]Outcome{Denied, Passed, Leaked}, "NOT ISOLATED: 1 leaked", false, true},
+		"an own request refused": {[]Outcome{Denied, Passed, Refused}, "NOT ISOLATED: 0 leaked, 0 contradicted, 1 refused", false, true},
+	} {
+		m := &matrix{}
+		for _, o := range c.outcomes {
+			m.note(callerUser, spaceOwn, o, "why", "get pods", "")
+		}
+		m.report.Resources = 7
+		m.report.finish()
+		if r := &m.report; !strings.HasPrefix(r.Verdict, c.want) || r.OK() != c.isOK || r.Complete() != c.isComplete {
+			t.Errorf("%s: %q, OK %t, complete %t", name, r.Verdict, r.OK(), r.Complete())
+		}
+	}
+}

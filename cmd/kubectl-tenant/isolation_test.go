@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+)
+
+// behindGateway is what a cluster behind a gateway answers: its admission is kubetenant's, and its authorizer is not.
+func behindGateway(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := func(code int, object map[string]any) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(object)
+		}
+		switch {
+		case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces":
+			answer(http.StatusForbidden, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+				"message": `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: ` + namespace.BadLabel})
+		case strings.HasSuffix(r.URL.Path, "/configmaps/kubetenant-configuration"):
+			answer(http.StatusOK, map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": "kubetenant-configuration"},
+				"data": map[string]any{"hash": "abc", "tenancy.yaml": `{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration",` +
+					`"gateway":{"clusters":[{"name":"eu1","tenants":["*"],"reader":{"kubeConfigFile":"/r"},"impersonator":{"kubeConfigFile":"/i"}}]}}`}})
+		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+			answer(http.StatusCreated, map[string]any{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
+				"status": map[string]any{"userInfo": map[string]any{"username": "admin"}}})
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// TestVerifyIsolationRefusesServers: where nothing keeps tenants apart, the command says so and creates nothing.
+func TestVerifyIsolationRefusesServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		around func(http.Handler) http.Handler
+		want   error
+	}{
+		"upstream":                   {nil, installation.ErrNotInstalled},
+		"a cluster behind a gateway": {behindGateway, errDirect},
+	} {
+		s := newServer(t, c.around)
+		err, out := s.run(t, "verify-isolation")
+		if !errors.Is(err, c.want) || exitCode(err) != exitUnusual || out != "" {
+			t.Errorf("%s: %v, exit code %d, printed %q", name, err, exitCode(err), out)
+		}
+		for request := range s.requests {
+			if strings.HasPrefix(request, "POST ") && strings.Contains(request, "rbac") || strings.HasPrefix(request, "DELETE ") {
+				t.Errorf("%s: %s", name, request)
+			}
+		}
+	}
+}
+
+// TestCleanUpAnywhere: what a run left is removed from a server that kubetenant has left too.
+func TestCleanUpAnywhere(t *testing.T) {
+	if err, out := newServer(t, nil).run(t, "verify-isolation", "--clean-up"); err != nil || out != "runs removed: 0\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+}
