@@ -32,7 +32,7 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 	flags.AddFlags(cmd)
 	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(flags), newWhoAmICommand(flags), newGenKubeconfigCommand(flags),
 		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags), newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
-		newSharedWithMeCommand(flags), newTenantsCommand(flags), newClustersCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags), newSuspendCommand(flags), newResumeCommand(flags), newAdoptCommand(flags), newAdoptTenantsCommand(flags), newExplainCommand(flags),
+		newSharedWithMeCommand(flags), newTenantsCommand(flags), newClustersCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags), newSuspendCommand(flags), newResumeCommand(flags), newAdoptCommand(flags), newAdoptTenantsCommand(flags), newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newVersionCommand(), newOptionsCommand())
 	cmd.SetUsageTemplate(usage)
