@@ -50,10 +50,10 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
 }
 
-// isDoubtful reports whether a binding names users and groups of which a tenant may have others of the same name.
-func isDoubtful(b *rbacv1.ClusterRoleBinding) bool {
+// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same name.
+func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	const defaults = "kubernetes.io/bootstrapping" // of upstream's own bindings
-	return b.Labels[defaults] == "" && slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return isPlain(&s) || isBroad(&s) })
+	return b.Labels[defaults] == "" && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool { return isPlain(&s) || isBroad(&s) })
 }
 
 // wideBindings lists the bindings that allow more without kubetenant, and those that may.
@@ -61,11 +61,12 @@ func (r *run) wideBindings(ctx context.Context) (found []*wide, doubtful []strin
 	err = each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Kube.RbacV1().ClusterRoleBindings().List(ctx, opts)
 	}, func(b *rbacv1.ClusterRoleBinding) {
-		switch w := r.owners.wideOf(b); {
-		case w != nil:
-			found = append(found, w)
-		case isDoubtful(b):
-			doubtful = append(doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(b.Subjects)))
+		stay := b.Subjects
+		if w := r.owners.wideOf(b); w != nil {
+			found, stay = append(found, w), w.without
+		}
+		if isDoubtful(b, stay) {
+			doubtful = append(doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(stay)))
 		}
 	})
 	if err != nil {
@@ -85,12 +86,7 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(doubtful) > 0 {
-		r.Say("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has these rights:")
-		for _, text := range doubtful {
-			r.Say("    %s", text)
-		}
-	}
+	r.list("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has these rights:", doubtful)
 	if err := r.confirmWide(found); err != nil {
 		return err
 	}
@@ -103,7 +99,7 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 			clean = 0
 		}
 		switch {
-		case r.DryRun, clean == 2, r.failed > 0:
+		case r.DryRun, clean == 2, len(r.failed) > 0:
 			return nil
 		case look == looks:
 			return fmt.Errorf("%w: ClusterRoleBinding %s is created again each time: stop the tool that creates it", ErrRefused, found[0].Name)

@@ -1,9 +1,12 @@
 package uninstall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 const (
@@ -27,30 +31,50 @@ const (
 	settles = 10 * time.Second
 )
 
-// labels removes the project's labels and annotations from all objects in namespaces, and then from the namespaces, which say until
+// labels removes the project's labels and annotations from all objects, and at last from the namespaces, which say until
 // the end which tenant owns them.
 func (r *run) labels(ctx context.Context) error {
-	resources, err := tenancy.Resources(r.Admin.Kube.Discovery(), "list", "patch")
-	if err != nil {
-		return fmt.Errorf("discover the resources of the cluster: %w", err)
+	resources, err := r.labelled()
+	unread := err != nil
+	if unread {
+		r.Say("  not read: %v", err)
 	}
-	var unread []error
-	for _, resource := range append(resources, core("namespaces")) {
-		if len(unread) > 0 && resource == core("namespaces") {
-			break
-		}
+	for _, resource := range resources {
 		if err := r.unlabel(ctx, resource); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			r.Say("  not read: %v", err)
-			unread = append(unread, err)
+			unread = true
 		}
 	}
-	if len(unread) > 0 {
+	switch {
+	case unread:
 		return ErrUnread
+	case len(r.failed) > 0:
+		return ErrFailed
 	}
-	return nil
+	if err := r.note(ctx); err != nil {
+		return err
+	}
+	return r.unlabel(ctx, core("namespaces"))
+}
+
+// labelled returns the resources whose objects may have such labels and annotations, except namespaces, and except events, which expire.
+// Objects outside of namespaces have annotations too, which say who created them. The error may come with some of them.
+func (r *run) labelled() ([]schema.GroupVersionResource, error) {
+	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
+	found, parseErr := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists))
+	var all []schema.GroupVersionResource
+	for resource := range found {
+		if resource.Resource != "events" && resource != core("namespaces") && resource.Group != tenant.Domain {
+			all = append(all, resource)
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.GroupVersionResource) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return all, errors.Join(err, parseErr)
 }
 
 // unlabel removes them from all objects of a resource.

@@ -88,7 +88,7 @@ func (r *run) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{
+	return r.inOrder(ctx,
 		r.admissionObjects, // before the service: kube-apiserver refuses writes that it cannot ask the service about
 		func(ctx context.Context) error { return r.service(ctx, namespaces) },
 		r.finalizersAgain,
@@ -96,12 +96,7 @@ func (r *run) remove(ctx context.Context) error {
 		r.clusterObjects,
 		r.labels,
 		func(ctx context.Context) error { return r.published(ctx, namespaces) }, // last: it says where the service was
-	} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	)
 }
 
 // serviceNamespaces are those in which something of kubetenant may be.
@@ -110,14 +105,15 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list ConfigMaps %s: %w", v1alpha1.PublishedName, err)
 	}
-	all := append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...)
+	all := slices.Clone(r.ServiceNamespaces)
 	for i := range list.Items {
 		if namespace := list.Items[i].GetNamespace(); r.owners.of[namespace] == "" { // a tenant's would be its own
 			all = append(all, namespace)
 		}
 	}
 	slices.Sort(all)
-	return slices.Compact(all), nil
+	all = slices.DeleteFunc(slices.Compact(all), func(namespace string) bool { return namespace == metav1.NamespaceSystem })
+	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
 }
 
 // admissionObjects deletes webhook configurations, and policies with their bindings.
@@ -254,36 +250,6 @@ func (r *run) clusterObjects(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// published deletes the published configuration.
-func (r *run) published(ctx context.Context, namespaces []string) error {
-	for _, namespace := range namespaces {
-		if err := r.deleteNamed(ctx, namespace, named{core("configmaps"), []string{v1alpha1.PublishedName}}); err != nil {
-			return err
-		}
-		if namespace != metav1.NamespaceSystem && slices.Contains(r.ServiceNamespaces, namespace) {
-			r.Say("  the namespace %s stays if it exists: delete it if nothing else is in it", namespace)
-		}
-	}
-	return nil
-}
-
-// installed reports whether anything is in the cluster that only kubetenant creates.
-func (r *run) installed(ctx context.Context) (bool, error) {
-	for _, resource := range kinds() {
-		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
-		if err == nil || !apierrors.IsNotFound(err) {
-			return err == nil, err
-		}
-	}
-	for _, namespace := range append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...) {
-		_, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx, v1alpha1.PublishedName, metav1.GetOptions{})
-		if err == nil || !apierrors.IsNotFound(err) {
-			return err == nil, err
-		}
-	}
-	return false, nil
 }
 
 // kinds deletes the definitions of kubetenant's kinds, and waits until they are gone with all their objects.

@@ -53,7 +53,7 @@ type Options struct {
 	Yes, KeepBindings bool
 	// Wait waits until no server runs kubetenant. If false, Run returns before that.
 	Wait bool
-	// Pace is the time between two looks at the cluster; 0 means 2s.
+	// Pace is the time between two looks at the cluster; 0 means 1s.
 	Pace time.Duration
 
 	// Ask asks a question. If nil, there is no terminal, and a question that Yes does not answer is an error.
@@ -66,7 +66,7 @@ var (
 	// ErrRefused says that the command stopped on purpose: what to do first is in the message.
 	ErrRefused = errors.New("refused")
 	// ErrFailed says that some objects could not be changed. They were printed.
-	ErrFailed = errors.New("some objects could not be changed, see above: run the command again")
+	ErrFailed = errors.New("some objects could not be changed, see above: run the command again when that is fixed")
 	// ErrUnread says that something could not be read. It was printed.
 	ErrUnread = errors.New("some of the cluster could not be read, see above: nothing further was changed")
 )
@@ -76,32 +76,48 @@ type run struct {
 	*Options
 	servers *Servers
 	owners  *owners
-	failed  int
+	// finishing is set if nothing but labels of namespaces is left. Owners are unknown then, and steps 1 to 4 are done.
+	finishing bool
+	failed    []string
 }
 
 // Run removes kubetenant. The error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or says what could not be read.
 func Run(ctx context.Context, o *Options) error {
 	if o.Pace == 0 {
-		o.Pace = 2 * time.Second
+		o.Pace = time.Second
 	}
 	r := &run{Options: o}
+	err := r.all(ctx)
+	if len(r.failed) > 0 {
+		r.Say("Failed:")
+		for _, text := range r.failed {
+			r.Say("  %s", text)
+		}
+		if err == nil {
+			err = ErrFailed
+		}
+	}
+	return err
+}
+
+// all does all steps.
+func (r *run) all(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil || r.servers == nil {
 		return err
 	}
-	if err := r.sources(ctx); err != nil {
-		return err
-	}
-	if err := r.disarm(ctx); err != nil {
-		return err
+	if !r.finishing {
+		if err := r.sources(ctx); err != nil {
+			return err
+		}
+		if err := r.disarm(ctx); err != nil {
+			return err
+		}
 	}
 	if changed, err := r.changeServers(ctx); err != nil || !changed {
 		return err
 	}
 	if err := r.remove(ctx); err != nil {
 		return err
-	}
-	if r.failed > 0 {
-		return ErrFailed
 	}
 	if !r.DryRun {
 		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects that templates gave stay.")
@@ -127,25 +143,31 @@ func (r *run) begin(ctx context.Context) error {
 	if r.owners, err = r.readOwners(ctx); err != nil {
 		return err
 	}
-	installed, err := r.installed(ctx)
+	defined, published, err := r.installed(ctx)
 	if err != nil {
 		return err
 	}
-	if !installed && !servers.Running() && len(r.owners.of) == 0 {
+	if !defined && published == nil && !servers.Running() && len(r.owners.of) == 0 {
 		r.Say("nothing of kubetenant is in this cluster")
 		return nil
 	}
+	r.finishing = !defined && published != nil && !servers.Running() && published.GetAnnotations()[progress] == onlyNamespaces
 	r.servers = servers
 	return r.checkEnding(ctx)
 }
 
 // disarm deletes the bindings that allow more without kubetenant, and the finalizers that only a server of kubetenant removes.
 func (r *run) disarm(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{r.clusterRoleBindings, r.roleBindings, r.finalizers} {
+	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
+}
+
+// inOrder does some things, each of which relies on the ones before.
+func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
-		if r.failed > 0 && !r.DryRun { // the next step relies on this one
+		if len(r.failed) > 0 {
 			return ErrFailed
 		}
 	}
@@ -174,10 +196,9 @@ func (r *run) do(ctx context.Context, change func(context.Context) error, format
 	}
 }
 
-// fail counts a change that failed, and prints it.
+// fail notes a change that failed. They are printed at the end.
 func (r *run) fail(err error, format string, args ...any) {
-	r.failed++
-	r.Say("  failed: %s: %v", fmt.Sprintf(format, args...), err)
+	r.failed = append(r.failed, fmt.Sprintf("%s: %v", fmt.Sprintf(format, args...), err))
 }
 
 // pause waits until the next look at the cluster.
