@@ -10,8 +10,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// errTenantPath is the 400 answer to every malformed tenant part: it repeats nothing of it.
-var errTenantPath = errors.New("malformed tenant part in the path")
+// MalformedTenantPath is the message of the 400 response to every malformed tenant part of a path. It repeats nothing of
+// the path. "kubectl tenant" recognizes a server that serves tenant paths by it.
+const MalformedTenantPath = "malformed tenant part in the path"
+
+var errTenantPath = errors.New(MalformedTenantPath)
 
 // tenantPath is the tenant part of a request's path. The zero value is none.
 type tenantPath struct {

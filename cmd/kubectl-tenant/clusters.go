@@ -48,10 +48,7 @@ Gateways show them where their configuration says gateway.views.clusters.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			if len(list.Rows) == 0 {
-				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "there is none that you may use")
-			}
-			return format.List(cmd.OutOrStdout(), list)
+			return printList(cmd, format, list)
 		},
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "labels of clusters, as in -l region=eu")

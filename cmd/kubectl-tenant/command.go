@@ -29,6 +29,7 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
 	}
 	flags := client.NewFlags()
+	cmd.PersistentPreRun = func(cmd *cobra.Command, args []string) { requireInstalled(cmd, flags, args) }
 	flags.AddFlags(cmd)
 	cmd.AddCommand(newValidateCommand(), newTestCommand(), newVerifyIsolationCommand(flags), newWhoAmICommand(flags), newGenKubeconfigCommand(flags),
 		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags), newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
@@ -123,4 +124,13 @@ built it and the commit.`,
 // outputs returns a completion of the values of -o.
 func outputs(values ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// printList prints a list. If a person reads it and it is empty, it says so on standard error, as kubectl does.
+func printList(cmd *cobra.Command, format *output.Format, list *output.List) error {
+	if len(list.Rows) == 0 && format.IsForPeople() {
+		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")
+		return err
+	}
+	return format.List(cmd.OutOrStdout(), list)
 }

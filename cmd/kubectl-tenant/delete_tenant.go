@@ -61,7 +61,9 @@ may be used again at once.`,
 			if !yes {
 				how.Confirm = func(namespaces []string) error { return confirmDeletion(cmd, id, namespaces) }
 			}
-			return c.Explain(tenancy.Delete(cmd.Context(), k, d, id, how))
+			err = tenancy.Delete(cmd.Context(), k, d, id, how)
+			progress.Done()
+			return c.Explain(withNearest(cmd.Context(), c, id.String(), err))
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")

@@ -16,7 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/isolation"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -235,11 +235,11 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 func (o *genOptions) byCertificate(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry) (err error) {
 	request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: e.Tenant, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
 	if len(o.groups) > 0 && o.gateway.url == "" { // which reads them from OU
-		shape, err := isolation.ShapeOf(cmd.Context(), k)
+		found, err := c.Installation(cmd.Context())
 		if err != nil {
-			return fmt.Errorf("whether the server reads groups from O or OU: %w", c.Explain(err))
+			return err
 		}
-		request.AsOrganizations = shape == isolation.Webhook // which never sees certificates
+		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct // upstream's server reads the certificate
 	}
 	defer sayProgress(cmd, request)()
 	if o.mode != "" {

@@ -177,6 +177,9 @@ again.`,
 			if err := errors.Join(err, f.format.Check()); err != nil {
 				return err
 			}
+			if f.mode == dryRunClient { // which asks no cluster
+				f.flags.Require(nil)
+			}
 			clusters, err := f.flags.Clusters()
 			if err != nil {
 				return err
@@ -277,6 +280,9 @@ Doing it twice is doing it once.`,
 			}
 			if _, err := f.check(cmd); err != nil {
 				return err
+			}
+			if f.mode == dryRunClient { // which asks no cluster
+				f.flags.Require(nil)
 			}
 			clusters, err := f.flags.Clusters()
 			if err != nil {

@@ -123,6 +123,9 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 		if who, err = flags.Cluster(); err != nil {
 			return nil, err
 		}
+		if _, err := who.Installation(ctx); err != nil {
+			return nil, err
+		}
 	}
 	i, err := who.WhoAmI(ctx)
 	if err != nil {

@@ -87,7 +87,10 @@ is asked then.`,
 func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
 	failed, refused := 0, false
 	for _, c := range clusters {
-		err := do(c)
+		err := c.Check()
+		if err == nil {
+			err = do(c)
+		}
 		if err == nil {
 			continue
 		}

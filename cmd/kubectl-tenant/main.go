@@ -69,16 +69,27 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// exitCode tells what the server or its rules refuse, and what went wrong on some of several clusters, from
-// what could not be tried at all.
+// exitCode tells what the server or its rules refuse, a tenant that does not exist, and what went wrong on some of
+// several clusters, from what could not be tried at all.
 func exitCode(err error) int {
-	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed} {
+	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
+		kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed} {
 		if errors.Is(err, found) {
 			return exitFailed
 		}
 	}
-	if apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) || isMissingObject(err) {
 		return exitFailed
 	}
 	return exitUnusual
+}
+
+// isMissingObject reports whether an error says that one object does not exist, and not that the server lacks its kind.
+func isMissingObject(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Name != ""
 }

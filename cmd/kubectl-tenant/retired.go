@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,17 +41,18 @@ once nothing names the one before.`,
 			if err != nil && !apierrors.IsNotFound(err) { // a server of an older release has none
 				return c.Explain(err)
 			}
-			wanted := map[string]bool{}
-			for _, name := range args {
-				wanted[name] = true
-			}
 			rows := &output.List{Columns: append(output.Columns("Tenant", "UID", "Retired", "Named by"), output.Column{Name: "References", Wide: true})}
 			for i := 0; list != nil && i < len(list.Items); i++ {
-				if row := retiredRow(&list.Items[i]); len(args) == 0 || wanted[row.Cells[0]] {
+				if row := retiredRow(&list.Items[i]); len(args) == 0 || slices.Contains(args, row.Cells[0]) {
 					rows.Rows = append(rows.Rows, row)
 				}
 			}
-			return format.List(cmd.OutOrStdout(), rows)
+			for _, name := range args {
+				if !slices.ContainsFunc(rows.Rows, func(r output.Row) bool { return r.Cells[0] == name }) {
+					return apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants).GroupResource(), name)
+				}
+			}
+			return printList(cmd, format, rows)
 		},
 	}
 	format.AddFlags(cmd)

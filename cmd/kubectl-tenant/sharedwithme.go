@@ -61,14 +61,10 @@ whose server ends in /tenants/<id> stays in the tenant's own space.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			if len(list.Rows) == 0 {
-				note := ""
-				if path, _ := url.Parse(c.Config.Host + c.Config.APIPath); path != nil && strings.Contains(path.Path, "/tenants/") {
-					note = ", at an address that stays in one tenant's space: grants count at the server's own"
-				}
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "nothing is announced that you may see%s\n", note)
+			if path, _ := url.Parse(c.Config.Host + c.Config.APIPath); len(list.Rows) == 0 && path != nil && strings.Contains(path.Path, "/tenants/") {
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "this address is limited to one tenant: grants of other tenants apply at the server's own address only")
 			}
-			return format.List(cmd.OutOrStdout(), list)
+			return printList(cmd, format, list)
 		},
 	}
 	cmd.Flags().StringVar(&whose, "tenant", "", "whose callers are meant; without, your own tenant's")

@@ -103,7 +103,11 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 		if err != nil {
 			return err
 		}
-		if err := format.List(cmd.OutOrStdout(), changed(shown, tenantRows(all))); err != nil || !o.watch {
+		rows := changed(shown, tenantRows(all))
+		if !o.watch {
+			return printList(cmd, format, rows)
+		}
+		if err := format.List(cmd.OutOrStdout(), rows); err != nil {
 			return err
 		}
 		format.NoMoreHeaders()
@@ -171,7 +175,7 @@ func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster) ([]*tenancy
 	}
 	for _, name := range o.names {
 		if !slices.ContainsFunc(all, func(t *tenancy.Tenant) bool { return t.Name == name }) && !o.watch {
-			return nil, fmt.Errorf("tenant %s: %w", name, tenancy.ErrNoTenant)
+			return nil, withNearest(cmd.Context(), c, name, fmt.Errorf("tenant %s: %w", name, tenancy.ErrNoTenant))
 		}
 	}
 	return slices.DeleteFunc(all, func(t *tenancy.Tenant) bool {

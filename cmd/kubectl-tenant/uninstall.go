@@ -13,13 +13,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/uninstall"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
 func newUninstallCommand(flags *client.Flags) *cobra.Command {
-	o := &uninstall.Options{Wait: true, ServiceNamespaces: []string{webhookNamespace}}
+	o := &uninstall.Options{Wait: true, ServiceNamespaces: []string{installation.WebhookNamespace}}
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove kubetenant from a cluster",

@@ -34,9 +34,13 @@ const (
 	generatedPrefixBytes = 58
 )
 
+// BadLabel is the reason why a Namespace with a malformed or reserved tenant is refused. "kubectl tenant" recognizes an
+// admission webhook of kubetenant by it.
+const BadLabel = "the label " + tenant.Label + " names no valid tenant"
+
 var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
-	errBadLabel      = errors.New("the label " + tenant.Label + " names no valid tenant")
+	errBadLabel      = errors.New(BadLabel)
 	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
 	errMoved         = errors.New("the label " + tenant.Label + " never changes: delete the namespace and create it anew")
 	errGive          = errors.New("only the system tenant may give a namespace to a tenant")

@@ -11,10 +11,10 @@ import (
 )
 
 // clustersPath begins the paths that name a cluster.
-const clustersPath = "/clusters/"
+const clustersPath = views.ClustersPath
 
 // errClusterPath is the 400 answer to every malformed cluster part: it repeats nothing of it.
-var errClusterPath = errors.New("malformed cluster part in the path")
+var errClusterPath = errors.New(views.MalformedClusterPath)
 
 // cutCluster takes the cluster part off the path of a request, and returns the cluster that it names, empty for none. A path that names
 // a cluster and nothing of it is its root.

@@ -24,6 +24,8 @@ import (
 type Flags struct {
 	*genericclioptions.ConfigFlags
 	contexts []string
+	required func(*Cluster) error // see Require
+	detected map[string]*detection
 }
 
 // NewFlags returns the flags, none of them given.
@@ -36,7 +38,7 @@ func NewFlags() *Flags {
 		c.QPS = -1                           // one command is no flood; the server's own limits hold
 		return c
 	}
-	return &Flags{ConfigFlags: f}
+	return &Flags{ConfigFlags: f, detected: map[string]*detection{}}
 }
 
 // AddFlags adds the flags to a command and all beneath it, with what completes them.
@@ -62,8 +64,10 @@ type Cluster struct {
 	// Namespace is the one to use where none is given.
 	Namespace string
 
-	client kubernetes.Interface
-	mapper func() (meta.RESTMapper, error)
+	client   kubernetes.Interface
+	mapper   func() (meta.RESTMapper, error)
+	detected *detection
+	required func(*Cluster) error
 }
 
 // Clients returns the cluster of the flags, and clients of its kinds and of any.
@@ -95,8 +99,16 @@ func (c *Cluster) Kube() (kubernetes.Interface, error) {
 // Mapper returns what its discovery says about resources.
 func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
-// Cluster returns the one cluster.
+// Cluster returns the one cluster, after [Cluster.Check].
 func (f *Flags) Cluster() (*Cluster, error) {
+	c, err := f.one()
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Check()
+}
+
+func (f *Flags) one() (*Cluster, error) {
 	switch len(f.contexts) {
 	case 0:
 		return f.cluster("")
@@ -107,7 +119,8 @@ func (f *Flags) Cluster() (*Cluster, error) {
 }
 
 // Clusters returns all that --context lists. The error says which of the contexts cannot be used; none of
-// the clusters has been asked anything.
+// the clusters has been asked anything. The caller MUST call [Cluster.Check] before it
+// uses one.
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	if len(f.contexts) == 0 {
 		c, err := f.cluster("")
@@ -161,7 +174,11 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	if context := raw.Contexts[name]; context != nil && context.Cluster != "" {
 		server = context.Cluster
 	}
-	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper}, nil
+	if f.detected[config.Host] == nil {
+		f.detected[config.Host] = &detection{}
+	}
+	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper,
+		detected: f.detected[config.Host], required: f.required}, nil
 }
 
 // at makes the flags name a context, until the function that it returns is called.

@@ -40,8 +40,8 @@ type Deletion struct {
 // ErrNotEmpty says that a tenant owns something.
 var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
 
-// ErrNoTenant says that nothing is a tenant's.
-var ErrNoTenant = errors.New("nothing is of this tenant: kubectl tenant tenants lists those there are")
+// ErrNoTenant says that a tenant does not exist.
+var ErrNoTenant = errors.New("there is no such tenant: kubectl tenant tenants lists all")
 
 // ErrEnding says that a tenant has not ended yet.
 var ErrEnding = errors.New("it has not ended yet, and the server goes on: kubectl get tenant -o wide says how far it is, and the same command waits again")

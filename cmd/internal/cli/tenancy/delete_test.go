@@ -70,7 +70,7 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	for _, r := range []struct{ group, version, resource, kind string }{
 		{"", "v1", "configmaps", "ConfigMapList"}, {"", "v1", "serviceaccounts", "ServiceAccountList"}, {"", "v1", "events", "EventList"},
 		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"}, {"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
-		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"},
+		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"}, {tenant.Domain, "v1alpha1", "retiredtenants", "RetiredTenantList"},
 	} {
 		kinds[schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}] = r.kind
 	}

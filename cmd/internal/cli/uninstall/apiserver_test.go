@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -154,9 +155,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case strings.HasSuffix(path, "accessreviews"):
 		self := strings.Contains(path, "self")
-		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": self && !s.notAdmin, "denied": !self && s.compiledIn, "reason": "tenant boundary: not in a namespace"}})
+		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": self && !s.notAdmin, "denied": !self && s.compiledIn}})
 	case strings.HasPrefix(path, "tenants/") && s.compiledIn:
-		answer(w, http.StatusOK, map[string]any{})
+		answer(w, http.StatusBadRequest, &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: authz.MalformedTenantPath})
 	case path == "api":
 		answer(w, http.StatusOK, &metav1.APIVersions{Versions: []string{"v1"}})
 	case path == "apis":

@@ -2,7 +2,15 @@ package uninstall
 
 import (
 	"context"
+	"fmt"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // lastLooks is how many looks in a row must find no server that runs kubetenant: a load balancer chooses another server each time.
@@ -12,9 +20,13 @@ const lastLooks = 3
 // did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
-	if !r.servers.Running() {
+	switch {
+	case !r.servers.Running() && !r.hidden:
 		r.Say("  no server runs kubetenant")
 		return true, r.confirmNone(ctx)
+	case r.hidden:
+		r.instruct()
+		return true, r.unlessForced(fmt.Errorf("%w: no answer tells whether kube-apiserver still calls the webhook service, since its mode is Shadow or unknown: change the servers first", ErrRefused))
 	}
 	r.instruct()
 	switch {
@@ -29,6 +41,26 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	}
 	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again: steps 2 to 4 are repeated.")
 	return true, r.disarm(ctx)
+}
+
+// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode Shadow, the service
+// denies nothing. Without its admission webhooks, the command has already been here.
+func (r *run) isHidden(ctx context.Context) (bool, error) {
+	if r.servers.Running() {
+		return false, nil
+	}
+	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the webhook configuration: %w", err)
+	}
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, append(r.ServiceNamespaces, metav1.NamespaceSystem)...)
+	if err != nil {
+		return true, nil //nolint:nilerr // its mode is unknown
+	}
+	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == v1alpha1.ModeShadow, nil
 }
 
 // confirmNone looks again, since a load balancer may have chosen the one server that has changed.
@@ -86,7 +118,7 @@ func (r *run) instruct() {
 	}
 	lines := []string{"kubetenant is compiled into the servers. On each machine of the control plane:",
 		"  start upstream's kube-apiserver of the same version, with the same flags except --tenancy-config"}
-	if r.servers.Mode == Webhook {
+	if r.servers.Mode == installation.Webhook || r.hidden {
 		lines = []string{"kube-apiserver calls the webhook service. On each machine of the control plane:",
 			"  in the file of --authorization-config, remove the authorizer of type Webhook named kubetenant (webhook-authorize.kubeconfig)",
 			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl (webhook-authenticate.kubeconfig)",

@@ -6,42 +6,28 @@ import (
 	"net"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/gateway/views"
-	"github.com/kubetenant/kubetenant/tenant"
-)
-
-// Mode is how kubetenant runs in a cluster.
-type Mode string
-
-// The modes. Empty: no server runs it.
-const (
-	CompiledIn Mode = "compiled in"
-	Webhook    Mode = "webhook service"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
 // Servers is what one look at the servers of a cluster found.
 type Servers struct {
-	Mode Mode
+	// Mode is how kubetenant runs, "" if no server runs it, and [installation.Gateway] if the address is that of a gateway.
+	Mode installation.Mode
 	// With and Without are the addresses of the servers that run kubetenant, and of those that do not.
 	With, Without []string
 	// Unreachable are the servers that could not be looked at, with the reason.
 	Unreachable []string
 	// Leader is the holder of the Lease of servers with kubetenant compiled in, if it is renewed.
 	Leader string
-	// Gateway is set if the address is that of a gateway.
-	Gateway bool
 }
 
 // Running reports whether a server runs kubetenant.
@@ -64,12 +50,12 @@ func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
 // look opens new connections, which a load balancer may send to another server. The error says that the address did not answer.
 func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
-	k, err := l.ask(ctx, s, l.config)
+	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
+		return s, err
+	}
+	k, err := kubernetes.NewForConfig(l.config)
 	if err != nil {
 		return nil, err
-	}
-	if s.Gateway {
-		return s, nil
 	}
 	slices, err := k.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
 	if err != nil {
@@ -79,7 +65,7 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 		if address == hostOf(l.config) {
 			continue
 		}
-		if _, err := l.ask(ctx, s, at(l.config, address)); err != nil {
+		if err := s.ask(ctx, at(l.config, address)); err != nil {
 			s.Unreachable = append(s.Unreachable, fmt.Sprintf("%s could not be asked: %v", address, err))
 		}
 	}
@@ -91,7 +77,7 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 		return nil, fmt.Errorf("read the Lease %s: %w", leaseName, err)
 	}
 	if s.Leader != "" && s.Mode == "" {
-		s.Mode = CompiledIn
+		s.Mode = installation.CompiledIn
 	}
 	return s, nil
 }
@@ -111,50 +97,21 @@ func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	return ""
 }
 
-// probe is a tenant that does not exist, of whom every server of kubetenant denies the requests.
-const probe = "kubetenant-uninstall-probe"
-
 // ask notes what one server is.
-func (l *Looker) ask(ctx context.Context, s *Servers, config *rest.Config) (kubernetes.Interface, error) {
+func (s *Servers) ask(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
 	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // of its own, so that no connection is used again
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	defer client.CloseIdleConnections()
-	k, err := kubernetes.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, err
-	}
-	raw := k.Discovery().RESTClient()
-	switch err := raw.Get().AbsPath(views.Path + "/apis/" + views.GroupVersion.Group).Do(ctx).Error(); {
-	case err == nil:
-		s.Gateway = true
-		return k, nil
-	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-		return nil, err
-	}
-	review, err := k.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: probe, Groups: []string{tenant.GroupPrefix + probe, user.AllAuthenticated}, Extra: map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {probe}},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "get", Resource: "secrets"},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	// Upstream's authorizers never deny. A webhook that does not answer denies with an error.
-	denied := review.Status.Denied && (strings.HasPrefix(review.Status.Reason, "tenant ") || review.Status.EvaluationError != "")
-	compiledIn := raw.Get().AbsPath("/tenants/"+probe+"/version").Do(ctx).Error() == nil
+	mode, err := installation.Boundary(ctx, config)
 	switch {
-	case compiledIn:
-		s.Mode, s.With = CompiledIn, append(s.With, config.Host)
-	case denied:
-		s.Mode, s.With = Webhook, append(s.With, config.Host)
-	default:
+	case err != nil:
+		return err
+	case mode == "":
 		s.Without = append(s.Without, config.Host)
+	default:
+		s.Mode, s.With = mode, append(s.With, config.Host)
 	}
-	return k, nil
+	return nil
 }
 
 // addresses are those of the servers.

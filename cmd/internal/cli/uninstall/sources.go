@@ -16,7 +16,7 @@ import (
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
 	r.Say("  this command does not see who else issues certificates with O=tenant:<id>, and those that were issued are valid until they expire")
-	if !r.servers.Running() {
+	if !r.servers.Running() && !r.hidden {
 		r.Say("  no server runs kubetenant: its sources no longer apply")
 		return nil
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
 // Clients reach a cluster as one caller.
@@ -76,6 +78,8 @@ type run struct {
 	*Options
 	servers *Servers
 	owners  *owners
+	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
+	hidden bool
 	// finishing is set if nothing but labels of namespaces is left. Owners are unknown then, and steps 1 to 4 are done.
 	finishing bool
 	failed    []string
@@ -134,7 +138,7 @@ func (r *run) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if servers.Gateway {
+	if servers.Mode == installation.Gateway {
 		return fmt.Errorf("%w: this is the address of a gateway: use a kubeconfig of the cluster itself", ErrRefused)
 	}
 	for _, problem := range servers.Unreachable {
@@ -153,6 +157,9 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	r.finishing = !defined && published != nil && !servers.Running() && published.GetAnnotations()[progress] == onlyNamespaces
 	r.servers = servers
+	if r.hidden, err = r.isHidden(ctx); err != nil {
+		return err
+	}
 	return r.checkEnding(ctx)
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/uninstall"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -423,9 +424,9 @@ func TestServersChange(t *testing.T) {
 	o.Look = func(context.Context) (*uninstall.Servers, error) {
 		switch looks++; {
 		case looks < 3:
-			return &uninstall.Servers{Mode: uninstall.Webhook, With: []string{"a", "b"}}, nil
+			return &uninstall.Servers{Mode: installation.Webhook, With: []string{"a", "b"}}, nil
 		case looks == 3:
-			return &uninstall.Servers{Mode: uninstall.Webhook, With: []string{"b"}, Without: []string{"a"}}, nil
+			return &uninstall.Servers{Mode: installation.Webhook, With: []string{"b"}, Without: []string{"a"}}, nil
 		case looks == 4:
 			return nil, errors.New("it restarts")
 		case looks == 6:
@@ -450,6 +451,31 @@ func TestServersChange(t *testing.T) {
 	for _, text := range []string{"--authorization-config", "Do not delete the service", "danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at a: change b", "it restarts", "the server c, which holds the Lease"} {
 		if !out.has(text) {
 			t.Errorf("not printed: %s\n%s", text, strings.Join(out.lines, "\n"))
+		}
+	}
+}
+
+// TestShadow: the webhook service denies nothing in mode Shadow, so that it cannot be told whether kube-apiserver still calls it. Its
+// sources are looked at, and nothing that it needs is deleted, unless the command is forced.
+func TestShadow(t *testing.T) {
+	for mode, hidden := range map[string]bool{"Shadow": true, "Enforce": false, "": true} {
+		s := newServer(t, installed())
+		s.compiledIn = false
+		u := s.objects["v1/configmaps kube-system/kubetenant-configuration"]
+		delete(s.objects, "v1/configmaps kube-system/kubetenant-configuration")
+		if mode != "" {
+			u.SetNamespace("kubetenant-system")
+			u.Object["data"] = map[string]any{"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: []}, authorization: {mode: " + mode + "}}"}
+			s.put(u)
+		}
+		o, out := options(t, s)
+		err := uninstall.Run(t.Context(), o)
+		if deployed := len(s.names("/deployments kubetenant-system/kubetenant-webhook")) == 1; deployed != hidden || errors.Is(err, uninstall.ErrRefused) != (mode == "Shadow") {
+			t.Errorf("%q: %v, the service is there: %t\n%s", mode, err, deployed, strings.Join(out.lines, "\n"))
+		}
+		o.Force = true
+		if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("/deployments kubetenant-system/kubetenant-webhook")) > 0 {
+			t.Errorf("%q: with --force: %v", mode, err)
 		}
 	}
 }
@@ -490,7 +516,7 @@ func TestLook(t *testing.T) {
 		}
 	}
 	s.compiledIn = true
-	if servers, err := look.Look(t.Context()); err != nil || servers.Mode != uninstall.CompiledIn || len(servers.With) != 1 {
+	if servers, err := look.Look(t.Context()); err != nil || servers.Mode != installation.CompiledIn || len(servers.With) != 1 {
 		t.Errorf("%+v, %v", servers, err)
 	}
 	s.Close()

@@ -11,6 +11,13 @@ import (
 // Path is the root of the views: a kubeconfig's server ends in it.
 const Path = "/gateway"
 
+// ClustersPath begins the paths of a gateway that name one of its clusters.
+const ClustersPath = "/clusters/"
+
+// MalformedClusterPath is the message of the 400 response to every malformed cluster part of a path. It repeats nothing of
+// the path. "kubectl tenant" recognizes a gateway by it.
+const MalformedClusterPath = "malformed cluster part in the path"
+
 // Resource and Kind name the view of clusters.
 const (
 	Resource = "clusters"

@@ -1,0 +1,118 @@
+// Package installation detects whether and how kubetenant runs on a server.
+//
+// It trusts only what the server does: how it answers malformed tenant and cluster paths, how it authorizes a caller whose
+// tenant is ambiguous, and whether its admission refuses a malformed tenant. Definitions, labels, bindings and the published
+// configuration remain after a return to upstream's kube-apiserver, so they are no evidence.
+package installation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Mode is a deployment mode. The zero value means that kubetenant was not found.
+type Mode string
+
+// The deployment modes.
+const (
+	CompiledIn Mode = "compiled in"
+	Webhook    Mode = "webhook service"
+	// Gateway is the mode of a gateway, and of a cluster that is reached directly and has a gateway in front of it.
+	Gateway Mode = "gateway"
+)
+
+// WebhookNamespace is the default namespace of the webhook service.
+const WebhookNamespace = "kubetenant-system"
+
+// ErrNotInstalled says that a server answered, and that kubetenant does not run on it.
+var ErrNotInstalled = errors.New("kubetenant is not installed")
+
+// UndeterminedError says that a server's answers do not tell whether kubetenant runs on it.
+type UndeterminedError struct {
+	Server string
+	// Cause says which answer is missing. It is not wrapped: a 403 to a probe is no refusal of the caller's command.
+	Cause error
+}
+
+func (e *UndeterminedError) Error() string {
+	return fmt.Sprintf("whether kubetenant is installed on %s could not be determined: %v", e.Server, e.Cause)
+}
+
+// Installation is a running kubetenant. The zero value is none. It is safe for concurrent use.
+type Installation struct {
+	Mode Mode
+	// Server is the address of the kubeconfig.
+	Server string
+	// Direct reports whether the server is a cluster behind a gateway, reached directly. The boundary does not decide
+	// the requests that it gets there.
+	Direct bool
+
+	client    kubernetes.Interface
+	once      sync.Once
+	published *v1alpha1.Published
+	err       error
+}
+
+// detectWithin bounds a detection if the configuration sets no timeout.
+const detectWithin = 20 * time.Second
+
+// Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is an [UndeterminedError] if the
+// server cannot be reached, refuses the credential or does not say enough to this caller. Impersonation is ignored: the
+// mode of a server does not depend on the caller.
+func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
+	own := rest.CopyConfig(config)
+	own.Impersonate = rest.ImpersonationConfig{}
+	if own.Timeout == 0 {
+		own.Timeout = detectWithin
+	}
+	p, err := newProbe(own)
+	if err != nil {
+		return nil, &UndeterminedError{config.Host, err}
+	}
+	found, err := p.detect(ctx)
+	if err == nil && found.Mode == "" {
+		return nil, fmt.Errorf("%w on %s: see docs/install.md", ErrNotInstalled, config.Host)
+	}
+	if err != nil {
+		return nil, &UndeterminedError{config.Host, err}
+	}
+	found.Server, found.client = config.Host, p.kube
+	return found, nil
+}
+
+// Published returns the configuration that the installation publishes. It is read once. Nothing about access may depend on
+// it: a caller who may write ConfigMaps in the namespace of the server can change it.
+func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, error) {
+	i.once.Do(func() {
+		namespace := WebhookNamespace
+		if i.Mode == CompiledIn {
+			namespace = metav1.NamespaceSystem
+		}
+		i.published, i.err = cluster.PublishedConfiguration(ctx, i.client, namespace)
+	})
+	return i.published, i.err
+}
+
+// DerivesRights reports whether the server's own evaluator derives the rights of admins and members from Tenants, so that
+// no ClusterRoleBinding represents them. The error says that the published configuration cannot be read.
+func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
+	if i.Mode != CompiledIn {
+		return false, nil
+	}
+	p, err := i.Published(ctx)
+	if err != nil {
+		return false, fmt.Errorf("whether %s derives rights from Tenants could not be determined: %w", i.Server, err)
+	}
+	a := p.Settings.Authorization
+	return a.Mode == v1alpha1.ModeEnforce && a.RBAC.Evaluator == v1alpha1.EvaluatorIndexed, nil
+}

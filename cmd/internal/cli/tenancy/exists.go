@@ -1,0 +1,132 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// suggestFrom is how many objects of each kind are read to suggest a name.
+const suggestFrom = 1000
+
+// CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and suggests the existing name that is nearest to it. It returns nil if
+// the caller may not see whether the tenant exists. The error wraps [ErrNoTenant], or is the client's.
+func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) error {
+	if id.IsZero() || id.IsSystem() {
+		return nil
+	}
+	for _, absent := range []func() (bool, error){
+		func() (bool, error) { return absentObject(ctx, d, v1alpha1.ResourceTenants, id) },
+		func() (bool, error) {
+			list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1, LabelSelector: tenant.Label + "=" + id.String()})
+			return err == nil && len(list.Items) == 0, err
+		},
+		func() (bool, error) { return absentObject(ctx, d, v1alpha1.ResourceRetiredTenants, id) },
+	} {
+		is, err := absent()
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		if err != nil || !is {
+			return err
+		}
+	}
+	if nearest := nearest(id.String(), existing(ctx, k, d)); nearest != "" {
+		return fmt.Errorf("tenant %s: %w; did you mean %s?", id, ErrNoTenant, nearest)
+	}
+	return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
+}
+
+// CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may not see whether it does.
+// The error wraps [ErrMissing], or is the client's.
+func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name string) error {
+	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("namespace %s: %w", name, ErrMissing)
+	case apierrors.IsForbidden(err):
+		return nil
+	}
+	return err
+}
+
+// absentObject reports whether a kind has no object about a tenant. A server that does not define the kind has none.
+func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
+	objects := d.Resource(v1alpha1.Resource(resource))
+	if resource == v1alpha1.ResourceTenants {
+		_, err := objects.Get(ctx, id.ObjectName(), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	}
+	list, err := objects.List(ctx, metav1.ListOptions{}) // their names have a hash of the UID
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for i := range list.Items {
+		if of, _ := v1alpha1.RetiredOf(&list.Items[i]); of == id {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// existing returns the tenants that have a Tenant or a namespace, as far as the caller can see them.
+func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) (names []string) {
+	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestFrom}); err == nil {
+		for i := range list.Items {
+			names = append(names, tenantOf(&list.Items[i]))
+		}
+	}
+	if list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: suggestFrom, LabelSelector: tenant.Label}); err == nil {
+		for i := range list.Items {
+			names = append(names, list.Items[i].Labels[tenant.Label])
+		}
+	}
+	return names
+}
+
+// nearest returns the name that differs least from a wrong one, "" if none is near.
+func nearest(wrong string, names []string) string {
+	best, least := "", 1+max(1, len(wrong)/3)
+	slices.Sort(names)
+	for _, name := range names {
+		if n := differences(wrong, name); name != "" && n < least {
+			best, least = name, n
+		}
+	}
+	return best
+}
+
+// differences returns how many bytes must be added, removed or replaced to turn a into b.
+func differences(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// worksWithout returns why a command works without kubetenant on the server, "" for one that does not. Every command
+// that is not listed here refuses such a server.
+func worksWithout(command string) string {
+	switch command {
+	case "validate", "lint", "test", "replay", "migrate":
+		return "reads files only"
+	case "login", "keystone-login":
+		return "asks an identity provider only"
+	case "version", "options", "help", "completion", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
+		return "is about this program"
+	case "status":
+		return "reports whether kubetenant is installed"
+	case "uninstall":
+		return "can be repeated after kubetenant has left the server"
+	}
+	return ""
+}
+
+// requireInstalled makes a command refuse a server without kubetenant, and a tenant or namespace that does not exist. It
+// takes effect when the command asks for its cluster, after it has checked its command line.
+func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
+	if worksWithout(cmd.Name()) != "" {
+		return
+	}
+	flags.Require(func(c *client.Cluster) error {
+		if _, err := c.Installation(cmd.Context()); err != nil {
+			return err
+		}
+		return checkNamed(cmd, c, args)
+	})
+}
+
+// namesTenants reports whether the arguments of a command are tenants that must exist. The commands "tenants", "retired" and
+// "delete-tenant" look for more than [tenancy.CheckExists] does: see [withNearest].
+func namesTenants(command string) bool {
+	return command == "suspend" || command == "resume" || command == "adopt-tenants"
+}
+
+// withNearest adds to an error about a tenant that does not exist the name that is nearest to it.
+func withNearest(ctx context.Context, c *client.Cluster, name string, err error) error {
+	if !errors.Is(err, tenancy.ErrNoTenant) {
+		return err
+	}
+	if better := checkExisting(ctx, c, []string{name}, ""); better != nil {
+		return better
+	}
+	return err
+}
+
+// checkNamed refuses tenants that do not exist, and namespaces of service accounts that do not, wherever the command line
+// names them. It asks as the caller itself, not as the one that the caller impersonates.
+func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
+	var tenants []string
+	if namesTenants(cmd.Name()) {
+		tenants = append(tenants, args...)
+	}
+	if flag := cmd.Flags().Lookup("tenant"); flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" { // which has --force
+		tenants = append(tenants, flag.Value.String())
+	}
+	groups, _ := cmd.Flags().GetStringSlice("as-group")
+	if all, err := cmd.Flags().GetStringArray("as-group"); err == nil {
+		groups = all
+	}
+	more, _ := cmd.Flags().GetStringSlice("group")
+	for _, group := range append(groups, more...) {
+		if id, is := strings.CutPrefix(group, tenant.GroupPrefix); is {
+			tenants = append(tenants, id)
+		}
+	}
+	namespace := namedNamespace(cmd, c)
+	if len(tenants) == 0 && namespace == "" {
+		return nil
+	}
+	return c.Explain(checkExisting(cmd.Context(), c, tenants, namespace))
+}
+
+// namedNamespace returns the namespace of the service account that the command line names, "" for none.
+func namedNamespace(cmd *cobra.Command, c *client.Cluster) string {
+	account, _ := cmd.Flags().GetString("serviceaccount")
+	namespace, _, found := strings.Cut(account, "/")
+	switch {
+	case account == "":
+		return ""
+	case !found:
+		return c.Namespace
+	}
+	return namespace
+}
+
+func checkExisting(ctx context.Context, c *client.Cluster, tenants []string, namespace string) error {
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = rest.ImpersonationConfig{}
+	k, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for _, name := range tenants {
+		id, err := client.ParseTenant("tenant", name)
+		if err != nil {
+			return err
+		}
+		if err := tenancy.CheckExists(ctx, k, d, id); err != nil {
+			return err
+		}
+	}
+	if namespace == "" {
+		return nil
+	}
+	return tenancy.CheckNamespaceExists(ctx, k, namespace)
+}

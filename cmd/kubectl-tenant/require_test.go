@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+)
+
+// server is a kube-apiserver that knows no objects. It counts the requests for each path.
+type server struct {
+	*httptest.Server
+	mu       sync.Mutex
+	requests map[string]int
+}
+
+// kinds are those of lists that typed clients decode; versions are those of the core and of RBAC.
+var (
+	kinds = map[string]string{"namespaces": "Namespace", "roles": "Role", "rolebindings": "RoleBinding", "clusterroles": "ClusterRole",
+		"clusterrolebindings": "ClusterRoleBinding", "configmaps": "ConfigMap"}
+	versions = []string{"v1", "rbac.authorization.k8s.io/v1"}
+)
+
+// newServer starts a server whose callers may do anything. around is what kubetenant would add, nil for upstream's server.
+func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
+	t.Helper()
+	s := &server{requests: map[string]int{}}
+	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := func(code int, object map[string]any) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(object)
+		}
+		last := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+		switch {
+		case r.Method == http.MethodPost && last == "subjectaccessreviews":
+			answer(http.StatusCreated, map[string]any{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": map[string]any{"allowed": false}})
+		case r.Method == http.MethodPost && last == "namespaces" && r.URL.Query().Get("dryRun") == "All":
+			answer(http.StatusCreated, map[string]any{"kind": "Namespace", "apiVersion": "v1"})
+		case r.URL.Path == "/api":
+			answer(http.StatusOK, map[string]any{"kind": "APIVersions", "versions": []any{"v1"}})
+		case r.URL.Path == "/apis":
+			answer(http.StatusOK, map[string]any{"kind": "APIGroupList", "groups": []any{}})
+		case r.URL.Path == "/api/v1":
+			answer(http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": "v1", "resources": []any{}})
+		case r.Method == http.MethodGet && (strings.HasSuffix(last, "s")):
+			answer(http.StatusOK, map[string]any{"kind": kinds[last] + "List", "apiVersion": versions[strings.Count(r.URL.Path, "/rbac")], "items": []any{}})
+		default:
+			answer(http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found"})
+		}
+	})
+	if around != nil {
+		handler = around(handler)
+	}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests[r.Method+" "+r.URL.Path]++
+		s.mu.Unlock()
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// run runs a command of the tree, and returns its error and what it wrote.
+func (s *server) run(t *testing.T, args ...string) (err error, out string) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("HOME", t.TempDir())
+	var b bytes.Buffer
+	root := newCommand()
+	root.SetOut(&b)
+	root.SetErr(&b)
+	root.SetIn(strings.NewReader(""))
+	root.SetArgs(append(args, "--server", s.URL, "--token", "t"))
+	err = root.ExecuteContext(t.Context())
+	return err, b.String()
+}
+
+// leaves returns the commands that do something, by their names.
+func leaves(root *cobra.Command) map[string]*cobra.Command {
+	all := map[string]*cobra.Command{}
+	for _, c := range root.Commands() {
+		if c.Runnable() {
+			all[c.Name()] = c
+		}
+	}
+	return all
+}
+
+// invocations are the arguments of each command that needs kubetenant.
+func invocations(t *testing.T) map[string][]string {
+	t.Helper()
+	object := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(object, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]string{
+		"access-map":        {"-o", "json"},
+		"adopt":             {"web", "--tenant", "acme"},
+		"adopt-tenants":     {},
+		"clusters":          {},
+		"create-tenant":     {"acme", "--admin", "alice"},
+		"delete-tenant":     {"acme", "--yes"},
+		"explain":           {"get", "pods"},
+		"gen-kubeconfig":    {"--user", "alice", "--tenant", "acme"},
+		"grant-privileges":  {"--user", "bob", "--for-namespace", "acme--web"},
+		"list-privileges":   {},
+		"resume":            {"acme"},
+		"retired":           {},
+		"revoke-privileges": {"--user", "bob", "--for-namespace", "acme--web"},
+		"shared-with-me":    {},
+		"suspend":           {"acme"},
+		"tenants":           {},
+		"verify-isolation":  {},
+		"who-can":           {"get", "pods"},
+		"who-can-become":    {"alice"},
+		"whoami":            {},
+	}
+}
+
+// TestEveryCommandRefusesAServerWithoutKubetenant walks the tree: a command either is listed in worksWithout, or refuses.
+func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
+	all := invocations(t)
+	for name := range leaves(newCommand()) {
+		if worksWithout(name) != "" {
+			continue
+		}
+		args, known := all[name]
+		if !known {
+			t.Errorf("%s needs kubetenant by default: add its arguments to invocations, or a reason to worksWithout", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, nil)
+			err, out := s.run(t, append([]string{name}, args...)...)
+			if want := "kubetenant is not installed on " + s.URL + ": see docs/install.md"; err == nil || err.Error() != want || !errors.Is(err, installation.ErrNotInstalled) {
+				t.Fatalf("%v; want %q\n%s", err, want, out)
+			}
+			if code := exitCode(err); code != exitUnusual || out != "" {
+				t.Errorf("exit %d, and it wrote %q", code, out)
+			}
+			for request, n := range s.requests {
+				if n > 1 {
+					t.Errorf("%s was sent %d times", request, n)
+				}
+			}
+			if len(s.requests) > 4 {
+				t.Errorf("more requests than detection needs: %v", s.requests)
+			}
+		})
+	}
+}
+
+// TestCommandsOfSeveralClustersRefuseEach requires that one cluster without kubetenant does not stop the others.
+func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
+	s := newServer(t, nil)
+	config := filepath.Join(t.TempDir(), "config")
+	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + s.URL + `"}}], contexts: [{name: a, context: {cluster: c}}, {name: b, context: {cluster: c}}]}`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := newCommand()
+	var b bytes.Buffer
+	root.SetErr(&b)
+	root.SetArgs([]string{"list-privileges", "--kubeconfig", config, "--context", "a,b"})
+	if err := root.ExecuteContext(t.Context()); !errors.Is(err, errSome) || strings.Count(b.String(), "kubetenant is not installed on "+s.URL) != 2 {
+		t.Errorf("%v\n%s", err, &b)
+	}
+}
+
+// TestEveryCommandRefusesAnUnknownTenant walks the tree: a command that takes a tenant, a group or a service account refuses
+// one that does not exist, with exit code 1.
+func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
+	const noTenant, noNamespace = "tenant nosuch: there is no such tenant", "namespace nosuch: no such namespace"
+	takes := map[string]map[string][]string{ // by what is wrong
+		"adopt-tenants":     {noTenant: {"nosuch"}},
+		"delete-tenant":     {noTenant: {"nosuch", "--yes"}},
+		"gen-kubeconfig":    {noTenant: {"--user", "alice", "--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
+		"grant-privileges":  {noTenant: {"--user", "bob", "--for-namespace", "acme--web", "--create-namespace", "--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"}},
+		"list-privileges":   {noTenant: {"--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
+		"explain":           {noTenant: {"get", "pods", "--as", "alice", "--tenant", "nosuch"}},
+		"resume":            {noTenant: {"nosuch"}},
+		"retired":           {`retiredtenants.kubetenant.dev "nosuch" not found`: {"nosuch"}},
+		"revoke-privileges": {noNamespace: {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"}},
+		"shared-with-me":    {noTenant: {"--tenant", "nosuch"}},
+		"suspend":           {noTenant: {"nosuch"}},
+		"tenants":           {noTenant: {"nosuch"}},
+		"who-can-become":    {noNamespace: {"--serviceaccount", "nosuch/robot"}},
+		"whoami":            {noTenant: {"--as", "alice", "--as-group", "tenant:nosuch"}},
+	}
+	without := map[string]string{
+		"create-tenant": "makes the tenant",
+		"adopt":         "checks the tenant itself, because of --force",
+	}
+	for name, cmd := range leaves(newCommand()) {
+		taken := cmd.LocalFlags().Lookup("tenant") != nil || cmd.LocalFlags().Lookup("serviceaccount") != nil || strings.Contains(cmd.Use, "TENANT")
+		if taken && takes[name] == nil && without[name] == "" && worksWithout(name) == "" {
+			t.Errorf("%s takes a tenant or a service account: add its arguments", name)
+		}
+		for want, args := range takes[name] {
+			t.Run(name+" "+want, func(t *testing.T) {
+				s := newServer(t, func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) })
+				err, out := s.run(t, append([]string{name}, args...)...)
+				if err == nil || !strings.Contains(err.Error(), want) || exitCode(err) != exitFailed {
+					t.Errorf("%v; want %q\n%s", err, want, out)
+				}
+				for request := range s.requests {
+					if !strings.HasPrefix(request, http.MethodGet) {
+						t.Errorf("it sent %s", request)
+					}
+				}
+				if strings.HasPrefix(want, noTenant) && !errors.Is(err, tenancy.ErrNoTenant) {
+					t.Errorf("the wrong error: %v", err)
+				}
+			})
+		}
+	}
+}
