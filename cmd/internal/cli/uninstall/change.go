@@ -20,6 +20,7 @@ const lastLooks = 3
 // did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
+	r.Say("  if a gateway is in front of this cluster, point its clients at the cluster and stop it")
 	switch {
 	case !r.servers.Running() && !r.hidden:
 		r.Say("  no server runs kubetenant")
@@ -56,7 +57,7 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read the webhook configuration: %w", err)
 	}
-	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, append(r.ServiceNamespaces, metav1.NamespaceSystem)...)
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, r.ServiceNamespaces...)
 	if err != nil {
 		return true, nil //nolint:nilerr // its mode is unknown
 	}
@@ -129,5 +130,4 @@ func (r *run) instruct() {
 	for _, line := range lines {
 		r.Say("  %s", line)
 	}
-	r.Say("  If a gateway is in front of this cluster, point its clients at the cluster and stop it.")
 }

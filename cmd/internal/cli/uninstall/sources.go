@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -20,7 +21,11 @@ func (r *run) sources(ctx context.Context) error {
 		r.Say("  no server runs kubetenant: its sources no longer apply")
 		return nil
 	}
-	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...)...)
+	namespaces := r.ServiceNamespaces
+	if r.servers.Mode == installation.CompiledIn { // in the others there may be one that is out of date
+		namespaces = []string{metav1.NamespaceSystem}
+	}
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespaces...)
 	if err != nil {
 		return r.unlessForced(fmt.Errorf("the configuration of the servers cannot be read, so their sources of credentials are unknown: %w", err))
 	}

@@ -69,8 +69,8 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrFailed says that some objects could not be changed. They were printed.
 	ErrFailed = errors.New("some objects could not be changed, see above: run the command again when that is fixed")
-	// ErrUnread says that something could not be read. It was printed.
-	ErrUnread = errors.New("some of the cluster could not be read, see above: nothing further was changed")
+	// ErrUnread says that something could not be read. The message or a line that was printed says what.
+	ErrUnread = errors.New("the command must be able to read all of the cluster: nothing further was changed")
 )
 
 // run is one run of the command.
@@ -100,6 +100,9 @@ func Run(ctx context.Context, o *Options) error {
 		if err == nil {
 			err = ErrFailed
 		}
+	}
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w: %v", ErrUnread, err) // a server's refusal of a change is ErrFailed
 	}
 	return err
 }
