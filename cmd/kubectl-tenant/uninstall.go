@@ -54,7 +54,8 @@ servers before step 5.`,
 				return err
 			}
 			manager := rest.CopyConfig(c.Config)
-			manager.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: []string{user.SystemPrivilegedGroup}}
+			manager.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser,
+				Groups: []string{user.SystemPrivilegedGroup}}
 			if o.Manager, err = uninstall.NewClients(manager); err != nil {
 				return err
 			}
@@ -69,9 +70,11 @@ servers before step 5.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would happen, and change nothing")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, or Tenants are being deleted")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, or Tenants are "+
+		"being deleted")
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "answer every question with yes")
-	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false, "keep the RoleBindings whose names callers of several tenants share")
+	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false,
+		"keep the RoleBindings whose names callers of several tenants share")
 	cmd.Flags().BoolVar(&o.Wait, "wait", true, "wait until no server runs kubetenant; if false, stop before that")
 	return cmd
 }

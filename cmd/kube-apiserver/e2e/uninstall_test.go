@@ -41,15 +41,19 @@ spec: { id: acme }
 apiVersion: kubetenant.dev/v1alpha1
 kind: Tenant
 metadata: { name: initech }
-spec: { id: initech, admins: [ { kind: User, name: peter } ], bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: devs } ] } ], deletionPolicy: Delete }
+spec:
+  id: initech
+  admins: [ { kind: User, name: peter } ]
+  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: devs } ] } ]
+  deletionPolicy: Delete
 ---
 apiVersion: v1
 kind: ConfigMap
 metadata: { name: prices, namespace: initech--reports }
 `
 
-// uninstallBindings are those that allow more without kubetenant: of an earlier release, of create-tenant and of an operator. Upstream's
-// server stores them, since kubetenant protects what looks like its own.
+// uninstallBindings are those that allow more without kubetenant: of an earlier release, of create-tenant and of an
+// operator. Upstream's server stores them, since kubetenant protects what looks like its own.
 const uninstallBindings = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -103,12 +107,14 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: { name: foreign, namespace: acme--web }
 roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }
-subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:initech" }, { kind: ServiceAccount, name: default, namespace: acme--web } ]
+subjects:
+- { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:initech" }
+- { kind: ServiceAccount, name: default, namespace: acme--web }
 `
 
-// TestUninstall: the commands of docs/tasks/leave.md, typed as they stand, leave nothing with which a caller of a tenant may do more on
-// upstream's server than the RoleBindings allow that were kept. Servers without kubetenant next to one with it, and afterwards, are
-// upstream's on the same etcd.
+// TestUninstall: the commands of docs/tasks/leave.md, typed as they stand, leave nothing with which a caller of a
+// tenant may do more on upstream's server than the RoleBindings allow that were kept. Servers without kubetenant next
+// to one with it, and afterwards, are upstream's on the same etcd.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -118,7 +124,8 @@ func TestUninstall(t *testing.T) {
 	s := start(t, dir, "--tenant=acme,initech,umbrella")
 	apply(t, s, uninstallWorld)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "namespace", "initech--reports", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
+		out, err := kubectl(t, s, "admin", "get", "namespace", "initech--reports", "-o",
+			`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
 		if err != nil || out == "" {
 			return fmt.Errorf("initech--reports is not prepared: %s", out)
 		}
@@ -151,7 +158,8 @@ func TestUninstall(t *testing.T) {
 		mayNothing(t, upstream, callersOfTenants(), "acme--web")
 		nothingIsLeft(t, p)
 	})
-	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out, "nothing of kubetenant is in this cluster") {
+	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out,
+		"nothing of kubetenant is in this cluster") {
 		t.Errorf("once more: %v\n%s", err, out)
 	}
 }
@@ -173,7 +181,8 @@ func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
 	}
 	defer func() { _ = log.Close() }()
 	_, port, _ := strings.Cut(address, ":")
-	cmd := exec.Command(binary(t, "vanilla-kube-apiserver"), append(local.ServerFlags(s.Dir, "unix://"+filepath.Join(string(sockets), "client")),
+	cmd := exec.Command(binary(t, "vanilla-kube-apiserver"), append(local.ServerFlags(s.Dir,
+		"unix://"+filepath.Join(string(sockets), "client")),
 		"--secure-port="+port, "--authorization-mode=Node,RBAC")...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, localserver.EndsWithParent()
 	if err := cmd.Start(); err != nil {
@@ -207,18 +216,21 @@ func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) 
 	}
 }
 
-// callersOfTenants are those who must not gain anything: admins of tenants, another peter of a tenant that was deleted, service accounts.
+// callersOfTenants are those who must not gain anything: admins of tenants, another peter of a tenant that was
+// deleted, service accounts.
 func callersOfTenants() []rest.ImpersonationConfig {
 	as := func(name string, groups ...string) rest.ImpersonationConfig {
 		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
 	}
-	return []rest.ImpersonationConfig{as("peter", "tenant:initech"), as("peter", "tenant:umbrella"), as("mary", "devs", "tenant:umbrella"), as("admin", "tenant:acme"),
+	return []rest.ImpersonationConfig{as("peter", "tenant:initech"), as("peter", "tenant:umbrella"), as("mary", "devs",
+		"tenant:umbrella"), as("admin", "tenant:acme"),
 		as("system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:serviceaccounts:acme--web"),
-		as("system:serviceaccount:initech--reports:default", "system:serviceaccounts", "system:serviceaccounts:initech--reports")}
+		as("system:serviceaccount:initech--reports:default", "system:serviceaccounts",
+			"system:serviceaccounts:initech--reports")}
 }
 
-// mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a namespace is given in which tenant acme kept
-// RoleBindings, in every namespace.
+// mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a namespace is given in
+// which tenant acme kept RoleBindings, in every namespace.
 func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
 	namespaces := []string{""}
@@ -231,13 +243,16 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 		c.QPS, c.Impersonate = -1, caller
 		reviews := client(t, c).AuthorizationV1().SelfSubjectAccessReviews()
 		for _, namespace := range namespaces {
-			for _, what := range []string{"get pods", "list secrets", "create pods", "delete namespaces", "create namespaces", "list namespaces", "create rolebindings.rbac.authorization.k8s.io",
+			for _, what := range []string{"get pods", "list secrets", "create pods", "delete namespaces", "create namespaces",
+				"list namespaces", "create rolebindings.rbac.authorization.k8s.io",
 				"get nodes", "impersonate users", "create tenantmembers.kubetenant.dev", "update tenants.kubetenant.dev", "* *"} {
 				verb, resource, _ := strings.Cut(what, " ")
 				resource, group, _ := strings.Cut(resource, ".")
 				asked++
-				review, err := reviews.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource}}}, metav1.CreateOptions{})
+				review, err := reviews.Create(t.Context(),
+					&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+						ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group,
+							Resource: resource}}}, metav1.CreateOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -250,7 +265,8 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 					allowed = []string{"get pods", "list namespaces", "list secrets", "create pods"}
 				}
 				if review.Status.Allowed != slices.Contains(allowed, what) {
-					t.Errorf("%s of %v in namespace %q: %s is allowed: %t: %s", caller.UserName, caller.Groups, namespace, what, review.Status.Allowed, review.Status.Reason)
+					t.Errorf("%s of %v in namespace %q: %s is allowed: %t: %s", caller.UserName, caller.Groups, namespace, what,
+						review.Status.Allowed, review.Status.Reason)
 				}
 			}
 		}
@@ -270,7 +286,8 @@ type leavePage struct {
 func newPage(t *testing.T, s *localserver.Server) *leavePage {
 	t.Helper()
 	dir := t.TempDir()
-	return &leavePage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+	return &leavePage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t,
+		"kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin"), "KUBECTL_KUBERC=false")}
 }
 
@@ -329,8 +346,10 @@ func uninstallRefuses(t *testing.T, p *leavePage) {
 		t.Fatal(before)
 	}
 	for _, c := range []struct{ command, want string }{
-		{"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"), "only the cluster's admin may remove kubetenant"},
-		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"}, // the last command of the page, first
+		{"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
+			"only the cluster's admin may remove kubetenant"},
+		// the last command of the page, first
+		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"},
 	} {
 		out, err := p.try(t, c.command)
 		var exit *exec.ExitError
@@ -346,7 +365,9 @@ func uninstallRefuses(t *testing.T, p *leavePage) {
 // uninstallDryRun: it prints every step and changes nothing.
 func uninstallDryRun(t *testing.T, p *leavePage) {
 	versions := func() string {
-		out, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings,clusterroles,rolebindings,namespaces,configmaps,serviceaccounts,secrets,tenants,crds", "-A", "-o",
+		out, err := kubectl(t, p.s, "admin", "get",
+			"clusterrolebindings,clusterroles,rolebindings,namespaces,configmaps,serviceaccounts,secrets,tenants,crds", "-A",
+			"-o",
 			`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
 		if err != nil {
 			t.Fatal(out)
@@ -355,7 +376,8 @@ func uninstallDryRun(t *testing.T, p *leavePage) {
 	}
 	before := versions()
 	out, err := p.try(t, "kubectl tenant uninstall --dry-run")
-	if err != nil || strings.Count(out, "(dry run)") != 6 || !strings.Contains(out, "kubetenant:admins:acme") || !strings.Contains(out, "initech--reports/prices") {
+	if err != nil || strings.Count(out, "(dry run)") != 6 || !strings.Contains(out, "kubetenant:admins:acme") ||
+		!strings.Contains(out, "initech--reports/prices") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if after := versions(); after != before {
@@ -367,7 +389,8 @@ func uninstallDryRun(t *testing.T, p *leavePage) {
 func removeSources(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	path := filepath.Join(s.Dir, "tenancy.yaml")
-	if err := os.WriteFile(path+".new", []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [] }\n"), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: "+
+		"TenancyConfiguration\nauthentication: { sources: [] }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
@@ -384,24 +407,29 @@ func removeSources(t *testing.T, s *localserver.Server) {
 
 // nothingIsLeft: no object, label or annotation of kubetenant is, and everything of others.
 func nothingIsLeft(t *testing.T, p *leavePage) {
-	for _, resources := range []string{"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas", "namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A"} {
+	for _, resources := range []string{"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
+		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A"} {
 		out, err := kubectl(t, p.s, "admin", append([]string{"get", "-o", "yaml"}, strings.Fields(resources)...)...)
 		if err != nil {
 			t.Fatal(out)
 		}
 		for line := range strings.Lines(out) {
-			if strings.Contains(line, "kubetenant") && !strings.Contains(line, "manager: ") && !strings.Contains(line, `{"apiVersion"`) { // what kubectl applied
+			// what kubectl applied
+			if strings.Contains(line, "kubetenant") && !strings.Contains(line, "manager: ") && !strings.Contains(line,
+				`{"apiVersion"`) {
 				t.Errorf("%s: %s", resources, line)
 			}
 		}
 	}
-	for _, object := range []string{"namespace/acme--web", "namespace/initech--reports", "configmap/prices -n initech--reports", "clusterrolebinding/operators-own",
+	for _, object := range []string{"namespace/acme--web", "namespace/initech--reports",
+		"configmap/prices -n initech--reports", "clusterrolebinding/operators-own",
 		"rolebinding/own -n acme--web", "rolebinding/foreign -n acme--web"} {
 		if out, err := kubectl(t, p.s, "admin", append([]string{"get"}, strings.Fields(object)...)...); err != nil {
 			t.Errorf("%s: %s", object, out)
 		}
 	}
-	if out, err := kubectl(t, p.s, "umbrella", "auth", "can-i", "--list"); err != nil || strings.Contains(out, "namespaces") {
+	if out, err := kubectl(t, p.s, "umbrella", "auth", "can-i", "--list"); err != nil || strings.Contains(out,
+		"namespaces") {
 		t.Errorf("umbrella: %v\n%s", err, out)
 	}
 }

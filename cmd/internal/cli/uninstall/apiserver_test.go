@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// apiServer is a server in memory: enough of one for lists in pages, patches, preconditions, finalizers and definitions. While it is
-// compiledIn it protects what is managed, and denies tenants' requests.
+// apiServer is a server in memory: enough of one for lists in pages, patches, preconditions, finalizers and
+// definitions. While it is compiledIn it protects what is managed, and denies tenants' requests.
 type apiServer struct {
 	*httptest.Server
 	t *testing.T
@@ -52,17 +52,21 @@ func served() map[string][]metav1.APIResource {
 		return list
 	}
 	return map[string][]metav1.APIResource{
-		"v1":                              append(of(true, "configmaps", "secrets", "services", "serviceaccounts", "pods", "events"), of(false, "namespaces")...),
-		"apps/v1":                         of(true, "deployments"),
-		"policy/v1":                       of(true, "poddisruptionbudgets"),
-		"networking.k8s.io/v1":            of(true, "networkpolicies"),
-		"coordination.k8s.io/v1":          of(true, "leases"),
-		"discovery.k8s.io/v1":             of(true, "endpointslices"),
-		"rbac.authorization.k8s.io/v1":    append(of(true, "rolebindings", "roles"), of(false, "clusterrolebindings", "clusterroles")...),
-		"apiextensions.k8s.io/v1":         of(false, "customresourcedefinitions"),
-		"admissionregistration.k8s.io/v1": of(false, "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+		"v1": append(of(true, "configmaps", "secrets", "services", "serviceaccounts", "pods",
+			"events"), of(false, "namespaces")...),
+		"apps/v1":                of(true, "deployments"),
+		"policy/v1":              of(true, "poddisruptionbudgets"),
+		"networking.k8s.io/v1":   of(true, "networkpolicies"),
+		"coordination.k8s.io/v1": of(true, "leases"),
+		"discovery.k8s.io/v1":    of(true, "endpointslices"),
+		"rbac.authorization.k8s.io/v1": append(of(true, "rolebindings", "roles"), of(false, "clusterrolebindings",
+			"clusterroles")...),
+		"apiextensions.k8s.io/v1": of(false, "customresourcedefinitions"),
+		"admissionregistration.k8s.io/v1": of(false, "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
+			"validatingadmissionpolicies", "validatingadmissionpolicybindings"),
 		"flowcontrol.apiserver.k8s.io/v1": of(false, "flowschemas", "prioritylevelconfigurations"),
-		"kubetenant.dev/v1alpha1":         append(of(false, "tenants", "retiredtenants", "tenantmembers", "tenantquotas", "namespacetemplates"), of(true, "accessgrants")...),
+		"kubetenant.dev/v1alpha1": append(of(false, "tenants", "retiredtenants", "tenantmembers", "tenantquotas",
+			"namespacetemplates"), of(true, "accessgrants")...),
 	}
 }
 
@@ -133,7 +137,8 @@ func (s *apiServer) names(containing string) (all []string) {
 }
 
 func (s *apiServer) config() *rest.Config {
-	return &rest.Config{Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+	return &rest.Config{Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 }
 
 func answer(w http.ResponseWriter, code int, object any) {
@@ -143,7 +148,8 @@ func answer(w http.ResponseWriter, code int, object any) {
 }
 
 func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
-	answer(w, code, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason)})
+	answer(w, code, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason)})
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -155,9 +161,11 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case strings.HasSuffix(path, "accessreviews"):
 		self := strings.Contains(path, "self")
-		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": self && !s.notAdmin, "denied": !self && s.compiledIn}})
+		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": self && !s.notAdmin,
+			"denied": !self && s.compiledIn}})
 	case strings.HasPrefix(path, "tenants/") && s.compiledIn:
-		answer(w, http.StatusBadRequest, &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: authz.MalformedTenantPath})
+		answer(w, http.StatusBadRequest, &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest,
+			Message: authz.MalformedTenantPath})
 	case path == "api":
 		answer(w, http.StatusOK, &metav1.APIVersions{Versions: []string{"v1"}})
 	case path == "apis":
@@ -165,7 +173,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for gv := range served() {
 			if group, version, grouped := strings.Cut(gv, "/"); grouped {
 				v := metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: version}
-				groups.Groups = append(groups.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+				groups.Groups = append(groups.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{v},
+					PreferredVersion: v})
 			}
 		}
 		answer(w, http.StatusOK, groups)
@@ -188,7 +197,8 @@ func (s *apiServer) serveObjects(w http.ResponseWriter, r *http.Request, path st
 				namespace, rest = parts[1], parts[2]
 			}
 			name, object, _ := strings.Cut(rest, "/")
-			if slices.ContainsFunc(resources, func(r metav1.APIResource) bool { return r.Name == name }) && s.isDefined(gv, name) {
+			if slices.ContainsFunc(resources, func(r metav1.APIResource) bool { return r.Name == name }) && s.isDefined(gv,
+				name) {
 				s.serveResource(w, r, gv+"/"+name+" ", namespace, object)
 				return
 			}
@@ -198,7 +208,8 @@ func (s *apiServer) serveObjects(w http.ResponseWriter, r *http.Request, path st
 }
 
 func (s *apiServer) isDefined(gv, resource string) bool {
-	return !strings.HasPrefix(gv, tenant.Domain) || s.objects["apiextensions.k8s.io/v1/customresourcedefinitions /"+resource+"."+tenant.Domain] != nil
+	return !strings.HasPrefix(gv, tenant.Domain) ||
+		s.objects["apiextensions.k8s.io/v1/customresourcedefinitions /"+resource+"."+tenant.Domain] != nil
 }
 
 func (s *apiServer) serveResource(w http.ResponseWriter, r *http.Request, resource, namespace, name string) {
@@ -219,7 +230,8 @@ func (s *apiServer) serveResource(w http.ResponseWriter, r *http.Request, resour
 	if s.before != nil {
 		s.before(r.Method + " " + key)
 	}
-	if _, protected := u.GetLabels()[tenant.ManagedLabel]; protected && s.compiledIn && r.Header.Get("Impersonate-User") != tenant.ManagerUser {
+	if _, protected := u.GetLabels()[tenant.ManagedLabel]; protected && s.compiledIn &&
+		r.Header.Get("Impersonate-User") != tenant.ManagerUser {
 		status(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 		return
 	}
@@ -297,7 +309,8 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, names
 	}
 	var keys []string
 	for key, u := range s.objects {
-		if strings.HasPrefix(key, resource) && (namespace == "" || u.GetNamespace() == namespace) && selector.Matches(labels.Set(u.GetLabels())) &&
+		if strings.HasPrefix(key, resource) && (namespace == "" || u.GetNamespace() == namespace) &&
+			selector.Matches(labels.Set(u.GetLabels())) &&
 			(query.Get("fieldSelector") == "" || query.Get("fieldSelector") == "metadata.name="+u.GetName()) {
 			keys = append(keys, key)
 		}

@@ -13,11 +13,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// lastLooks is how many looks in a row must find no server that runs kubetenant: a load balancer chooses another server each time.
+// lastLooks is how many looks in a row must find no server that runs kubetenant: a load balancer chooses another
+// server each time.
 const lastLooks = 3
 
-// changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It returns false if it
-// did not wait.
+// changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It
+// returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
 	r.Say("  if a gateway is in front of this cluster, point its clients at the cluster and stop it")
@@ -27,7 +28,8 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 		return true, r.confirmNone(ctx)
 	case r.hidden:
 		r.instruct()
-		return true, r.unlessForced(fmt.Errorf("%w: no answer tells whether kube-apiserver still calls the webhook service, since its mode is Shadow or unknown: change the servers first", ErrRefused))
+		return true, r.unlessForced(fmt.Errorf("%w: no answer tells whether kube-apiserver still calls the webhook "+
+			"service, since its mode is Shadow or unknown: change the servers first", ErrRefused))
 	}
 	r.instruct()
 	switch {
@@ -40,12 +42,13 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	if err := r.awaitServers(ctx); err != nil {
 		return false, err
 	}
-	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again: steps 2 to 4 are repeated.")
+	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again: steps 2 to 4 " +
+		"are repeated.")
 	return true, r.disarm(ctx)
 }
 
-// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode Shadow, the service
-// denies nothing. Without its admission webhooks, the command has already been here.
+// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode
+// Shadow, the service denies nothing. Without its admission webhooks, the command has already been here.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -72,7 +75,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until some looks in a row find no server that runs kubetenant. A server that restarts does not answer meanwhile.
+// awaitServers waits until some looks in a row find no server that runs kubetenant. A server that restarts does not
+// answer meanwhile.
 func (r *run) awaitServers(ctx context.Context) error {
 	said := ""
 	for clean := 0; clean < lastLooks; {
@@ -103,7 +107,8 @@ func (r *run) awaitServers(ctx context.Context) error {
 func waitsFor(s *Servers) string {
 	switch {
 	case len(s.With) > 0 && len(s.Without) > 0:
-		return "danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at " + strings.Join(s.Without, ", ") +
+		return "danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at " +
+			strings.Join(s.Without, ", ") +
 			": change " + strings.Join(s.With, ", ")
 	case len(s.With) > 0:
 		return "waiting for " + strings.Join(s.With, ", ") + ", where kubetenant still runs"
@@ -121,10 +126,14 @@ func (r *run) instruct() {
 		"  start upstream's kube-apiserver of the same version, with the same flags except --tenancy-config"}
 	if r.servers.Mode == installation.Webhook || r.hidden {
 		lines = []string{"kube-apiserver calls the webhook service. On each machine of the control plane:",
-			"  in the file of --authorization-config, remove the authorizer of type Webhook named kubetenant (webhook-authorize.kubeconfig)",
-			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl (webhook-authenticate.kubeconfig)",
-			"  remove --admission-control-config-file if its file holds nothing but webhook-admit.kubeconfig and policies of kubetenant",
-			"Do not delete the service or its namespace yet: kube-apiserver denies every request that it cannot ask the service about.",
+			"  in the file of --authorization-config, remove the authorizer of type Webhook named kubetenant " +
+				"(webhook-authorize.kubeconfig)",
+			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl " +
+				"(webhook-authenticate.kubeconfig)",
+			"  remove --admission-control-config-file if its file holds nothing but webhook-admit.kubeconfig and policies of " +
+				"kubetenant",
+			"Do not delete the service or its namespace yet: kube-apiserver denies every request that it cannot ask the " +
+				"service about.",
 			"Step 6 deletes the admission webhooks before the service."}
 	}
 	for _, line := range lines {

@@ -50,10 +50,14 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
 }
 
-// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same name.
+// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same
+// name.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	const defaults = "kubernetes.io/bootstrapping" // of upstream's own bindings
-	return b.Labels[defaults] == "" && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool { return isPlain(&s) || isBroad(&s) })
+	return b.Labels[defaults] == "" && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
+		return isPlain(&s) ||
+			isBroad(&s)
+	})
 }
 
 // wideBindings lists the bindings that allow more without kubetenant, and those that may.
@@ -75,8 +79,8 @@ func (r *run) wideBindings(ctx context.Context) (found []*wide, doubtful []strin
 	return found, doubtful, nil
 }
 
-// clusterRoleBindings deletes the bindings that allow more without kubetenant, and looks until two looks find none: a controller of an
-// earlier release may create its own ones again.
+// clusterRoleBindings deletes the bindings that allow more without kubetenant, and looks until two looks find none: a
+// controller of an earlier release may create its own ones again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that allow tenants' callers more on a server without kubetenant")
 	if r.servers.Running() {
@@ -86,7 +90,8 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.list("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has these rights:", doubtful)
+	r.list("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has "+
+		"these rights:", doubtful)
 	if err := r.confirmWide(found); err != nil {
 		return err
 	}
@@ -102,7 +107,8 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 		case r.DryRun, clean == 2, len(r.failed) > 0:
 			return nil
 		case look == looks:
-			return fmt.Errorf("%w: ClusterRoleBinding %s is created again each time: stop the tool that creates it", ErrRefused, found[0].Name)
+			return fmt.Errorf("%w: ClusterRoleBinding %s is created again each time: stop the tool that creates it", ErrRefused,
+				found[0].Name)
 		}
 		if err := r.pause(ctx); err != nil {
 			return err
@@ -132,8 +138,9 @@ func (r *run) confirmWide(found []*wide) error {
 	return err
 }
 
-// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins of tenants. Its controller creates
-// the bindings again at the latest when another server begins to lead, as while the servers change. They then allow nothing.
+// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins of tenants. Its
+// controller creates the bindings again at the latest when another server begins to lead, as while the servers
+// change. They then allow nothing.
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})

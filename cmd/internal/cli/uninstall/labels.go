@@ -31,8 +31,8 @@ const (
 	settles = 10 * time.Second
 )
 
-// labels removes the project's labels and annotations from all objects, and at last from the namespaces, which say until
-// the end which tenant owns them.
+// labels removes the project's labels and annotations from all objects, and at last from the namespaces, which say
+// until the end which tenant owns them.
 func (r *run) labels(ctx context.Context) error {
 	resources, err := r.labelled()
 	unread := err != nil
@@ -60,11 +60,13 @@ func (r *run) labels(ctx context.Context) error {
 	return r.unlabel(ctx, core("namespaces"))
 }
 
-// labelled returns the resources whose objects may have such labels and annotations, except namespaces, and except events, which expire.
-// Objects outside of namespaces have annotations too, which say who created them. The error may come with some of them.
+// labelled returns the resources whose objects may have such labels and annotations, except namespaces, and except
+// events, which expire. Objects outside of namespaces have annotations too, which say who created them. The error may
+// come with some of them.
 func (r *run) labelled() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
-	found, parseErr := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists))
+	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
+	found, parseErr := discovery.GroupVersionResources(lists)
 	var all []schema.GroupVersionResource
 	for resource := range found {
 		if resource.Resource != "events" && resource != core("namespaces") && resource.Group != tenant.Domain {
@@ -124,13 +126,16 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 }
 
 // unlabelOne removes them from one object. While a server still enforces a policy that was deleted, it is tried again.
-func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource, m *metav1.PartialObjectMetadata) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": m.UID, "labels": ourKeys(m.Labels), "annotations": ourKeys(m.Annotations)}})
+func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
+	m *metav1.PartialObjectMetadata) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": m.UID, "labels": ourKeys(m.Labels),
+		"annotations": ourKeys(m.Annotations)}})
 	if err != nil {
 		return err
 	}
 	for begun := time.Now(); ; {
-		_, err := r.Admin.Metadata.Resource(resource).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := r.Admin.Metadata.Resource(resource).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch,
+			metav1.PatchOptions{})
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
 			return nil

@@ -64,7 +64,8 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 }
 
 // eachObject calls f with each object of a resource. A resource that the server does not serve has none.
-func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource, f func(*unstructured.Unstructured)) error {
+func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
+	f func(*unstructured.Unstructured)) error {
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Objects.Resource(resource).List(ctx, opts)
 	}, f)
@@ -108,7 +109,8 @@ func isBroad(s *rbacv1.Subject) bool {
 
 // isPlain reports whether a subject is a name that callers of any tenant may have.
 func isPlain(s *rbacv1.Subject) bool {
-	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") && !strings.HasPrefix(s.Name, tenant.GroupPrefix)
+	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
+		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
 }
 
 // ofTenant returns the tenant whose callers a subject names, "" if it names no tenant's.
@@ -119,8 +121,8 @@ func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
 	return o.of[account(s, in)]
 }
 
-// isShared reports whether, without kubetenant, a subject of a RoleBinding names callers of another tenant than the one that owns the
-// namespace. A group tenant:<id> names those of a deleted tenant too, if there was one of that ID.
+// isShared reports whether, without kubetenant, a subject of a RoleBinding names callers of another tenant than the
+// one that owns the namespace. A group tenant:<id> names those of a deleted tenant too, if there was one of that ID.
 func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	owner := o.of[namespace]
 	if of := o.ofTenant(s, namespace); of != "" {
@@ -131,14 +133,17 @@ func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 
 // checkCaller refuses every caller but the cluster's admin.
 func (r *run) checkCaller(ctx context.Context) error {
-	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}},
-	}, metav1.CreateOptions{})
+	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+		&authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*",
+				Group: "*", Resource: "*"}},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("review the caller's access: %w", err)
 	}
 	if !review.Status.Allowed {
-		return fmt.Errorf("%w: only the cluster's admin may remove kubetenant: the caller must be allowed every verb on every resource", ErrRefused)
+		return fmt.Errorf("%w: only the cluster's admin may remove kubetenant: the caller must be allowed every verb on "+
+			"every resource", ErrRefused)
 	}
 	return nil
 }

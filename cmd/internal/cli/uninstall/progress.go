@@ -15,13 +15,15 @@ import (
 )
 
 const (
-	// progress is the annotation of the published configuration in kube-system that says how far the command is. The cluster itself does
-	// not say it when the labels of namespaces go: a RoleBinding to a tenant's group then looks like one of another tenant's namespace.
+	// progress is the annotation of the published configuration in kube-system that says how far the command is. The
+	// cluster itself does not say it when the labels of namespaces go: a RoleBinding to a tenant's group then looks like
+	// one of another tenant's namespace.
 	progress       = tenant.Domain + "/uninstall"
 	onlyNamespaces = "namespaces"
 )
 
-// installed reports whether a kind of kubetenant is defined, and returns the published configuration, nil if there is none.
+// installed reports whether a kind of kubetenant is defined, and returns the published configuration, nil if there is
+// none.
 func (r *run) installed(ctx context.Context) (defined bool, published *unstructured.Unstructured, err error) {
 	for _, resource := range kinds() {
 		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
@@ -31,7 +33,8 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 		defined = defined || err == nil
 	}
 	for _, namespace := range append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...) {
-		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx, v1alpha1.PublishedName, metav1.GetOptions{})
+		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx, v1alpha1.PublishedName,
+			metav1.GetOptions{})
 		if err == nil {
 			return defined, published, nil
 		}
@@ -52,7 +55,8 @@ func (r *run) note(ctx context.Context) error {
 	published.SetNamespace(metav1.NamespaceSystem)
 	published.SetAnnotations(map[string]string{progress: onlyNamespaces})
 	objects := r.Admin.Objects.Resource(core("configmaps")).Namespace(metav1.NamespaceSystem)
-	_, err := objects.Patch(ctx, v1alpha1.PublishedName, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+progress+`":"`+onlyNamespaces+`"}}}`), metav1.PatchOptions{})
+	_, err := objects.Patch(ctx, v1alpha1.PublishedName, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+progress+`":"`+onlyNamespaces+`"}}}`), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = objects.Create(ctx, published, metav1.CreateOptions{})
 	}

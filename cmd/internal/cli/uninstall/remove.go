@@ -20,7 +20,8 @@ import (
 const (
 	// leaseName is the name of the Lease of whichever process leads, in kube-system or in the namespace of the service.
 	leaseName = "kubetenant-controller"
-	// product names the webhook configurations, the FlowSchema and the PriorityLevelConfiguration, and begins the names of other objects.
+	// product names the webhook configurations, the FlowSchema and the PriorityLevelConfiguration, and begins the names
+	// of other objects.
 	product = "kubetenant"
 )
 
@@ -44,7 +45,8 @@ func core(resource string) schema.GroupVersionResource {
 
 // accounts are the service accounts that are installed, whose names their roles and bindings have too.
 func accounts() []string {
-	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader", "kubetenant-gateway-impersonator"}
+	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
+		"kubetenant-gateway-impersonator"}
 }
 
 // programs are the names of what runs in the namespace of the service.
@@ -70,14 +72,16 @@ func service() []named {
 		{core("serviceaccounts"), accounts()},
 		{core("secrets"), []string{"kubetenant-webhook-config", "kubetenant-webhook-ca", "kubetenant-webhook-tls"}},
 		{core("configmaps"), []string{"kubetenant-webhook-client-ca", "kubetenant-webhook-ca", "kubetenant-swept"}},
-		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{leaseName, "kubetenant-certificates"}},
+		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{leaseName,
+			"kubetenant-certificates"}},
 	}
 }
 
 // remove deletes what kubetenant installed, then its kinds with all their objects, then its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
-	yes, err := r.confirm("Delete all Tenants, quotas, grants and templates, and the labels that say which tenant owns what?")
+	yes, err := r.confirm("Delete all Tenants, quotas, grants and templates, and the labels that say which tenant owns " +
+		"what?")
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,8 @@ func (r *run) remove(ctx context.Context) error {
 
 // serviceNamespaces are those in which something of kubetenant may be.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
-	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.PublishedName})
+	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.PublishedName})
 	if err != nil {
 		return nil, fmt.Errorf("list ConfigMaps %s: %w", v1alpha1.PublishedName, err)
 	}
@@ -112,19 +117,22 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 		}
 	}
 	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all), func(namespace string) bool { return namespace == metav1.NamespaceSystem })
+	all = slices.DeleteFunc(slices.Compact(all),
+		func(namespace string) bool { return namespace == metav1.NamespaceSystem })
 	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
 }
 
 // admissionObjects deletes webhook configurations, and policies with their bindings.
 func (r *run) admissionObjects(ctx context.Context) error {
 	for _, name := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
-		if err := r.deleteAll(ctx, admission(name), func(u *unstructured.Unstructured) bool { return u.GetName() == product && onlyOurWebhooks(u) }); err != nil {
+		if err := r.deleteAll(ctx, admission(name),
+			func(u *unstructured.Unstructured) bool { return u.GetName() == product && onlyOurWebhooks(u) }); err != nil {
 			return err
 		}
 	}
 	for _, name := range []string{"validatingadmissionpolicybindings", "validatingadmissionpolicies"} {
-		if err := r.deleteAll(ctx, admission(name), func(u *unstructured.Unstructured) bool { return strings.HasSuffix(u.GetName(), "."+tenant.Domain) }); err != nil {
+		if err := r.deleteAll(ctx, admission(name),
+			func(u *unstructured.Unstructured) bool { return strings.HasSuffix(u.GetName(), "."+tenant.Domain) }); err != nil {
 			return err
 		}
 	}
@@ -142,7 +150,8 @@ func onlyOurWebhooks(u *unstructured.Unstructured) bool {
 }
 
 // deleteAll deletes the objects of a resource that are the project's.
-func (r *run) deleteAll(ctx context.Context, resource schema.GroupVersionResource, ours func(*unstructured.Unstructured) bool) error {
+func (r *run) deleteAll(ctx context.Context, resource schema.GroupVersionResource,
+	ours func(*unstructured.Unstructured) bool) error {
 	var found []*unstructured.Unstructured
 	if err := r.eachObject(ctx, resource, func(u *unstructured.Unstructured) {
 		if ours(u) && u.GetDeletionTimestamp() == nil {
@@ -162,7 +171,8 @@ func (r *run) delete(ctx context.Context, objects dynamic.ResourceInterface, u *
 	if u.GetNamespace() != "" {
 		name = u.GetNamespace() + "/" + name
 	}
-	r.do(ctx, func(ctx context.Context) error { return objects.Delete(ctx, u.GetName(), deleteInBackground(u)) }, "delete %s %s", u.GetKind(), name)
+	r.do(ctx, func(ctx context.Context) error { return objects.Delete(ctx, u.GetName(), deleteInBackground(u)) },
+		"delete %s %s", u.GetKind(), name)
 }
 
 // deleteInBackground deletes an object of a UID, and what it owns.
@@ -187,7 +197,8 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) 
 	return nil
 }
 
-// service deletes the objects of the webhook service, and waits until its Pods have ended: its controller would write again.
+// service deletes the objects of the webhook service, and waits until its Pods have ended: its controller would write
+// again.
 func (r *run) service(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		for i, objects := range service() {
@@ -208,7 +219,8 @@ func (r *run) service(ctx context.Context, namespaces []string) error {
 func (r *run) awaitPods(ctx context.Context, namespace string) error {
 	for said := false; !r.DryRun; said = true {
 		left := 0
-		list, err := r.Admin.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs(), ",") + ")"})
+		list, err := r.Admin.Kube.CoreV1().Pods(namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs(), ",") + ")"})
 		if err != nil {
 			return fmt.Errorf("list the Pods of the service: %w", err)
 		}
@@ -236,7 +248,8 @@ func (r *run) finalizersAgain(ctx context.Context) error {
 // clusterObjects deletes the cluster's objects of kubetenant that grant or limit rights of its own.
 func (r *run) clusterObjects(ctx context.Context) error {
 	ours := func(u *unstructured.Unstructured) bool {
-		return strings.HasPrefix(u.GetName(), managed.NamePrefix) || u.GetName() == "kubetenant-tenants" || slices.Contains(accounts(), u.GetName())
+		return strings.HasPrefix(u.GetName(), managed.NamePrefix) || u.GetName() == "kubetenant-tenants" ||
+			slices.Contains(accounts(), u.GetName())
 	}
 	for _, resource := range []schema.GroupVersionResource{rbac("clusterrolebindings"), rbac("clusterroles")} {
 		if err := r.deleteAll(ctx, resource, ours); err != nil {
@@ -245,7 +258,8 @@ func (r *run) clusterObjects(ctx context.Context) error {
 	}
 	for _, name := range []string{"flowschemas", "prioritylevelconfigurations"} {
 		resource := schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: name}
-		if err := r.deleteAll(ctx, resource, func(u *unstructured.Unstructured) bool { return u.GetName() == product }); err != nil {
+		if err := r.deleteAll(ctx, resource,
+			func(u *unstructured.Unstructured) bool { return u.GetName() == product }); err != nil {
 			return err
 		}
 	}
@@ -276,7 +290,8 @@ func (r *run) kinds(ctx context.Context) error {
 		case len(left) == 0:
 			return nil
 		case look == looks:
-			return fmt.Errorf("%w: these definitions are not gone, since another finalizer holds their objects: %s", ErrRefused, strings.Join(left, ", "))
+			return fmt.Errorf("%w: these definitions are not gone, since another finalizer holds their objects: %s", ErrRefused,
+				strings.Join(left, ", "))
 		}
 		if err := r.pause(ctx); err != nil {
 			return err

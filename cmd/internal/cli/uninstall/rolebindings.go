@@ -28,7 +28,8 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 		return r.Admin.Kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, opts)
 	}, func(b *rbacv1.RoleBinding) {
 		if until, ends := b.Annotations[tenant.ExpiresAnnotation]; ends {
-			if at, err := time.Parse(time.RFC3339, until); err != nil || !at.After(time.Now()) { // it has no rights if it cannot be read
+			// it has no rights if it cannot be read
+			if at, err := time.Parse(time.RFC3339, until); err != nil || !at.After(time.Now()) {
 				found.ended = append(found.ended, b)
 				return
 			}
@@ -37,8 +38,10 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 		switch {
 		case slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return r.owners.isShared(&s, b.Namespace) }):
 			found.bound = append(found.bound, b)
-		case r.owners.of[b.Namespace] == "" && slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return isPlain(&s) }):
-			found.plain = append(found.plain, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(b.Subjects)))
+		case r.owners.of[b.Namespace] == "" && slices.ContainsFunc(b.Subjects,
+			func(s rbacv1.Subject) bool { return isPlain(&s) }):
+			found.plain = append(found.plain, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name,
+				subjects(b.Subjects)))
 		}
 	})
 	if err != nil {
@@ -47,7 +50,8 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 	return found, nil
 }
 
-// roleBindings deletes RoleBindings that have ended, and deletes or keeps those to names that callers of several tenants share.
+// roleBindings deletes RoleBindings that have ended, and deletes or keeps those to names that callers of several
+// tenants share.
 func (r *run) roleBindings(ctx context.Context) error {
 	r.step(3, "look at the RoleBindings whose names callers of several tenants share")
 	found, err := r.findShared(ctx)
@@ -60,11 +64,13 @@ func (r *run) roleBindings(ctx context.Context) error {
 		}, "delete RoleBinding %s/%s, which has ended: a server without kubetenant ignores its end", b.Namespace, b.Name)
 	}
 	r.list("  warning: a server without kubetenant does not end these RoleBindings:", found.ending)
-	r.list("  warning: these RoleBindings stay. Without kubetenant, a caller of any tenant who has one of these names has these rights:", found.plain)
+	r.list("  warning: these RoleBindings stay. Without kubetenant, a caller of any tenant who has one of these names "+
+		"has these rights:", found.plain)
 	if len(found.bound) == 0 {
 		return nil
 	}
-	r.Say("  without kubetenant, callers of other tenants have the rights of these RoleBindings, if they have one of these names:")
+	r.Say("  without kubetenant, callers of other tenants have the rights of these RoleBindings, if they have one of " +
+		"these names:")
 	for _, b := range found.bound {
 		r.Say("    %s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(r.sharedOf(b)))
 	}
@@ -73,9 +79,11 @@ func (r *run) roleBindings(ctx context.Context) error {
 		return nil
 	}
 	if !r.Yes && r.Ask == nil && !r.DryRun {
-		return fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: decide with --yes or --keep-bindings", len(found.bound))
+		return fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: decide with --yes or "+
+			"--keep-bindings", len(found.bound))
 	}
-	yes, err := r.confirm(fmt.Sprintf("Delete the names from these %d RoleBindings? If not, they are kept.", len(found.bound)))
+	yes, err := r.confirm(fmt.Sprintf("Delete the names from these %d RoleBindings? If not, they are kept.",
+		len(found.bound)))
 	if err != nil || !yes {
 		return err
 	}
@@ -98,13 +106,19 @@ func (r *run) list(title string, lines []string) {
 
 // sharedOf returns the subjects of a binding that callers of several tenants share.
 func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
-	return slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool { return !r.owners.isShared(&s, b.Namespace) })
+	return slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {
+		return !r.owners.isShared(&s,
+			b.Namespace)
+	})
 }
 
 // unshare removes such subjects from a binding, and deletes one that has no others.
 func (r *run) unshare(ctx context.Context, b *rbacv1.RoleBinding) {
 	bindings := r.clientsFor(b.Labels).Kube.RbacV1().RoleBindings(b.Namespace)
-	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool { return r.owners.isShared(&s, b.Namespace) })
+	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {
+		return r.owners.isShared(&s,
+			b.Namespace)
+	})
 	if len(stay) == 0 {
 		r.do(ctx, func(ctx context.Context) error { return bindings.Delete(ctx, b.Name, deleteOnly(b.UID)) },
 			"delete RoleBinding %s/%s", b.Namespace, b.Name)

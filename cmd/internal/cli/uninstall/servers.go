@@ -20,7 +20,8 @@ import (
 
 // Servers is what one look at the servers of a cluster found.
 type Servers struct {
-	// Mode is how kubetenant runs, "" if no server runs it, and [installation.Gateway] if the address is that of a gateway.
+	// Mode is how kubetenant runs, "" if no server runs it, and [installation.Gateway] if the address is that of a
+	// gateway.
 	Mode installation.Mode
 	// With and Without are the addresses of the servers that run kubetenant, and of those that do not.
 	With, Without []string
@@ -46,8 +47,9 @@ type Looker struct {
 // NewLooker returns a Looker. The configuration is the admin's.
 func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
 
-// Look asks the server at the address of the configuration, and each server of the EndpointSlices of the Service kubernetes. Each
-// look opens new connections, which a load balancer may send to another server. The error says that the address did not answer.
+// Look asks the server at the address of the configuration, and each server of the EndpointSlices of the Service
+// kubernetes. Each look opens new connections, which a load balancer may send to another server. The error says that
+// the address did not answer.
 func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
 	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
@@ -57,7 +59,8 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices, err := k.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	slices, err := k.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
 	if err != nil {
 		return nil, fmt.Errorf("list the servers of the cluster: %w", err)
 	}

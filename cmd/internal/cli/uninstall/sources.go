@@ -16,7 +16,8 @@ import (
 // sources refuses to continue while a running server accepts credentials of tenants, unless Force is set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
-	r.Say("  this command does not see who else issues certificates with O=tenant:<id>, and those that were issued are valid until they expire")
+	r.Say("  this command does not see who else issues certificates with O=tenant:<id>, and those that were issued are " +
+		"valid until they expire")
 	if !r.servers.Running() && !r.hidden {
 		r.Say("  no server runs kubetenant: its sources no longer apply")
 		return nil
@@ -27,13 +28,15 @@ func (r *run) sources(ctx context.Context) error {
 	}
 	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespaces...)
 	if err != nil {
-		return r.unlessForced(fmt.Errorf("the configuration of the servers cannot be read, so their sources of credentials are unknown: %w", err))
+		return r.unlessForced(fmt.Errorf("the configuration of the servers cannot be read, so their sources of "+
+			"credentials are unknown: %w", err))
 	}
 	configured := sourcesOfTenants(&p.Settings)
 	if len(configured) == 0 {
 		return nil
 	}
-	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: remove these from the configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
+	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: remove these from the "+
+		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
 // unlessForced returns a problem, unless the command continues with it.
@@ -49,8 +52,8 @@ func (r *run) unlessForced(problem error) error {
 	return nil
 }
 
-// sourcesOfTenants returns the sources that accept credentials of tenants. Service accounts are the cluster's own: their names are
-// unique, and their pods go on.
+// sourcesOfTenants returns the sources that accept credentials of tenants. Service accounts are the cluster's own:
+// their names are unique, and their pods go on.
 func sourcesOfTenants(s *v1alpha1.Settings) (all []string) {
 	for i := range s.Authentication.Sources {
 		source := &s.Authentication.Sources[i]

@@ -1,6 +1,6 @@
-// Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the boundary and the limits of bindings,
-// so the bindings that would allow more there are deleted before the servers change. Each step finds out from the cluster what is
-// left to do, so the command can be stopped after any step and run again.
+// Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the boundary and the
+// limits of bindings, so the bindings that would allow more there are deleted before the servers change. Each step
+// finds out from the cluster what is left to do, so the command can be stopped after any step and run again.
 package uninstall
 
 import (
@@ -39,8 +39,8 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 
 // Options configure [Run]. Admin, Manager, Look and Say are required.
 type Options struct {
-	// Admin are the clients of the cluster's admin, and Manager those of [tenant.ManagerUser], which alone may write managed objects
-	// while a server of kubetenant runs.
+	// Admin are the clients of the cluster's admin, and Manager those of [tenant.ManagerUser], which alone may write
+	// managed objects while a server of kubetenant runs.
 	Admin, Manager Clients
 	// Look reports which servers run kubetenant.
 	Look func(context.Context) (*Servers, error)
@@ -127,7 +127,8 @@ func (r *run) all(ctx context.Context) error {
 		return err
 	}
 	if !r.DryRun {
-		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects that templates gave stay.")
+		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects that " +
+			"templates gave stay.")
 	}
 	return nil
 }
@@ -158,7 +159,8 @@ func (r *run) begin(ctx context.Context) error {
 		r.Say("nothing of kubetenant is in this cluster")
 		return nil
 	}
-	r.finishing = !defined && published != nil && !servers.Running() && published.GetAnnotations()[progress] == onlyNamespaces
+	r.finishing = !defined && published != nil && !servers.Running() &&
+		published.GetAnnotations()[progress] == onlyNamespaces
 	r.servers = servers
 	if r.hidden, err = r.isHidden(ctx); err != nil {
 		return err
@@ -166,7 +168,8 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// disarm deletes the bindings that allow more without kubetenant, and the finalizers that only a server of kubetenant removes.
+// disarm deletes the bindings that allow more without kubetenant, and the finalizers that only a server of kubetenant
+// removes.
 func (r *run) disarm(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
