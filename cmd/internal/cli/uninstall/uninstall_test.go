@@ -627,3 +627,38 @@ func TestLook(t *testing.T) {
 		t.Errorf("%+v", servers)
 	}
 }
+
+// TestControllersWriteLater: a binding that is created after a look found none, and a finalizer that the controller of
+// the service adds before it ends, are found.
+func TestControllersWriteLater(t *testing.T) {
+	s := newServer(t, installed())
+	lists := 0
+	s.refuse = func(method, path string) bool {
+		if lists == 1 { // after the look that found none
+			lists++
+			copied := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /ops"].DeepCopy()
+			copied.SetName("kubetenant:admins:globex")
+			s.put(copied)
+		}
+		if method == http.MethodGet && strings.HasSuffix(path, "/clusterrolebindings") &&
+			s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /kubetenant:admins:acme"] == nil {
+			lists++
+		}
+		return false
+	}
+	o, _ := options(t, s)
+	if err := uninstall.Run(t.Context(), o); err != nil || lists < 3 || len(s.names("kubetenant:admins:")) > 0 {
+		t.Errorf("%v, %d lists, %q", err, lists, s.names("kubetenant:admins:"))
+	}
+	s = newServer(t, installed())
+	s.compiledIn = false
+	s.before = func(what string) {
+		if what == "DELETE apps/v1/deployments kubetenant-system/kubetenant-webhook" {
+			s.objects["kubetenant.dev/v1alpha1/tenants /acme"].SetFinalizers([]string{tenant.Finalizer})
+		}
+	}
+	o, _ = options(t, s)
+	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("tenants.kubetenant.dev")) > 0 {
+		t.Errorf("%v, %q", err, s.names("kubetenant"))
+	}
+}
