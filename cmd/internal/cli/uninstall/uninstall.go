@@ -49,7 +49,8 @@ type Options struct {
 
 	// DryRun reports what would happen and changes nothing.
 	DryRun bool
-	// Force continues while sources of credentials are configured and while Tenants are being deleted.
+	// Force continues while sources of credentials are configured, while Tenants are being deleted, and if no answer
+	// tells whether a server calls the webhook service.
 	Force bool
 	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share.
 	Yes, KeepBindings bool
