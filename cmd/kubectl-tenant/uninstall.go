@@ -70,8 +70,8 @@ servers before step 5.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would happen, and change nothing")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, or Tenants are "+
-		"being deleted")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, Tenants are "+
+		"being deleted, or no answer tells whether a server calls the webhook service")
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "answer every question with yes")
 	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false,
 		"keep the RoleBindings whose names callers of several tenants share")
