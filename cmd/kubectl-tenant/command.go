@@ -33,7 +33,7 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 	flags.AddFlags(cmd)
 	cmd.AddCommand(newValidateCommand(flags), newTestCommand(), newVerifyIsolationCommand(flags), newWhoAmICommand(flags), newGenKubeconfigCommand(flags),
 		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags), newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
-		newSharedWithMeCommand(flags), newTenantsCommand(flags), newClustersCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags), newSuspendCommand(flags), newResumeCommand(flags), newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags), newExplainCommand(flags),
+		newSharedWithMeCommand(flags), newTenantsCommand(flags), newClustersCommand(flags), newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags), newSuspendCommand(flags), newResumeCommand(flags), newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags), newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newStatusCommand(flags), newVersionCommand(), newOptionsCommand())
 	cmd.SetUsageTemplate(usage)

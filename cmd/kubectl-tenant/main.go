@@ -16,6 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/uninstall"
 )
 
 // Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could not be looked at or tried.
@@ -76,7 +77,8 @@ func oneLine(err error) string {
 // exitCode tells what the server or its rules refuse, a tenant that does not exist, and what went wrong on some of
 // several clusters, from what could not be tried at all.
 func exitCode(err error) int {
-	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing, tenancy.ErrHolds, kubeconfig.ErrDenied} {
+	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
+		tenancy.ErrHolds, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed} {
 		if errors.Is(err, found) {
 			return exitFailed
 		}

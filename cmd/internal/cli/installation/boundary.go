@@ -1,0 +1,45 @@
+package installation
+
+import (
+	"context"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/authz"
+)
+
+// Boundary returns how the boundary decides the requests that a server gets, "" if it does not. Unlike [Detect], it does not
+// look at the admission webhooks, which remain when kube-apiserver no longer asks the authorizer. In mode Shadow, it does not
+// see the webhook service. Impersonation is ignored.
+func Boundary(ctx context.Context, config *rest.Config) (Mode, error) {
+	own := rest.CopyConfig(config)
+	own.Impersonate = rest.ImpersonationConfig{}
+	if own.Timeout == 0 {
+		own.Timeout = detectWithin
+	}
+	p, err := newProbe(own)
+	if err != nil {
+		return "", err
+	}
+	defer p.http.CloseIdleConnections()
+	server, gateway, err := addresses(own)
+	if err != nil {
+		return "", err
+	}
+	switch is, err := p.isGateway(ctx, gateway); {
+	case err != nil:
+		return "", err
+	case is:
+		return Gateway, nil
+	}
+	switch is, err := p.rejects(ctx, server+"/tenants/"+malformed+"/version", authz.MalformedTenantPath); {
+	case err != nil:
+		return "", err
+	case is:
+		return CompiledIn, nil
+	}
+	if decides, err := p.boundaryDecides(ctx); !decides {
+		return "", err
+	}
+	return Webhook, nil
+}

@@ -1,0 +1,200 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// adminsPrefix begins the names of the bindings that earlier releases created for the admins of a tenant.
+const adminsPrefix = managed.NamePrefix + "admins:"
+
+// wide is a ClusterRoleBinding that allows more without kubetenant.
+type wide struct {
+	*rbacv1.ClusterRoleBinding
+	why  string
+	ours bool
+	// without are the subjects that stay. If there are none, the binding is deleted.
+	without []rbacv1.Subject
+}
+
+// wideOf returns why a binding allows more without kubetenant, nil if it does not.
+func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
+	_, scoped := b.Annotations[tenant.ScopeAnnotation]
+	_, ends := b.Annotations[tenant.ExpiresAnnotation]
+	switch {
+	case b.Labels[tenant.ManagedLabel] != "", b.Labels[tenant.OfTenantLabel] != "":
+		return &wide{ClusterRoleBinding: b, why: "created by kubetenant", ours: true}
+	case strings.HasPrefix(b.Name, adminsPrefix):
+		return &wide{ClusterRoleBinding: b, why: "named like the bindings that an earlier release created"}
+	case scoped:
+		return &wide{ClusterRoleBinding: b, why: "limited by the annotation " + tenant.ScopeAnnotation}
+	case ends:
+		return &wide{ClusterRoleBinding: b, why: "limited by the annotation " + tenant.ExpiresAnnotation}
+	}
+	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool { return o.ofTenant(&s, "") != "" })
+	if len(stay) == len(b.Subjects) {
+		return nil
+	}
+	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
+}
+
+// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same
+// name.
+func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
+	const defaults = "kubernetes.io/bootstrapping" // of upstream's own bindings
+	return b.Labels[defaults] == "" && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
+		return isPlain(&s) ||
+			isBroad(&s)
+	})
+}
+
+// wideBindings lists the bindings that allow more without kubetenant, and those that may.
+func (r *run) wideBindings(ctx context.Context) (found []*wide, doubtful []string, err error) {
+	err = each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return r.Admin.Kube.RbacV1().ClusterRoleBindings().List(ctx, opts)
+	}, func(b *rbacv1.ClusterRoleBinding) {
+		stay := b.Subjects
+		if w := r.owners.wideOf(b); w != nil {
+			found, stay = append(found, w), w.without
+		}
+		if isDoubtful(b, stay) {
+			doubtful = append(doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(stay)))
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list ClusterRoleBindings: %w", err)
+	}
+	return found, doubtful, nil
+}
+
+// clusterRoleBindings deletes the bindings that allow more without kubetenant, and looks until two looks find none: a
+// controller of an earlier release may create its own ones again.
+func (r *run) clusterRoleBindings(ctx context.Context) error {
+	r.step(2, "delete the ClusterRoleBindings that allow tenants' callers more on a server without kubetenant")
+	if r.servers.Running() {
+		r.emptyAdminsRole(ctx)
+	}
+	found, doubtful, err := r.wideBindings(ctx)
+	if err != nil {
+		return err
+	}
+	r.list("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has "+
+		"these rights:", doubtful)
+	if err := r.confirmWide(found); err != nil {
+		return err
+	}
+	const looks = 30
+	for clean, look := 0, 0; ; look++ {
+		for _, w := range found {
+			r.narrow(ctx, w)
+		}
+		if clean++; len(found) > 0 {
+			clean = 0
+		}
+		switch {
+		case r.DryRun, clean == 2, len(r.failed) > 0:
+			return nil
+		case look == looks:
+			return fmt.Errorf("%w: ClusterRoleBinding %s is created again each time: stop the tool that creates it", ErrRefused,
+				found[0].Name)
+		}
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
+		if found, _, err = r.wideBindings(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// confirmWide asks before bindings are deleted that kubetenant did not create.
+func (r *run) confirmWide(found []*wide) error {
+	theirs := 0
+	for _, w := range found {
+		if !w.ours {
+			theirs++
+			r.Say("  not created by kubetenant, %s: %s (%s to %s)", w.why, w.Name, w.RoleRef.Name, subjects(w.Subjects))
+		}
+	}
+	if theirs == 0 {
+		return nil
+	}
+	yes, err := r.confirm(fmt.Sprintf("Delete the %d ClusterRoleBindings that kubetenant did not create?", theirs))
+	if err == nil && !yes {
+		err = fmt.Errorf("%w: with these ClusterRoleBindings, the servers must not change", ErrRefused)
+	}
+	return err
+}
+
+// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins of tenants. Its
+// controller creates the bindings again at the latest when another server begins to lead, as while the servers
+// change. They then allow nothing.
+func (r *run) emptyAdminsRole(ctx context.Context) {
+	roles := r.Admin.Kube.RbacV1().ClusterRoles()
+	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && len(role.Rules) == 0:
+	case err != nil:
+		r.fail(err, "read ClusterRole %s", v1alpha1.NamespacesRole)
+	default:
+		r.do(ctx, func(ctx context.Context) error {
+			_, err := roles.Patch(ctx, role.Name, types.MergePatchType, []byte(`{"rules":[]}`), metav1.PatchOptions{})
+			return err
+		}, "remove the rules of ClusterRole %s", role.Name)
+	}
+}
+
+// narrow deletes a binding, or the subjects of it that are tenants'.
+func (r *run) narrow(ctx context.Context, w *wide) {
+	bindings := r.clientsFor(w.Labels).Kube.RbacV1().ClusterRoleBindings()
+	if len(w.without) > 0 {
+		r.do(ctx, func(ctx context.Context) error {
+			changed := w.DeepCopy()
+			changed.Subjects = w.without
+			_, err := bindings.Update(ctx, changed, metav1.UpdateOptions{})
+			return err
+		}, "remove the tenants' subjects of ClusterRoleBinding %s: %s", w.Name, w.why)
+		return
+	}
+	r.do(ctx, func(ctx context.Context) error {
+		return bindings.Delete(ctx, w.Name, deleteOnly(w.UID))
+	}, "delete ClusterRoleBinding %s: %s", w.Name, w.why)
+}
+
+// clientsFor returns the clients that may write an object with some labels: a running server protects managed ones.
+func (r *run) clientsFor(labels map[string]string) Clients {
+	if _, is := labels[tenant.ManagedLabel]; is {
+		return r.Manager
+	}
+	return r.Admin
+}
+
+// deleteOnly deletes the object of a UID, not another of the same name.
+func deleteOnly(uid types.UID) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}
+}
+
+// subjects prints subjects.
+func subjects(all []rbacv1.Subject) string {
+	var names []string
+	for _, s := range all {
+		name := s.Name
+		if s.Namespace != "" {
+			name = s.Namespace + "/" + name
+		}
+		names = append(names, strings.ToLower(s.Kind)+" "+name)
+	}
+	return strings.Join(names, ", ")
+}

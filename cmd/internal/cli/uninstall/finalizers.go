@@ -1,0 +1,105 @@
+package uninstall
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// kinds are the resources of kubetenant.
+func kinds() []schema.GroupVersionResource {
+	var all []schema.GroupVersionResource
+	for _, name := range []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants,
+		v1alpha1.ResourceTenantMembers, v1alpha1.ResourceTenantQuotas,
+		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourceAccessGrants} {
+		all = append(all, v1alpha1.Resource(name))
+	}
+	return all
+}
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions"}
+
+// checkEnding refuses to continue while tenants are being deleted: nothing would finish that.
+func (r *run) checkEnding(ctx context.Context) error {
+	tenants := v1alpha1.Resource(v1alpha1.ResourceTenants)
+	definition, err := r.Admin.Objects.Resource(definitions).Get(ctx, tenants.GroupResource().String(),
+		metav1.GetOptions{})
+	switch {
+	// they end with their definition
+	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the definition of Tenants: %w", err)
+	}
+	var ending []string
+	err = r.eachObject(ctx, tenants, func(u *unstructured.Unstructured) {
+		if u.GetDeletionTimestamp() != nil {
+			ending = append(ending, u.GetName())
+		}
+	})
+	if err != nil || len(ending) == 0 {
+		return err
+	}
+	return r.unlessForced(fmt.Errorf("%w: these Tenants are being deleted, and nothing would finish that: wait until "+
+		"they are gone: %s", ErrRefused, strings.Join(ending, ", ")))
+}
+
+// finalizers removes the project's finalizers. That deletes nothing: an object that is not being deleted stays as it
+// is.
+func (r *run) finalizers(ctx context.Context) error {
+	r.step(4, "remove the finalizers of kubetenant")
+	if r.servers.Running() {
+		r.Say("  a running server may add them again: this step is repeated when the servers have changed")
+	}
+	for _, resource := range kinds() {
+		var held []*unstructured.Unstructured
+		if err := r.eachObject(ctx, resource, func(u *unstructured.Unstructured) {
+			if slices.ContainsFunc(u.GetFinalizers(), isOurs) {
+				held = append(held, u)
+			}
+		}); err != nil {
+			return err
+		}
+		for _, u := range held {
+			r.do(ctx, func(ctx context.Context) error { return r.release(ctx, resource, u) }, "remove the finalizer of %s %s",
+				u.GetKind(), u.GetName())
+		}
+	}
+	return nil
+}
+
+// release removes the project's finalizers from an object that has not changed since it was read.
+func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured) error {
+	stay := slices.DeleteFunc(u.GetFinalizers(), isOurs)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
+		"resourceVersion": u.GetResourceVersion(), "finalizers": stay}})
+	if err != nil {
+		return err
+	}
+	objects := r.Manager.Objects.Resource(resource)
+	if u.GetNamespace() != "" {
+		_, err = objects.Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch,
+			metav1.PatchOptions{})
+	} else {
+		_, err = objects.Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	return err
+}
+
+// isOurs reports whether a finalizer, a label or an annotation is the project's.
+func isOurs(key string) bool {
+	domain, _, found := strings.Cut(key, "/")
+	return found && (domain == tenant.Domain || strings.HasSuffix(domain, "."+tenant.Domain))
+}

@@ -1,0 +1,149 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// pageSize is the number of objects in a page of a list.
+const pageSize = 500
+
+// owners says which tenant owns which namespace, and which tenants were deleted.
+type owners struct {
+	of      map[string]string // by namespace; the system tenant's are left out
+	retired map[string]bool   // by the tenant's ID
+}
+
+// readOwners reads the labels of the namespaces and the RetiredTenants.
+func (r *run) readOwners(ctx context.Context) (*owners, error) {
+	o := &owners{of: map[string]string{}, retired: map[string]bool{}}
+	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		opts.LabelSelector = tenant.Label
+		return r.Admin.Kube.CoreV1().Namespaces().List(ctx, opts)
+	}, func(ns *corev1.Namespace) {
+		if owner := ns.Labels[tenant.Label]; owner != tenant.System().String() {
+			o.of[ns.Name] = owner
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	err = r.eachObject(ctx, v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), func(u *unstructured.Unstructured) {
+		id, _ := v1alpha1.RetiredOf(u)
+		o.retired[id.String()] = true
+	})
+	return o, err
+}
+
+// each calls f with each object of a list, page by page.
+func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func(T)) error {
+	p := pager.New(list)
+	p.PageSize = pageSize
+	return p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		if object, is := obj.(T); is {
+			f(object)
+		}
+		return nil
+	})
+}
+
+// eachObject calls f with each object of a resource. A resource that the server does not serve has none.
+func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
+	f func(*unstructured.Unstructured)) error {
+	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return r.Admin.Objects.Resource(resource).List(ctx, opts)
+	}, f)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", resource.GroupResource(), err)
+	}
+	return nil
+}
+
+// account returns the namespace of the service accounts that a subject names, "" if it names none.
+func account(s *rbacv1.Subject, in string) string {
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		if s.Namespace == "" {
+			return in
+		}
+		return s.Namespace
+	case rbacv1.UserKind:
+		namespace, _ := tenant.ServiceAccountNamespace(s.Name)
+		return namespace
+	case rbacv1.GroupKind:
+		namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+		if is {
+			return namespace
+		}
+	}
+	return ""
+}
+
+// isBroad reports whether a subject stands for callers of all tenants.
+func isBroad(s *rbacv1.Subject) bool {
+	switch s.Name {
+	case user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup, user.Anonymous:
+		return s.Kind == rbacv1.GroupKind || s.Kind == rbacv1.UserKind
+	}
+	return false
+}
+
+// isPlain reports whether a subject is a name that callers of any tenant may have.
+func isPlain(s *rbacv1.Subject) bool {
+	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
+		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
+}
+
+// ofTenant returns the tenant whose callers a subject names, "" if it names no tenant's.
+func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
+	if id, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
+		return id
+	}
+	return o.of[account(s, in)]
+}
+
+// isShared reports whether, without kubetenant, a subject of a RoleBinding names callers of another tenant than the
+// one that owns the namespace. A group tenant:<id> names those of a deleted tenant too, if there was one of that ID.
+func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
+	owner := o.of[namespace]
+	if of := o.ofTenant(s, namespace); of != "" {
+		return of != owner || o.retired[of] && strings.HasPrefix(s.Name, tenant.GroupPrefix)
+	}
+	return owner != "" && (isBroad(s) || isPlain(s) && !strings.HasPrefix(s.Name, owner+":"))
+}
+
+// checkCaller refuses every caller but the cluster's admin.
+func (r *run) checkCaller(ctx context.Context) error {
+	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+		&authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*",
+				Group: "*", Resource: "*"}},
+		}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("review the caller's access: %w", err)
+	}
+	if !review.Status.Allowed {
+		return fmt.Errorf("%w: only the cluster's admin may remove kubetenant: the caller must be allowed every verb on "+
+			"every resource", ErrRefused)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// sources refuses to continue while a running server accepts credentials of tenants, unless Force is set.
+func (r *run) sources(ctx context.Context) error {
+	r.step(1, "check that no server accepts credentials of tenants")
+	r.Say("  this command does not see who else issues certificates with O=tenant:<id>, and those that were issued are " +
+		"valid until they expire")
+	if !r.servers.Running() && !r.hidden {
+		r.Say("  no server runs kubetenant: its sources no longer apply")
+		return nil
+	}
+	namespaces := r.ServiceNamespaces
+	if r.servers.Mode == installation.CompiledIn { // in the others there may be one that is out of date
+		namespaces = []string{metav1.NamespaceSystem}
+	}
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespaces...)
+	if err != nil {
+		return r.unlessForced(fmt.Errorf("the configuration of the servers cannot be read, so their sources of "+
+			"credentials are unknown: %w", err))
+	}
+	configured := sourcesOfTenants(&p.Settings)
+	if len(configured) == 0 {
+		return nil
+	}
+	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: remove these from the "+
+		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
+}
+
+// unlessForced returns a problem, unless the command continues with it.
+func (r *run) unlessForced(problem error) error {
+	switch {
+	case r.Force:
+		r.Say("  warning (--force): %v", problem)
+	case r.DryRun:
+		r.Say("  this stops the command, unless --force is set: %v", problem)
+	default:
+		return fmt.Errorf("%w (--force continues)", problem)
+	}
+	return nil
+}
+
+// sourcesOfTenants returns the sources that accept credentials of tenants. Service accounts are the cluster's own:
+// their names are unique, and their pods go on.
+func sourcesOfTenants(s *v1alpha1.Settings) (all []string) {
+	for i := range s.Authentication.Sources {
+		source := &s.Authentication.Sources[i]
+		onlySystem := len(source.Tenants) == 1 && source.Tenants[0] == tenant.System().String()
+		if source.ServiceAccount == nil && !onlySystem {
+			all = append(all, fmt.Sprintf("authentication.sources %q", source.Name))
+		}
+	}
+	if s.Authorization.Subject.FromGroups {
+		all = append(all, "authorization.subject.fromGroups")
+	}
+	return all
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/uninstall"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func newUninstallCommand(flags *client.Flags) *cobra.Command {
+	o := &uninstall.Options{Wait: true, ServiceNamespaces: []string{installation.WebhookNamespace}}
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove kubetenant from a cluster",
+		Long: `Removes kubetenant from a cluster in six steps. Each step is printed before it
+happens. The command finds out from the cluster what is left to do: it can be
+stopped after any step and run again. Only the cluster's admin may run it.
+
+ 1. It refuses while the servers accept credentials of tenants.
+ 2. It deletes the ClusterRoleBindings that allow tenants' callers more on a
+    server without kubetenant. It asks before it deletes one that kubetenant did
+    not create.
+ 3. It lists the RoleBindings whose names callers of several tenants share, and
+    deletes or keeps them. It deletes RoleBindings that have ended.
+ 4. It removes the finalizers of kubetenant. No tenant is deleted.
+ 5. It prints what to change on the servers, and waits until no server runs
+    kubetenant. Then it repeats steps 2 to 4.
+ 6. It deletes the webhooks, the policies, the service, all Tenants and other
+    objects of kubetenant, and its labels and annotations.
+
+A server without kubetenant does not keep tenants apart. Do not change the
+servers before step 5.`,
+		Example: `  kubectl tenant uninstall --dry-run
+  kubectl tenant uninstall --wait=false`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := flags.Cluster()
+			if err != nil {
+				return err
+			}
+			if o.Admin, err = uninstall.NewClients(c.Config); err != nil {
+				return err
+			}
+			manager := rest.CopyConfig(c.Config)
+			manager.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser,
+				Groups: []string{user.SystemPrivilegedGroup}}
+			if o.Manager, err = uninstall.NewClients(manager); err != nil {
+				return err
+			}
+			o.Look = uninstall.NewLooker(c.Config).Look
+			o.Say = func(format string, args ...any) {
+				_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...)))
+			}
+			if in, is := cmd.InOrStdin().(*os.File); is && term.IsTerminal(int(in.Fd())) {
+				o.Ask = func(question string) (bool, error) { return askYes(cmd.Context(), cmd, question) }
+			}
+			return c.Explain(uninstall.Run(quiet(cmd.Context()), o))
+		},
+	}
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would happen, and change nothing")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, Tenants are "+
+		"being deleted, or no answer tells whether a server calls the webhook service")
+	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "answer every question with yes")
+	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false,
+		"keep the RoleBindings whose names callers of several tenants share")
+	cmd.Flags().BoolVar(&o.Wait, "wait", true, "wait until no server runs kubetenant; if false, stop before that")
+	return cmd
+}
+
+// askYes asks a question on the terminal. Everything but yes is no.
+func askYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", output.Safe(question))
+	typed := make(chan string, 1)
+	go func() { // it ends with the process if nothing is typed
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		typed <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case line := <-typed:
+		return line == "y" || line == "yes", nil
+	}
+}
