@@ -19,7 +19,7 @@ import (
 )
 
 // InstallDefinitions is the command that installs every CustomResourceDefinition of the project.
-const InstallDefinitions = "kubectl apply --server-side --force-conflicts -f installed/crds/"
+const InstallDefinitions = "kubectl apply --server-side -f installed/crds/ --force-conflicts"
 
 // DefinitionState says why a CustomResourceDefinition of the project cannot be used.
 type DefinitionState string

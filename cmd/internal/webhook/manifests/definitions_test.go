@@ -176,7 +176,7 @@ func TestPagesNameTheFolder(t *testing.T) {
 	for _, section := range []string{"3. Start the service", "When a definition is missing", "Upgrade"} {
 		_, text, _ := strings.Cut(string(install), "\n## "+section+"\n")
 		text, _, _ = strings.Cut(text, "\n## ")
-		if !strings.Contains(text, "\nkubectl apply --server-side --force-conflicts -f installed/crds/\n") {
+		if !strings.Contains(text, "\nkubectl apply --server-side -f installed/crds/ --force-conflicts\n") {
 			t.Errorf("docs/install.md, %s, does not apply the folder", section)
 		}
 	}
