@@ -54,10 +54,7 @@ objects in a dry run.`,
 				return err
 			}
 			defer done()
-			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Server: mode == dryRunServer, Say: sayTo(cmd, mode),
-				Warn: func(format string, args ...any) {
-					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
-				}}
+			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Server: mode == dryRunServer, Say: sayTo(cmd, mode), Warn: warnTo(cmd)}
 			if a.Kube, err = c.Kube(); err != nil {
 				return err
 			}
@@ -76,6 +73,13 @@ objects in a dry run.`,
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	return cmd
+}
+
+// warnTo returns a function that prints to the standard error.
+func warnTo(cmd *cobra.Command) func(string, ...any) {
+	return func(format string, args ...any) {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(fmt.Sprintf(format, args...)))
+	}
 }
 
 // adoptOptions are the checks that adopt leaves out.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -57,10 +56,7 @@ tenants until then.`,
 			}
 			defer done()
 			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
-				System: known.Authorization.SystemNamespaces, Force: force, Nothing: mode == dryRunClient,
-				Warn: func(format string, args ...any) {
-					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe("warning: "+fmt.Sprintf(format, args...)))
-				}}
+				System: known.Authorization.SystemNamespaces, Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
 			if !r.Nothing {
 				if r.Manager, err = managerOf(cmd.Context(), c, args[0]); err != nil {
 					return c.Explain(err)

@@ -241,4 +241,3 @@ func (r *Release) unlabel(ctx context.Context, name string) error {
 	}
 	return nil
 }
-
