@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,10 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -50,8 +49,14 @@ func settings(path string) (*v1alpha1.Settings, error) {
 	return &c.Settings, nil
 }
 
-// webhookNamespace is where the webhook service runs unless it is told otherwise.
-const webhookNamespace = "kubetenant-system"
+// published returns the configuration that a server publishes.
+func published(ctx context.Context, c *client.Cluster) (*v1alpha1.Published, error) {
+	found, err := c.Installation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return found.Published(ctx)
+}
 
 // serverSettings returns the settings of a configuration file; without one those that the server publishes, or with a
 // warning the default ones. done removes the files that stand for the server's.
@@ -61,11 +66,7 @@ func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *
 		known, err = settings(path)
 		return known, done, err
 	}
-	k, err := c.Kube()
-	if err != nil {
-		return nil, done, err
-	}
-	p, err := cluster.PublishedConfiguration(cmd.Context(), k, metav1.NamespaceSystem, webhookNamespace)
+	p, err := published(cmd.Context(), c)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, and there is no --config: the default one is assumed")

@@ -8,10 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
-	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
@@ -97,11 +95,7 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	if f.until.IsZero() {
 		return nil
 	}
-	k, err := c.Kube()
-	if err != nil {
-		return err
-	}
-	p, err := cluster.PublishedConfiguration(cmd.Context(), k, metav1.NamespaceSystem, webhookNamespace)
+	p, err := published(cmd.Context(), c)
 	if err != nil {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: you may not read the server's configuration: where it leaves RBAC to its own evaluator, --expires ends nothing\n", c.Name)
 		return nil

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
@@ -122,11 +121,7 @@ func policyLines(ctx context.Context, c *client.Cluster, known *v1alpha1.Setting
 		policy, err := readPolicy(known)
 		return known, policy, err
 	}
-	k, err := c.Kube()
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := cluster.PublishedConfiguration(ctx, k, metav1.NamespaceSystem, webhookNamespace)
+	p, err := published(ctx, c)
 	if err != nil {
 		known, err = settings("")
 		return known, nil, err

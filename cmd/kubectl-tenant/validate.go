@@ -198,7 +198,7 @@ func (o *validateOptions) publishedNamespaces(ctx context.Context, k kubernetes.
 		return o.systemNamespaces, nil
 	}
 	unknown := false
-	for _, namespace := range []string{metav1.NamespaceSystem, webhookNamespace} {
+	for _, namespace := range []string{metav1.NamespaceSystem, installation.WebhookNamespace} {
 		p, err := cluster.PublishedConfiguration(ctx, k, namespace)
 		switch {
 		case err == nil:

@@ -156,7 +156,7 @@ func TestUninstall(t *testing.T) {
 	upstream, _ = startUpstream(t, s)
 	t.Run("upstream's server", func(t *testing.T) {
 		mayNothing(t, upstream, callersOfTenants(), "acme--web")
-		nothingIsLeft(t, p)
+		nothingOfOursIsLeft(t, p)
 	})
 	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out,
 		"nothing of kubetenant is in this cluster") {
@@ -405,8 +405,8 @@ func removeSources(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// nothingIsLeft: no object, label or annotation of kubetenant is, and everything of others.
-func nothingIsLeft(t *testing.T, p *leavePage) {
+// nothingOfOursIsLeft: no object, label or annotation of kubetenant is, and everything of others.
+func nothingOfOursIsLeft(t *testing.T, p *leavePage) {
 	for _, resources := range []string{"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
 		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A"} {
 		out, err := kubectl(t, p.s, "admin", append([]string{"get", "-o", "yaml"}, strings.Fields(resources)...)...)

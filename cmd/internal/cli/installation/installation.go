@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,10 +56,7 @@ type Installation struct {
 	// the requests that it gets there.
 	Direct bool
 
-	client    kubernetes.Interface
-	once      sync.Once
-	published *v1alpha1.Published
-	err       error
+	client kubernetes.Interface
 }
 
 // detectWithin bounds a detection if the configuration sets no timeout.
@@ -90,17 +86,14 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	return found, nil
 }
 
-// Published returns the configuration that the installation publishes. It is read once. Nothing about access may depend on
-// it: a caller who may write ConfigMaps in the namespace of the server can change it.
+// Published returns the configuration that the installation publishes. One that another deployment mode left behind is not
+// read. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
 func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, error) {
-	i.once.Do(func() {
-		namespace := WebhookNamespace
-		if i.Mode == CompiledIn {
-			namespace = metav1.NamespaceSystem
-		}
-		i.published, i.err = cluster.PublishedConfiguration(ctx, i.client, namespace)
-	})
-	return i.published, i.err
+	namespace := WebhookNamespace
+	if i.Mode == CompiledIn {
+		namespace = metav1.NamespaceSystem
+	}
+	return cluster.PublishedConfiguration(ctx, i.client, namespace)
 }
 
 // DerivesRights reports whether the server's own evaluator derives the rights of admins and members from Tenants, so that

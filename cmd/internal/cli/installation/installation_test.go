@@ -21,6 +21,8 @@ import (
 // fake is a server. Each field is an answer: the code, a space and the body. An empty one is a 404.
 type fake struct {
 	review, self, dryRun, published string
+	// namespace is the only one with a published configuration. Empty means every one.
+	namespace string
 	// other answers every other path.
 	other string
 	// around wraps the server, as the filters of kubetenant do.
@@ -56,7 +58,9 @@ func (f fake) start(t *testing.T) *rest.Config {
 			}
 			answer = f.dryRun
 		case strings.HasSuffix(r.URL.Path, "/configmaps/kubetenant-configuration"):
-			answer = f.published
+			if f.namespace == "" || strings.Contains(r.URL.Path, "/"+f.namespace+"/") {
+				answer = f.published
+			}
 		}
 		if answer == "" {
 			answer = status(http.StatusNotFound, "NotFound", "the server could not find the requested resource")
@@ -216,6 +220,29 @@ func TestDetectAsItself(t *testing.T) {
 	_, _ = installation.Detect(t.Context(), config)
 	if config.Impersonate.UserName != "alice" {
 		t.Error("the caller's configuration has changed")
+	}
+}
+
+// TestPublished requires that a configuration that another deployment mode left behind is not read.
+func TestPublished(t *testing.T) {
+	for name, c := range map[string]struct {
+		fake
+		reads string
+	}{
+		"compiled in": {fake{around: tenantPaths}, "kube-system"},
+		"webhook":     {fake{review: denied}, installation.WebhookNamespace},
+		"gateway":     {fake{around: gateway(true)}, installation.WebhookNamespace},
+	} {
+		for _, namespace := range []string{"kube-system", installation.WebhookNamespace} {
+			c.fake.published, c.fake.namespace = published(`"authorization":{"mode":"Enforce"}`), namespace
+			found, err := installation.Detect(t.Context(), c.fake.start(t))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if p, err := found.Published(t.Context()); (err == nil) != (namespace == c.reads) {
+				t.Errorf("%s, with a configuration in %s: %+v, %v", name, namespace, p, err)
+			}
+		}
 	}
 }
 

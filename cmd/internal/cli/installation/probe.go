@@ -44,13 +44,14 @@ type probe struct {
 }
 
 func newProbe(config *rest.Config) (*probe, error) {
-	connection, err := rest.HTTPClientFor(config)
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
+	connection := *client // which may be the default one
 	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	kube, err := kubernetes.NewForConfigAndClient(config, connection)
-	return &probe{config: config, http: connection, kube: kube}, err
+	kube, err := kubernetes.NewForConfigAndClient(config, &connection)
+	return &probe{config: config, http: &connection, kube: kube}, err
 }
 
 // detect returns an installation without a mode if kubetenant was not found.

@@ -100,7 +100,7 @@ func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) 
 
 // nearest returns the name that differs least from a wrong one, "" if none is near.
 func nearest(wrong string, names []string) string {
-	best, least := "", 1+max(1, len(wrong)/3)
+	best, least := "", 1+min(3, max(1, len(wrong)/2))
 	slices.Sort(names)
 	for _, name := range names {
 		if n := differences(wrong, name); name != "" && n < least {

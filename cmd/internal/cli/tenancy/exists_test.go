@@ -30,6 +30,7 @@ func TestCheckExists(t *testing.T) {
 		"it has a namespace":             {of: "globex"},
 		"it is retired":                  {of: "hooli"},
 		"a letter too many":              {of: "acmee", want: "did you mean acme?"},
+		"two letters of a short name":    {of: "amce", want: "did you mean acme?"},
 		"two letters swapped":            {of: "glboex", want: "did you mean globex?"},
 		"upper case is another tenant":   {of: "Acme", want: "did you mean acme?"},
 		"nothing is near":                {of: "initech", want: "tenant initech: there is no such tenant"},
