@@ -17,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 	"github.com/kubetenant/kubetenant/cmd/internal/leaving"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"

@@ -124,7 +124,9 @@ func TestReadLess(t *testing.T) {
 	if err != nil || len(s.Bindings) != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if slices.ContainsFunc(asked(), func(path string) bool { return strings.HasPrefix(path, ownPath) && path != ownPath+"tenants" || path == crdPath }) {
+	if slices.ContainsFunc(asked(), func(path string) bool {
+		return strings.HasPrefix(path, ownPath) && path != ownPath+"tenants" || path == crdPath
+	}) {
 		t.Errorf("asked %v", asked())
 	}
 }
