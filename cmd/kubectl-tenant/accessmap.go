@@ -82,7 +82,7 @@ func readMapped(cmd *cobra.Command, flags *client.Flags, file, config string, pr
 		return nil, err
 	}
 	m.name = c.Name
-	if m.policy, err = privileges.Read(cmd.Context(), c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) }); err != nil {
+	if m.policy, err = readSnapshot(cmd.Context(), c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) }); err != nil {
 		return nil, c.Explain(err)
 	}
 	if len(m.policy.Unread) > 0 {

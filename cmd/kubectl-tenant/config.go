@@ -12,6 +12,9 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -108,4 +111,18 @@ func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *
 		done()
 	}
 	return known, done, err
+}
+
+// readSnapshot reads from a cluster what its decisions depend on. read is called with the number of objects so far.
+func readSnapshot(ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64)) (*simulator.Snapshot, error) {
+	found, err := c.Installation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := privileges.Read(ctx, c.Config, s, read)
+	if err != nil {
+		return nil, err
+	}
+	snapshot.RightsElsewhere = found.Mode != installation.CompiledIn
+	return snapshot, nil
 }

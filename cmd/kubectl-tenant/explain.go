@@ -172,7 +172,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		self = i
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
-	snapshot, err := privileges.Read(ctx, c.Config, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
+	snapshot, err := readSnapshot(ctx, c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
 	progress.Done()
 	if err != nil {
 		return nil, c.Explain(err)

@@ -145,7 +145,7 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, k
 	if selection.Tenant, err = limitedTo(ctx, c); err != nil {
 		return nil, err
 	}
-	p, err := privileges.Read(ctx, c.Config, selection, func(n int64) { progress.Say("%s: %d objects read", c.Name, n) })
+	p, err := readSnapshot(ctx, c, selection, func(n int64) { progress.Say("%s: %d objects read", c.Name, n) })
 	if err != nil {
 		return nil, err
 	}

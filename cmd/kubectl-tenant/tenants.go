@@ -154,7 +154,7 @@ func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster, own tenant.
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
 	selection := privileges.Selection{Keep: tenancy.IsOfTenants, Tenant: own}
-	p, err := privileges.Read(cmd.Context(), c.Config, selection, func(n int64) { progress.Say("%d objects read", n) })
+	p, err := readSnapshot(cmd.Context(), c, selection, func(n int64) { progress.Say("%d objects read", n) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -179,7 +179,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
-	p, err := privileges.Read(cmd.Context(), c.Config, s, func(n int64) { progress.Say("%d objects read", n) })
+	p, err := readSnapshot(cmd.Context(), c, s, func(n int64) { progress.Say("%d objects read", n) })
 	if err != nil {
 		return nil, err
 	}
