@@ -122,6 +122,7 @@ func invocations(t *testing.T) map[string][]string {
 		"gen-kubeconfig":    {"--user", "alice", "--tenant", "acme"},
 		"grant-privileges":  {"--user", "bob", "--for-namespace", "acme--web"},
 		"list-privileges":   {},
+		"release":           {"acme--web"},
 		"resume":            {"acme"},
 		"retired":           {},
 		"revoke-privileges": {"--user", "bob", "--for-namespace", "acme--web"},

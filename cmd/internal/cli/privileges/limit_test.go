@@ -26,8 +26,8 @@ func TestReadOfATenant(t *testing.T) {
 	config := &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 	own := "kubetenant.dev/tenant=acme"
 	want := map[string][]string{
-		"": {"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "customresourcedefinitions ", "tenants ", "retiredtenants ", "tenantquotas ", "accessgrants "},
-		"acme": {"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own, "customresourcedefinitions ", "tenants metadata.name=acme",
+		"": {"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "tenants ", "customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "accessgrants "},
+		"acme": {"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own, "tenants metadata.name=acme", "customresourcedefinitions ",
 			"retiredtenants ", "tenantquotas metadata.name=acme", "accessgrants " + own},
 	}
 	for name, lists := range want {

@@ -158,6 +158,9 @@ func TestPagesNameTheFolder(t *testing.T) {
 		t.Fatalf("found %d pages", len(pages))
 	}
 	for _, page := range pages {
+		if strings.Contains(filepath.Base(page), "migrate") {
+			continue // the files of a migration have such names
+		}
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
