@@ -122,7 +122,20 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonABAC, Allows: lines.except})
 		chain.add("abac", authorizer.AuthorizerFunc(lines.authorize), lines)
 	}
-	switch r := p.RBAC; {
+	p.addRBAC(ctx, config, &o, chain)
+	chain.add(serverDelegate, p.Authorizer, p.RuleResolver)
+	delegate, err := chain.delegate()
+	if err != nil {
+		return nil, err
+	}
+	chain.boundary = authz.New(o, delegate, union.NewRuleResolvers(chain.rules...))
+	return chain.boundary, nil
+}
+
+// addRBAC adds the evaluator of RBAC that the configuration chooses.
+func (p *authorizationParts) addRBAC(ctx context.Context, config *v1alpha1.Authorization, o *authz.Options, chain *delegates) {
+	r := p.RBAC
+	switch {
 	case r == nil:
 	case config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil:
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
@@ -135,13 +148,6 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		evaluator := rbac.New(r.Index, options)
 		chain.add("rbac", evaluator, evaluator)
 	}
-	chain.add(serverDelegate, p.Authorizer, p.RuleResolver)
-	delegate, err := chain.delegate()
-	if err != nil {
-		return nil, err
-	}
-	chain.boundary = authz.New(o, delegate, union.NewRuleResolvers(chain.rules...))
-	return chain.boundary, nil
 }
 
 func objectVerbs(resources []v1alpha1.ObjectVerb) (out []authz.ObjectVerb) {

@@ -388,15 +388,3 @@ func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	e.u, e.t.Status = u, status
 	return nil
 }
-
-// tell records an event where what is being done, or why nothing is, is another than before.
-func (e *end) tell(now metav1.Condition) {
-	if was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type); was != nil && was.Reason == now.Reason && was.Status == now.Status {
-		return
-	}
-	kind := corev1.EventTypeNormal
-	if now.Type == v1alpha1.ConditionDeletionHeld || now.Reason == v1alpha1.ReasonStuck || now.Reason == v1alpha1.ReasonDefinition {
-		kind = corev1.EventTypeWarning
-	}
-	e.events.Say(e.t, kind, &now)
-}

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -180,4 +182,16 @@ func (e *Engine) update(ctx context.Context, u *unstructured.Unstructured) error
 	}
 	_, err := e.Dynamic.Resource(resource()).Update(ctx, u, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	return err
+}
+
+// tell records an event where what is being done, or why nothing is, is another than before.
+func (e *end) tell(now metav1.Condition) {
+	if was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type); was != nil && was.Reason == now.Reason && was.Status == now.Status {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if now.Type == v1alpha1.ConditionDeletionHeld || now.Reason == v1alpha1.ReasonStuck || now.Reason == v1alpha1.ReasonDefinition {
+		kind = corev1.EventTypeWarning
+	}
+	e.events.Say(e.t, kind, &now)
 }

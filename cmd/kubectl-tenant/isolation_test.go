@@ -46,7 +46,7 @@ func TestVerifyIsolationRefusesServers(t *testing.T) {
 		"a cluster behind a gateway": {behindGateway, errDirect},
 	} {
 		s := newServer(t, c.around)
-		err, out := s.run(t, "verify-isolation")
+		out, err := s.run(t, "verify-isolation")
 		if !errors.Is(err, c.want) || exitCode(err) != exitUnusual || out != "" {
 			t.Errorf("%s: %v, exit code %d, printed %q", name, err, exitCode(err), out)
 		}

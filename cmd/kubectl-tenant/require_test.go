@@ -79,7 +79,7 @@ func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 }
 
 // run runs a command of the tree, and returns its error and what it wrote.
-func (s *server) run(t *testing.T, args ...string) (err error, out string) {
+func (s *server) run(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())
@@ -90,7 +90,7 @@ func (s *server) run(t *testing.T, args ...string) (err error, out string) {
 	root.SetIn(strings.NewReader(""))
 	root.SetArgs(append(args, "--server", s.URL, "--token", "t"))
 	err = root.ExecuteContext(t.Context())
-	return err, b.String()
+	return b.String(), err
 }
 
 // leaves returns the commands that do something, by their names.
@@ -150,7 +150,7 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, nil)
-			err, out := s.run(t, append([]string{name}, args...)...)
+			out, err := s.run(t, append([]string{name}, args...)...)
 			if want := "kubetenant is not installed on " + s.URL + ": see docs/install.md"; err == nil || err.Error() != want || !errors.Is(err, installation.ErrNotInstalled) {
 				t.Fatalf("%v; want %q\n%s", err, want, out)
 			}
@@ -218,7 +218,7 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 		for want, args := range takes[name] {
 			t.Run(name+" "+want, func(t *testing.T) {
 				s := newServer(t, func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) })
-				err, out := s.run(t, append([]string{name}, args...)...)
+				out, err := s.run(t, append([]string{name}, args...)...)
 				if err == nil || !strings.Contains(err.Error(), want) || exitCode(err) != exitFailed {
 					t.Errorf("%v; want %q\n%s", err, want, out)
 				}
@@ -284,11 +284,11 @@ func TestEmptyLists(t *testing.T) {
 	compiledIn := func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
 	for _, args := range [][]string{{"retired"}, {"tenants"}} {
 		s := newServer(t, compiledIn)
-		err, out := s.run(t, args...)
+		out, err := s.run(t, args...)
 		if err != nil || out != "No resources found\n" {
 			t.Errorf("%v: %q, %v", args, out, err)
 		}
-		if err, out := s.run(t, append(args, "-o", "name")...); err != nil || out != "" {
+		if out, err := s.run(t, append(args, "-o", "name")...); err != nil || out != "" {
 			t.Errorf("%v -o name: %q, %v", args, out, err)
 		}
 	}

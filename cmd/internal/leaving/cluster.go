@@ -38,7 +38,7 @@ func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []str
 		})
 		if err != nil {
 			// The cause is not wrapped: a caller must not take Forbidden for an answer.
-			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %v", kind.name, err))
+			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %s", kind.name, err.Error()))
 		}
 	}
 	return sorted(found), unchecked

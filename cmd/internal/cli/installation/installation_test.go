@@ -234,8 +234,8 @@ func TestPublished(t *testing.T) {
 		"gateway":     {fake{around: gateway(true)}, installation.WebhookNamespace},
 	} {
 		for _, namespace := range []string{"kube-system", installation.WebhookNamespace} {
-			c.fake.published, c.fake.namespace = published(`"authorization":{"mode":"Enforce"}`), namespace
-			found, err := installation.Detect(t.Context(), c.fake.start(t))
+			c.published, c.namespace = published(`"authorization":{"mode":"Enforce"}`), namespace
+			found, err := installation.Detect(t.Context(), c.start(t))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

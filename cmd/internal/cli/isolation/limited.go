@@ -33,9 +33,9 @@ func (d *document) tellsOfMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns the judge of a list or watch over all namespaces: only objects of the caller's own namespaces may be
+// onlyOwn returns the judge of a list or watch of a path over all namespaces: only objects of the caller's own namespaces may be
 // in it. An error of the client holds none.
-func (w *world) onlyOwn(own int, watch bool) func(answer) (Outcome, string) {
+func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	mine := w.namespace(own)
 	// A webhook cannot remove the limit of a list, which then tells how many objects remain: docs/webhook.md.
 	more := w.mode == installation.Webhook
@@ -47,7 +47,7 @@ func (w *world) onlyOwn(own int, watch bool) func(answer) (Outcome, string) {
 			return Limited, ""
 		}
 		documents, err := decodeAll(a.body)
-		if err != nil || !watch && len(documents) == 0 {
+		if err != nil || len(documents) == 0 && !isWatch(path) {
 			return Untested, untestedNoList
 		}
 		outcome, why := Limited, ""

@@ -105,13 +105,13 @@ func TestOnlyOwn(t *testing.T) {
 		`{}`:       {Untested, Untested},
 		``:         {Untested, Limited},
 	} {
-		for i, watch := range []bool{false, true} {
-			if got := outcomeOf(m.world.onlyOwn(0, watch), http.StatusOK, body); got != want[i] {
-				t.Errorf("%s (watch %t): %s; want %s", body, watch, got, want[i])
+		for i, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=true"} {
+			if got := outcomeOf(m.world.onlyOwn(0, path), http.StatusOK, body); got != want[i] {
+				t.Errorf("%s of %s: %s; want %s", body, path, got, want[i])
 			}
 		}
 	}
-	if got := outcomeOf(m.world.onlyOwn(0, false), http.StatusGone, status("too old")); got != Limited {
+	if got := outcomeOf(m.world.onlyOwn(0, "/api/v1/pods"), http.StatusGone, status("too old")); got != Limited {
 		t.Errorf("an error of the client: %s", got)
 	}
 }
@@ -119,9 +119,9 @@ func TestOnlyOwn(t *testing.T) {
 // TestContinuations: what tells how much there is after a page is a leak, except behind a webhook, which cannot hide it.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
-	own, quotas := m.world.onlyOwn(0, false), onlyAbout(m.world.tenants[0], "tenant", false)
+	own, quotas := m.world.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.world.tenants[0], "tenant", false)
 	m.world.mode = installation.Webhook
-	webhook := m.world.onlyOwn(0, false)
+	webhook := m.world.onlyOwn(0, "/api/v1/pods")
 	for body, want := range map[string][3]Outcome{
 		`{"metadata":{"continue":"x"},"items":[]}`:                    {Leaked, Limited, Leaked},
 		`{"metadata":{"remainingItemCount":3},"items":[]}`:            {Leaked, Limited, Leaked},
@@ -151,7 +151,7 @@ func TestTruncated(t *testing.T) {
 func TestUnserved(t *testing.T) {
 	for code, want := range map[int]Outcome{404: Limited, 405: Limited, 200: Untested, 500: Untested, 403: Denied} {
 		m, c := testMatrix(t, nil)
-		p := probe{unserved: true, limited: m.world.onlyOwn(0, false)}
+		p := probe{unserved: true, limited: m.world.onlyOwn(0, "/api/v1/pods")}
 		body := "{}"
 		if code == http.StatusForbidden {
 			body = status(boundary)

@@ -191,7 +191,7 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	add := func(method, path string, review *authorizationv1.ResourceAttributes) {
 		p := probe{space: spaceAll, method: method, path: path, group: verb + " " + r.String(), review: review}
 		if c.own >= 0 {
-			p.limited = w.onlyOwn(c.own, isWatch(path))
+			p.limited = w.onlyOwn(c.own, path)
 			p.unserved = method == http.MethodDelete
 		}
 		all = append(all, p)
@@ -366,7 +366,7 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 				if isWatch(p.path) {
 					p.path = withTimeout(p.path)
 				}
-				p.limited = w.onlyOwn(c.own, isWatch(p.path))
+				p.limited = w.onlyOwn(c.own, p.path)
 				p.review = nil
 			}
 			all = append(all, p)

@@ -15,6 +15,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// credential is a record of a token or password file.
+type credential struct {
+	line    int
+	fields  []string
+	omitted bool // the record named no tenant, so it belongs to the system tenant
+}
+
 // arktosCredentials reads a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
 // pkg/authentication/token/tokenfile): records end in an empty field and a tenant, or are the system tenant's.
 // There the last of two records with one token counted, and a fourth field behind an empty uid was a tenant.
@@ -22,12 +29,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
 	result := &Result{Files: map[string]string{}}
-	type record struct {
-		line    int
-		fields  []string
-		omitted bool // the tenant, which made the record the system tenant's
-	}
-	var records []record
+	var records []credential
 	for {
 		fields, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -60,15 +62,20 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 			}
 			return fields[1] + "\x00" + fields[len(fields)-1]
 		}
-		records = slices.DeleteFunc(records, func(earlier record) bool {
+		records = slices.DeleteFunc(records, func(earlier credential) bool {
 			same := key(earlier.fields) == key(converted)
 			if same {
 				result.left(fmt.Sprintf("line %d", earlier.line), "line %d says the same with something else, and counted", line)
 			}
 			return same
 		})
-		records = append(records, record{line, converted, len(fields) < 5 || fields[len(fields)-2] != ""})
+		records = append(records, credential{line, converted, len(fields) < 5 || fields[len(fields)-2] != ""})
 	}
+	return result, result.writeCredentials(records, file, kind)
+}
+
+// writeCredentials writes the records to a file, and a configuration that names it.
+func (r *Result) writeCredentials(records []credential, file, kind string) error {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
 	omitted := 0
@@ -77,17 +84,17 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 			omitted++
 		}
 		if err := w.Write(rec.fields); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	w.Flush()
 	if omitted > 0 {
-		result.Next = append(result.Next, fmt.Sprintf("check the records of %s that end with ,,system: %d of them named no tenant in Arktos", file, omitted))
+		r.Next = append(r.Next, fmt.Sprintf("check the records of %s that end with ,,system: %d of them named no tenant in Arktos", file, omitted))
 	}
-	result.Files[file] = out.String()
-	result.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: %s, %s: { path: %s, defaultTenant: \"\" } }\n",
+	r.Files[file] = out.String()
+	r.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: %s, %s: { path: %s, defaultTenant: \"\" } }\n",
 		strings.TrimSuffix(file, ".csv"), kind, file)
-	return result, w.Error()
+	return w.Error()
 }
 
 // arktosRecord returns the record in this project's form, always with a tenant, or why it has none.

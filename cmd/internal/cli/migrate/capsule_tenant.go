@@ -42,7 +42,7 @@ func (t *capsuleTenant) convertMetadata() {
 	}
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range metadata.get(field).keys() {
-			if isCapsules(key) && !(t.isBeta1() && key == cordonLabel) {
+			if isCapsules(key) && (!t.isBeta1() || key != cordonLabel) {
 				metadata.get(field).get(key).left("a setting of Capsule; look up what it does and set it up by hand")
 			}
 		}

@@ -84,7 +84,12 @@ func (r *Release) Run(ctx context.Context, name string) error {
 		}
 	}
 	if dry {
-		return r.preview(ctx, ns, former, keeps)
+		if !keeps {
+			if err := r.previewContents(ctx, name); err != nil {
+				return err
+			}
+		}
+		return r.preview(ctx, ns, former)
 	}
 	if keeps {
 		err = r.releaseSystem(ctx, ns, former)
@@ -98,18 +103,21 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview says what a release would do. If the server checks it, the server is sent the removal of the label.
-func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string, keeps bool) error {
-	if !keeps {
-		found, err := r.contents(ctx, ns.Name)
-		if err != nil {
-			return err
-		}
-		for i := range found {
-			r.Say("deleted %s", found[i])
-		}
-		r.Say("recreated serviceaccounts/default")
+// previewContents says what a release would delete in a namespace.
+func (r *Release) previewContents(ctx context.Context, name string) error {
+	found, err := r.contents(ctx, name)
+	if err != nil {
+		return err
 	}
+	for i := range found {
+		r.Say("deleted %s", found[i])
+	}
+	r.Say("recreated serviceaccounts/default")
+	return nil
+}
+
+// preview says what a release would do. If the server checks it, the server is sent the removal of the label.
+func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.Nothing {
 		if err := r.removeLabel(ctx, ns, former); err != nil {
 			return err
@@ -164,7 +172,11 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 				return err
 			}
 		}
-		if err := r.settle(ctx, ns, former, labelled); err != nil {
+		err := r.settle(ctx, ns.Name)
+		if errors.Is(err, ErrHolds) && labelled { // this run has taken the namespace
+			return errors.Join(err, r.giveBack(ctx, ns, former))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -178,25 +190,18 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 		return err
 	}
 	// A server that had not seen the removal may have given managed objects again.
-	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.settle(ctx, ns, former, false)); err != nil {
+	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.settle(ctx, ns.Name)); err != nil {
 		return err
 	}
 	return r.complete(ctx, ns)
 }
 
-// settle deletes what was created meanwhile. Without Force it refuses, and gives the namespace back to its tenant if
-// this run has taken it.
-func (r *Release) settle(ctx context.Context, ns *corev1.Namespace, former string, mayGiveBack bool) error {
+// settle deletes the objects that were created meanwhile. Without Force it refuses them.
+func (r *Release) settle(ctx context.Context, name string) error {
 	if r.Force {
-		return r.clearAll(ctx, ns.Name)
+		return r.clearAll(ctx, name)
 	}
-	err := r.refuseContents(ctx, ns.Name)
-	if errors.Is(err, ErrHolds) && mayGiveBack {
-		if back := r.giveBack(ctx, ns, former); back != nil {
-			return errors.Join(err, back)
-		}
-	}
-	return err
+	return r.refuseContents(ctx, name)
 }
 
 // removeLabel removes the tenant label, what the Tenant and the server wrote on the Namespace, and begins the release.

@@ -103,7 +103,7 @@ func Run(ctx context.Context, o *Options) error {
 		}
 	}
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w: %v", ErrUnread, err) // a server's refusal of a change is ErrFailed
+		err = fmt.Errorf("%w: %s", ErrUnread, err.Error()) // a server's refusal of a change is ErrFailed
 	}
 	return err
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
+	t, mode, format := &tenancy.New{}, "", output.NewObjectFormat()
+	cmd := &cobra.Command{
+		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
+		Short: "Create a tenant with its namespaces and admins",
+		Long: `Creates the Tenant of a tenant and its namespaces. Without --namespaces it
+creates TENANT--default. Run again, it adds what is new. It waits until the
+admins have their role.
+
+Admins have the role admin in each namespace of the tenant, existing and new.
+On a server that evaluates RBAC by kubetenant they also create and delete
+namespaces of the tenant, and write its TenantMembers. No ClusterRoleBinding
+represents these rights: they follow from the Tenant.
+
+With --members-admin every caller of the tenant, its service accounts too, has
+the role admin in each namespace of the tenant.
+
+Behind the webhook service and the gateway, callers can list the tenant's
+namespaces only by a ClusterRoleBinding of kubetenant:tenant-member to the
+group tenant:TENANT. The command creates it there. --bind-members=false leaves
+it out. With --dry-run=client, --bind-members adds it.
+
+With -o it prints the objects: with --dry-run=client to keep them in a
+repository.`,
+		Example: `  kubectl tenant create-tenant acme --admin alice --namespaces acme--web,acme--db
+  kubectl tenant create-tenant acme --members-admin --dry-run=client -o yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := setDefaultNamespace(t, args[0]); err != nil {
+				return err
+			}
+			if err := errors.Join(checkNewTenant(t, args[0]), checkDryRun(mode), format.Check()); err != nil {
+				return err
+			}
+			say := sayTo(cmd, mode)
+			if !format.IsForPeople() {
+				say = func(string, ...any) {}
+			}
+			if err := createTenant(cmd, flags, t, mode, say); err != nil {
+				return err
+			}
+			return printObjects(cmd, format, t.Objects()...)
+		},
+	}
+	cmd.Flags().StringSliceVar(&t.Admins, "admin", nil, "users who are admins of the tenant (may be repeated)")
+	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false, "every caller of the tenant is an admin in all its namespaces")
+	cmd.Flags().BoolVar(&t.BindMembers, bindMembers, false, "bind kubetenant:tenant-member to the tenant's callers in the whole cluster (default: if the server does not derive that role)")
+	cmd.Flags().StringVar(&t.Replaces, "replaces", "", "the UID of the deleted tenant that had the name before (kubectl tenant retired)")
+	cmd.Flags().BoolVar(&t.NetworkPolicy, "network-policy", false, "let only pods of the tenant's own namespaces reach those in its namespaces, where the network honours NetworkPolicies")
+	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces of the tenant")
+	cmd.MarkFlagsOneRequired("admin", "members-admin")
+	cmd.ValidArgsFunction = flags.CompleteTenants
+	_ = cmd.RegisterFlagCompletionFunc("admin", flags.CompleteUsers)
+	addDryRun(cmd, &mode)
+	format.AddFlags(cmd)
+	return cmd
+}
+
+const bindMembers = "bind-members"
+
+// createTenant creates a tenant, and waits until its admins have their role.
+func createTenant(cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, say func(string, ...any)) error {
+	if mode == dryRunClient { // asks no cluster
+		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all its callers"}}[t.MembersAdmin]...)
+		say("tenant %s with namespaces %s and admins %s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
+		return nil
+	}
+	c, k, d, err := flags.Clients()
+	if err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed(bindMembers) {
+		derives, err := derivesRights(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		t.BindMembers = !derives
+	}
+	if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
+		return c.Explain(err)
+	}
+	if mode == "" {
+		return c.Explain(tenancy.AwaitPrepared(cmd.Context(), k, d, t.ID, t.Namespaces))
+	}
+	return nil
+}
+
+// derivesRights reports whether a server gives callers of tenants the rights that follow from their Tenant.
+func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
+	found, err := c.Installation(ctx)
+	if err != nil {
+		return false, err
+	}
+	return found.DerivesRights(ctx)
+}
+
+// setDefaultNamespace names the first namespace of a tenant for which none was named.
+func setDefaultNamespace(t *tenancy.New, name string) error {
+	id, err := tenant.Parse(name)
+	if len(t.Namespaces) > 0 || err != nil || id.IsSystem() { // which is told of later
+		return nil
+	}
+	if id.NamespacePrefix() == "" {
+		return fmt.Errorf("tenant %q: no namespace's name can begin with it: name its namespaces with --namespaces", name)
+	}
+	t.Namespaces = []string{id.NamespacePrefix() + "default"}
+	return nil
+}
+
+// printObjects prints objects that were made, or would be, where -o asks for them.
+func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Object) error {
+	if _, err := format.Objects(cmd.OutOrStdout(), all...); err != nil {
+		return err
+	}
+	return nil
+}
+
+// checkNewTenant sets the tenant of a name, and returns every problem that the words have.
+func checkNewTenant(t *tenancy.New, text string) error {
+	id, err := client.ParseTenant("tenant", text)
+	t.ID = id
+	problems := []error{err}
+	if id.IsSystem() {
+		problems = append(problems, errors.New("the system tenant is there already: it owns all that no tenant owns"))
+	}
+	for _, admin := range t.Admins {
+		problems = append(problems, client.CheckUser("--admin", admin))
+		if strings.HasPrefix(admin, "system:") {
+			problems = append(problems, fmt.Errorf("--admin %q: names that begin system: are the system tenant's", admin))
+		}
+	}
+	for _, ns := range t.Namespaces {
+		problems = append(problems, client.CheckNamespace("--namespaces", ns))
+	}
+	return errors.Join(problems...)
+}
+
+// sayTo prints what was done, or would be.
+func sayTo(cmd *cobra.Command, mode string) func(string, ...any) {
+	note := ""
+	if mode != "" {
+		note = " (dry run)"
+	}
+	return func(format string, args ...any) {
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...))+note)
+	}
+}
