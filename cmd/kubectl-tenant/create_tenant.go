@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
@@ -109,7 +110,11 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return found.DerivesRights(ctx)
+	derives, err := found.DerivesRights(ctx)
+	if apierrors.IsForbidden(err) {
+		return false, fmt.Errorf("%w: %s (or set --%s)", tenancy.ErrRefused, err.Error(), bindMembers)
+	}
+	return derives, err
 }
 
 // setDefaultNamespace names the first namespace of a tenant for which none was named.
