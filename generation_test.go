@@ -4,11 +4,16 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -32,5 +37,45 @@ func TestPublishedEvaluator(t *testing.T) {
 		if err != nil || p.Settings.Authorization.RBAC.Evaluator != c.want {
 			t.Errorf("published: %s, %v; want %s", p.Settings.Authorization.RBAC.Evaluator, err, c.want)
 		}
+	}
+}
+
+// TestDerivesRights: a server gives callers rights that follow from their Tenant only if our evaluator alone decides
+// about RBAC and the boundary is enforced.
+func TestDerivesRights(t *testing.T) {
+	none := func(name string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}
+	index := rbac.NewIndex()
+	request := authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", ResourceRequest: true,
+		User: &user.DefaultInfo{Name: "peter", Groups: []string{user.AllAuthenticated, "tenant:acme"}, Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}}
+	index.Set(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberRole},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}}})
+	for _, c := range []struct {
+		name   string
+		rbac   *kubetenant.RBAC
+		change func(*v1alpha1.Authorization)
+		want   bool
+	}{
+		{"compiled in, by default", &kubetenant.RBAC{Index: index}, func(*v1alpha1.Authorization) {}, true},
+		{"without RBAC", nil, func(*v1alpha1.Authorization) {}, false},
+		{"the server asks its own evaluator next", &kubetenant.RBAC{Index: index, AskedAgain: true}, func(*v1alpha1.Authorization) {}, false},
+		{"the server's own evaluator", &kubetenant.RBAC{Index: index}, func(a *v1alpha1.Authorization) { a.RBAC.Evaluator = v1alpha1.EvaluatorUpstream }, false},
+		{"Shadow mode", &kubetenant.RBAC{Index: index}, func(a *v1alpha1.Authorization) { a.Mode = v1alpha1.ModeShadow }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := &v1alpha1.Settings{}
+			c.change(&config.Authorization)
+			stack, err := kubetenant.New(t.Context(), config, kubetenant.Server{
+				Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
+				Authorization:  kubetenant.Authorization{RBAC: c.rbac}, Cluster: kubetenant.Cluster{Owners: authz.NewOwners(none, nil)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			decision, reason, err := stack.Authorizer.Authorize(t.Context(), request)
+			if got := decision == authorizer.DecisionAllow; got != c.want || stack.DerivesRights() != c.want || err != nil {
+				t.Errorf("Authorize() = %v, %q, %v, DerivesRights() = %t; want %t", decision, reason, err, stack.DerivesRights(), c.want)
+			}
+		})
 	}
 }
