@@ -42,7 +42,7 @@ type Release struct {
 	Manager cluster.Manager
 	// System are the system namespaces: the system tenant keeps them, so nothing in them is deleted.
 	System []string
-	// Force deletes the objects that block the release. Nothing sends no write request.
+	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
 	Force, Nothing bool
 	// Confirm is called before the first write with the value of the tenant label. Its error ends the release. If nil,
 	// the release is not confirmed.
