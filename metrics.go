@@ -129,8 +129,8 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	}
 }
 
-// tenant returns the counters of a tenant. A tenant that does not exist is not counted by name: callers choose how many
-// such names there are.
+// tenant returns the counters of a tenant. A tenant that does not exist is not counted by name,
+// since callers could invent any number of names.
 func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 	if found, ok := m.byTenant.Load(id); ok {
 		return found.(*tenantCounters)
@@ -177,7 +177,8 @@ func (e *namespaceEvents) OnDelete(obj any) {
 	e.forget()
 }
 
-// forget deletes the series of tenants that do not exist anymore. It is called when a namespace or a Tenant is gone.
+// forget deletes the series of tenants that no longer exist. It is called after a namespace or a
+// Tenant is gone.
 func (m *decisionMetrics) forget() {
 	if m.exists == nil {
 		return

@@ -45,7 +45,7 @@ type Tenants interface {
 	Admins(id tenant.ID) []rbacv1.Subject
 }
 
-// exists reports whether a tenant has a Tenant or a namespace. It is true if that is not known.
+// exists reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
 func (c *Cluster) exists(id tenant.ID) bool {
 	if id.IsSystem() || c.OwnedNamespaces == nil {
 		return true

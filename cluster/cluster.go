@@ -156,8 +156,8 @@ func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func()
 	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, OwnerOf: c.Owners.OwnerOf, DerivesRights: derivesRights, Definitions: c.Definitions}).Run(ctx)
 }
 
-// ReportDefinitions reports definitions of the project's kinds that cannot be used until ctx ends. One process at a time
-// may, since it records events. The definitions must be followed.
+// ReportDefinitions reports definitions of the project's kinds that cannot be used, until ctx ends. Only one process at
+// a time may run it, since it records events. The definitions must be followed.
 func (c *Cluster) ReportDefinitions(ctx context.Context, m Manager) error {
 	c.Definitions.Run(ctx, m.Typed)
 	return nil

@@ -90,8 +90,7 @@ func kindOf(obj any) ([]string, error) {
 	return []string{schema.GroupKind{Group: group, Kind: kind}.String()}, nil
 }
 
-// scopeOnly drops what is not needed of a definition: its schemas are large. The project's own definitions are kept for
-// [CRDScopes.Problems].
+// scopeOnly drops the large schemas of a definition. The project's own definitions are kept for [CRDScopes.Problems].
 func scopeOnly(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -34,7 +34,7 @@ const (
 	DefinitionNotEstablished DefinitionState = "NotEstablished"
 	// DefinitionOutdated: the server drops some fields that this release uses.
 	DefinitionOutdated DefinitionState = "Outdated"
-	// DefinitionForeign: the definition has our name and is another project's.
+	// DefinitionForeign: the definition has our name but belongs to another project.
 	DefinitionForeign DefinitionState = "Foreign"
 )
 
@@ -43,7 +43,7 @@ type DefinitionProblem struct {
 	// Resource is the plural name without the group, such as tenants.
 	Resource string
 	State    DefinitionState
-	// Message says in words what is wrong. It names no object of a tenant.
+	// Message describes the problem. It names no object of a tenant.
 	Message string
 }
 
@@ -53,14 +53,14 @@ func (p *DefinitionProblem) Name() string {
 	return resource.String()
 }
 
-// String names the definition and what is wrong with it.
+// String returns the name of the definition and its problem.
 func (p *DefinitionProblem) String() string {
 	return "CustomResourceDefinition " + p.Name() + " " + p.Message
 }
 
-// Definitions returns what is wrong with the CustomResourceDefinitions of the project, in the order of their names. The
-// list is empty if each of them exists, is established and serves every field that this release uses. An error says that
-// some could not be read. The client must be allowed to get them.
+// Definitions returns the problems of the project's CustomResourceDefinitions in the order of their
+// names. There is none if each exists, is established and serves every field that this release
+// uses. It returns an error if it cannot read a definition. The client must be allowed to get them.
 func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionProblem, error) {
 	var problems []DefinitionProblem
 	var failed error
@@ -81,7 +81,7 @@ func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionPro
 	return problems, failed
 }
 
-// ownDefinitions returns the definitions of this release by their resources.
+// ownDefinitions returns the definitions of this release by resource.
 var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured {
 	all := map[string]*unstructured.Unstructured{}
 	for file, text := range v1alpha1.Definitions() {
@@ -98,12 +98,12 @@ var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured
 // definedResources returns the resources of the project's kinds in order.
 func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions())) }
 
-// checkDefinition returns what is wrong with the definition of a resource, nil if it can be used. A nil definition is
-// missing.
+// checkDefinition returns the problem of a resource's definition, or nil if the definition can be
+// used. A nil definition is missing.
 //
-// It compares the presence of fields, not a hash. A server drops the fields that a schema lacks without an error, which
-// would lift a suspension. A hash would also refuse the definitions of a later release, so that a rollback of the servers
-// would fail, and definitions that a tool normalized.
+// It compares the presence of fields, not a hash. A server silently drops the fields that a schema
+// lacks, which could end a suspension. A hash would also refuse definitions of a later release, so
+// that servers could not be rolled back, and definitions that a tool normalized.
 func checkDefinition(resource string, is *unstructured.Unstructured) *DefinitionProblem {
 	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
 		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
@@ -142,7 +142,7 @@ func checkDefinition(resource string, is *unstructured.Unstructured) *Definition
 	return nil
 }
 
-// servedVersion returns our version of a definition, nil if the server does not serve it.
+// servedVersion returns our version of a definition, or nil if the server does not serve it.
 func servedVersion(definition *unstructured.Unstructured) map[string]any {
 	versions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
 	list, _ := versions.([]any)
@@ -155,7 +155,7 @@ func servedVersion(definition *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// conditionOf returns the status of a condition of a definition, empty if it has none.
+// conditionOf returns the status of a condition of a definition, or "" if it has no such condition.
 func conditionOf(definition *unstructured.Unstructured, kind string) metav1.ConditionStatus {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -168,7 +168,7 @@ func conditionOf(definition *unstructured.Unstructured, kind string) metav1.Cond
 	return ""
 }
 
-// isForeignSchema reports whether a version has none of the fields that the spec of our version has.
+// isForeignSchema reports whether a version's spec has none of our fields.
 func isForeignSchema(want, is map[string]any) bool {
 	path := []string{"schema", "openAPIV3Schema", "properties", "spec"}
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, append(path, "properties")...)
@@ -187,7 +187,8 @@ func isForeignSchema(want, is map[string]any) bool {
 	return true
 }
 
-// lackingParts returns what a version lacks of ours in order: fields, the status subresource, and fields to select by.
+// lackingParts returns the parts of our version that another version lacks: fields, the status
+// subresource and selectable fields.
 func lackingParts(want, is map[string]any) []string {
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, "schema", "openAPIV3Schema")
 	got, _, _ := unstructured.NestedFieldNoCopy(is, "schema", "openAPIV3Schema")
@@ -212,7 +213,7 @@ func asMap(v any) map[string]any {
 	return m
 }
 
-// lackingFields returns the paths of the fields that a schema has and another would drop.
+// lackingFields returns the paths of the fields in want that is would drop.
 func lackingFields(path string, want, is map[string]any) (lacking []string) {
 	if is["x-kubernetes-preserve-unknown-fields"] == true {
 		return nil
@@ -243,10 +244,10 @@ func selectableFields(version map[string]any) (paths []string) {
 	return paths
 }
 
-// namedParts is how many lacking parts a message names.
+// namedParts is the maximum number of lacking parts that a message names.
 const namedParts = 3
 
-// inWords names some parts of a list that is not empty.
+// inWords names at most namedParts parts of a list that is not empty.
 func inWords(parts []string) string {
 	text := strings.Join(parts[:min(namedParts, len(parts))], ", ")
 	if more := len(parts) - namedParts; more > 0 {
@@ -255,8 +256,8 @@ func inWords(parts []string) string {
 	return text
 }
 
-// Problems returns what is wrong with the definitions of the project, as [Definitions] does, and whether that is known.
-// It costs a walk over their fields.
+// Problems returns the problems of the project's definitions, as [Definitions] does. known reports
+// whether the definitions have been read. Each call compares all fields.
 func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 	if !c.HasSynced() {
 		return nil, false

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// monitorEvery is how often the definitions are looked at. A problem is reported if two looks in a row see it: a definition
-	// that was just created is not established for a moment.
+	// monitorEvery is the interval between two checks of the definitions. A problem is reported if two checks in a row
+	// find it, since a new definition is not established for a moment.
 	monitorEvery = 10 * time.Second
-	// remindEvery is how often a problem that stays is logged again.
+	// remindEvery is the interval at which a problem that remains is logged again.
 	remindEvery = 10 * time.Minute
 )
 
@@ -32,7 +32,7 @@ type DefinitionMonitor struct {
 	missing  *metrics.GaugeVec
 
 	mu       sync.RWMutex
-	seen     map[string]DefinitionProblem // at the last look
+	seen     map[string]DefinitionProblem // at the last check
 	reported map[string]report
 	changed  map[int]func()
 	next     int
@@ -44,8 +44,8 @@ type report struct {
 	logged time.Time
 }
 
-// NewDefinitionMonitor returns a monitor of problems, which also returns whether they are known. It does nothing before
-// [DefinitionMonitor.Run].
+// NewDefinitionMonitor returns a monitor of what problems returns. The second result of problems reports whether the
+// problems are known. The monitor does nothing before [DefinitionMonitor.Run].
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
 	return &DefinitionMonitor{problems: problems, seen: map[string]DefinitionProblem{}, reported: map[string]report{},
 		changed: map[int]func(){},
@@ -59,8 +59,8 @@ func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.missing}
 }
 
-// Undefined returns in words what is wrong with the definition of a resource of the project, and how to install it. It
-// returns "" if no problem was reported.
+// Undefined describes the problem of a resource's definition and the command that fixes it. It returns "" if no problem
+// was reported.
 func (m *DefinitionMonitor) Undefined(resource string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -71,7 +71,7 @@ func (m *DefinitionMonitor) Undefined(resource string) string {
 	return r.String() + ": run " + InstallDefinitions
 }
 
-// OnChange calls f after each look that found a new problem or the end of one, until stop is called.
+// OnChange calls f after each check in which a problem began or ended, until stop is called.
 func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface
 	m.missing.Reset() // another process reports now
 }
 
-// look reports what changed since the last look.
+// look checks the definitions and reports the changes since the last check.
 func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *metav1.Condition, kind string)) {
 	problems, known := m.problems()
 	if !known {
@@ -125,8 +125,8 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	}
 }
 
-// update takes over what a look saw. It returns the problems to report, the problems that have ended, and the functions to
-// call. A problem that stays is reported again every [remindEvery].
+// update stores the result of a check. It returns the problems to report, the problems that have ended, and the
+// functions to call. A problem that remains is reported again every [remindEvery].
 func (m *DefinitionMonitor) update(now map[string]DefinitionProblem) (begun, ended []DefinitionProblem, functions []func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

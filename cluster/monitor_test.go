@@ -64,8 +64,8 @@ func values(t *testing.T, r metrics.KubeRegistry) (set string, all int) {
 	return strings.Join(slices.Sorted(maps.Keys(of)), ","), all
 }
 
-// TestMonitor: a problem that two looks see is logged, counted, recorded as an event and told to the engines, and again at a
-// bounded rate. Its end is told within a minute.
+// TestMonitor: a problem that two checks find is logged, counted, recorded as an event and passed
+// to the engines. It is logged again at a bounded rate. Its end is reported within a minute.
 func TestMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, client, registry := monitor(), fake.NewClientset(), metrics.NewKubeRegistry()
@@ -126,7 +126,8 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestMonitorIsPatient: a definition that is not established at one look is not reported, and nothing is while nothing is known.
+// TestMonitorIsPatient: a definition that is not established at one check is not reported. Nothing
+// is reported before the definitions are known.
 func TestMonitorIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := monitor()

@@ -23,16 +23,16 @@ import (
 // publishEvery is how soon a new configuration is published, and how often one that could not be is tried again.
 const publishEvery = 5 * time.Second
 
-// PublishConfiguration keeps the ConfigMap [v1alpha1.PublishedName] of a namespace as effective says, until ctx ends. Of
-// several servers the last one whose configuration changed has written it. Each server has an entry under its own name, so
-// that servers with different configurations can be told apart. The client needs get and patch of it, and create where
-// nobody else makes it.
+// PublishConfiguration writes the result of effective to the ConfigMap [v1alpha1.PublishedName] of a namespace until
+// ctx ends. If several servers publish, the last one whose configuration changed wins. Each server also has an entry
+// under its own name, which shows servers with different configurations. The client needs get and patch of the
+// ConfigMap, and create if no other program creates it.
 func PublishConfiguration(ctx context.Context, client kubernetes.Interface, namespace, replica string, effective func() (*v1alpha1.Published, error)) {
 	name := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("-._", r) || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
 			return r
 		}
-		return '-' // a key of a ConfigMap may not hold r
+		return '-' // r is not allowed in a key of a ConfigMap
 	}, replica)
 	p := &publisher{client: client, namespace: namespace, replica: v1alpha1.Replica{Name: name, Version: Version()}}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -47,7 +47,7 @@ func PublishConfiguration(ctx context.Context, client kubernetes.Interface, name
 	}, publishEvery)
 }
 
-// publisher publishes for one server.
+// publisher publishes the configuration of one server.
 type publisher struct {
 	client    kubernetes.Interface
 	namespace string
@@ -55,7 +55,7 @@ type publisher struct {
 	written   *corev1.ConfigMap
 }
 
-// publish writes a configuration that differs from the last one that was written.
+// publish writes a configuration if it differs from the last one that was written.
 func (p *publisher) publish(ctx context.Context, now *v1alpha1.Published) error {
 	object, err := now.ConfigMap(p.namespace)
 	if err != nil || p.written != nil && maps.Equal(p.written.Data, object.Data) {
@@ -69,7 +69,7 @@ func (p *publisher) publish(ctx context.Context, now *v1alpha1.Published) error 
 	if err != nil {
 		return err
 	}
-	// Under a manager of its own: servers do not remove the entries of others.
+	// Each server is a field manager of its own, so that it does not remove the entries of others.
 	stored, err := p.apply(ctx, v1alpha1.FieldManager+"-replica-"+p.replica.Name, own)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 // maxManager is the longest field manager (k8s.io/apimachinery pkg/apis/meta/v1/validation, v0.37.1).
 const maxManager = 128
 
-// Version returns the version of kubetenant in the running program, "" if the build does not say it.
+// Version returns the version of kubetenant in the running program, or "" if the build does not record it.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -58,8 +58,8 @@ const (
 	// HeldAnnotation stands on a Namespace that was never prepared, and in which there are to be no Pods before it is. Nobody but
 	// [ManagerUser] takes it off.
 	HeldAnnotation = Domain + "/held"
-	// ReleasingAnnotation is on a Namespace while kubectl tenant release takes it from a tenant, and names that tenant.
-	// Until the release is complete the Namespace is given to no other tenant. Only [ManagerUser] writes it.
+	// ReleasingAnnotation names the tenant from which kubectl tenant release is taking a Namespace. Until the release
+	// is complete, no caller may give the Namespace to another tenant. Only [ManagerUser] may write it.
 	ReleasingAnnotation = Domain + "/releasing"
 	// TemplateAnnotation of an object with [ManagedLabel] names its NamespaceTemplate, and behind a slash a hash of what was written.
 	TemplateAnnotation = Domain + "/template"

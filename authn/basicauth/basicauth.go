@@ -57,9 +57,9 @@ type Authenticator struct {
 	slow *turns
 }
 
-// Open reads the file at path; the error names the file, the line and the field, and never a
-// password. Changes take effect while [Authenticator.Run] runs. Each version that is loaded is logged
-// with the number of its records that belong to the system tenant.
+// Open reads the file at path; the error names the file, the line and the field, and never a password. Changes take
+// effect while [Authenticator.Run] runs. Each time it loads the file, it logs how many records belong to the system
+// tenant.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (*table, error) { return load(ctx, path, data, o) }, o.Report)
 	if err != nil {

@@ -36,7 +36,7 @@ type entry struct {
 	cost      int
 }
 
-// load is parse, and logs what was loaded.
+// load parses a file and logs how many records it holds.
 func load(ctx context.Context, path string, data []byte, o Options) (*table, error) {
 	t, err := parse(data, o)
 	if err != nil {

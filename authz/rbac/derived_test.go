@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// derivedOptions derive the ClusterRole of a name for callers of tenant a. The tenant of a caller is the value of the
-// extra of tenants.
+// derivedOptions derives the ClusterRole of a name for callers of tenant a. The tenant of a caller is the value of the
+// tenant extra.
 func derivedOptions(role string, subjects ...rbacv1.Subject) rbac.Options {
 	return rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -42,7 +42,7 @@ func callerOf(id, name string, groups ...string) *user.DefaultInfo {
 	return u
 }
 
-// TestDerived: a derived role allows requests of the tenant's callers whom it names, in reviews of rules too.
+// TestDerived: a derived role allows requests of the tenant's callers that it names, and appears in rules reviews.
 func TestDerived(t *testing.T) {
 	user, group, account := rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind
 	subjects := []rbacv1.Subject{{Kind: user, Name: "peter"}, {Kind: group, Name: "ops"},
@@ -88,7 +88,8 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// TestDerivedRoleIsLive: the ClusterRole of today decides. A missing role allows nothing, and a Role is not taken for it.
+// TestDerivedRoleIsLive: the current ClusterRole decides. A missing role allows nothing. A Role of that name does not
+// replace it.
 func TestDerivedRoleIsLive(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, derivedOptions("reader", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "peter"}))
@@ -113,8 +114,8 @@ func TestDerivedRoleIsLive(t *testing.T) {
 	}
 }
 
-// TestDerivedWithoutATenant: every caller of the tenant is included only if that is said, and a failed lookup of the
-// tenant gives nothing.
+// TestDerivedWithoutATenant: every caller of the tenant is included only if EveryCaller is set. A failed lookup of the
+// tenant gives no role.
 func TestDerivedWithoutATenant(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

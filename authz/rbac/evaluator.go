@@ -24,8 +24,8 @@ const (
 	ReasonNotSynced = "tenant scope: the bindings are not known yet"
 )
 
-// Options are what a binding's limits are held against. Subject and Space are required. They are called for
-// limited bindings and, if Derive is set, for callers whom no binding allows the request.
+// Options supplies the facts with which the limits of bindings are compared. Subject and Space are required. They are
+// called for limited bindings and, if Derive is set, for callers whom no binding allows the request.
 type Options struct {
 	// Subject returns the tenant of a user. An error: it is not known, no limited binding holds.
 	Subject func(context.Context, user.Info) (tenant.ID, error)

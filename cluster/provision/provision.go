@@ -44,11 +44,11 @@ const (
 	statusAfter = time.Second
 )
 
-// Definitions knows which definitions of the project's kinds cannot be used.
+// Definitions reports which definitions of the project's kinds cannot be used.
 type Definitions interface {
-	// Undefined returns what is wrong with the definition of a resource, "" if it can be used.
+	// Undefined returns the problem of a resource's definition, or "" if the definition can be used.
 	Undefined(resource string) string
-	// OnChange calls f when that changes, until stop is called.
+	// OnChange calls f when the problems change, until stop is called.
 	OnChange(f func()) (stop func())
 }
 

@@ -555,7 +555,7 @@ func TestNamespacesThatGo(t *testing.T) {
 	})
 }
 
-// TestReservedNamespaces checks that a Tenant gives nothing in a system namespace that has the label of its tenant.
+// TestReservedNamespaces checks that a Tenant creates nothing in a system namespace that has the label of its tenant.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -98,7 +98,7 @@ func (e *Engine) createRoles(ctx context.Context) error {
 }
 
 // EarlierAdminsBinding returns the name of the ClusterRoleBinding that an earlier release created for the admins of a
-// tenant. Its limit was an annotation that other servers ignore.
+// tenant. Only an annotation that other servers ignore limited it.
 func EarlierAdminsBinding(id tenant.ID) string {
 	return managed.NamePrefix + "admins:" + id.ObjectName()
 }

@@ -46,7 +46,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return err
 	}
 	if status.Quota = quota; errors.Is(failed, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
-		failed = nil // the quota is looked at again every now and then, and when its definition is installed
+		failed = nil // the quota is checked again from time to time, and when its definition is installed
 	}
 	if err := e.patchStatus(ctx, t, status); err != nil {
 		return err
@@ -171,7 +171,7 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared), meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
 	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
-		return // one event of the definition tells, not one of each Tenant
+		return // one event for the definition is enough, not one for each Tenant
 	}
 	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.ReasonPreparing {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// missingDefinitions are the resources whose definitions are missing, as a test says.
+// missingDefinitions are the resources whose definitions are missing in a test.
 type missingDefinitions struct {
 	mu        sync.Mutex
 	resources []string
@@ -67,8 +67,8 @@ func (w *world) reasons() string {
 	return strings.Join(said, " ")
 }
 
-// TestDefinitionMissing: a Tenant says which definition is missing that it needs, in one write, and is ready again once the
-// definition is installed.
+// TestDefinitionMissing: a Tenant reports the missing definition that it needs, in one write, and
+// is ready again after the definition is installed.
 func TestDefinitionMissing(t *testing.T) {
 	const ready, none = "Ready=True/Ready Prepared=True/Prepared", "DefinitionMissing"
 	unready, unprepared := strings.Replace(ready, "True/Ready", "False/"+none, 1), "Ready=False/"+none+" Prepared=False/"+none
@@ -142,7 +142,8 @@ func TestDefinitionMissing(t *testing.T) {
 	}
 }
 
-// TestDefinitionMissingBeforeTheFirstRead: a Tenant says which definition is missing even if what it gives was never read.
+// TestDefinitionMissingBeforeTheFirstRead: a Tenant reports the missing definition even if its
+// objects were never read.
 func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -23,7 +23,7 @@ import (
 const (
 	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where nothing but some that do not end goes on.
 	lookEvery, lookAtStuck = 2 * time.Second, time.Minute
-	// lookAtDefinition is how often a deletion is looked at that waits for a CustomResourceDefinition.
+	// lookAtDefinition is the interval at which a deletion that waits for a CustomResourceDefinition is checked.
 	lookAtDefinition = 10 * time.Second
 	// settles is how long no namespace must have been there: a server that has not heard of the end yet may admit one.
 	settles = 90 * time.Second

@@ -41,9 +41,9 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
-	// IsReserved reports whether a namespace is never deleted with a tenant, see package authz.
+	// IsReserved reports whether a namespace must not be deleted with a tenant. See package authz.
 	IsReserved func(namespace string) bool
-	// Undefined returns what is wrong with the definition of a resource of the project, "" if it can be used.
+	// Undefined returns the problem of a resource's definition, or "" if the definition can be used.
 	Undefined func(resource string) string
 	// References returns what in the system tenant's space names a tenant, see [tenants.References].
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)

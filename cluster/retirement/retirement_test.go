@@ -616,7 +616,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestReservedNamespaces checks that a system namespace is not deleted with the tenant whose label it has, and that the Tenant says so.
+// TestReservedNamespaces checks that a system namespace is not deleted with the tenant whose label it has, and that the
+// Tenant reports it.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))

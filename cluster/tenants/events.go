@@ -23,7 +23,7 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 	return &Recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})}, broadcaster.Shutdown
 }
 
-// SayOfDefinition records what a condition says of a CustomResourceDefinition, which may be missing.
+// SayOfDefinition records an event with a condition about a CustomResourceDefinition, which may be missing.
 func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: name},
 		kind, c.Reason, c.Message)

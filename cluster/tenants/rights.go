@@ -15,8 +15,8 @@ import (
 
 // Rights returns the ClusterRoles that callers of a tenant have without a binding: every caller has
 // [v1alpha1.MemberRole], and the admins of its Tenant have [v1alpha1.NamespacesRole]. A subject that the tenant could
-// not bind itself gets nothing. The namespace of a service account is not checked: the caller of a right MUST be of
-// the tenant, which for a service account is the owner of its namespace.
+// not bind itself gets no role. The namespace of a service account is not checked. Callers MUST apply the rights to
+// users of the tenant only. A service account belongs to the tenant that owns its namespace.
 func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
 	rights := []rbac.Derived{{
 		Source:      fmt.Sprintf("tenant %q", id),
@@ -38,7 +38,7 @@ func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.Derived {
 	return rights
 }
 
-// Admins returns the admins that the Tenant of a tenant names. They must not be changed.
+// Admins returns the admins that a tenant's Tenant names. Callers MUST NOT change them.
 func (s *Store) Admins(id tenant.ID) []rbacv1.Subject {
 	if is := s.of(id); is != nil {
 		return is.admins

@@ -82,7 +82,7 @@ func warnTo(cmd *cobra.Command) func(string, ...any) {
 	}
 }
 
-// adoptOptions are the checks that adopt leaves out.
+// adoptOptions specifies which checks adopt skips.
 type adoptOptions struct{ yes, force bool }
 
 // adopt checks all namespaces before it changes the first.

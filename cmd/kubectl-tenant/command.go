@@ -126,7 +126,8 @@ func outputs(values ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// printList prints a list. If a person reads it and it is empty, it says so on standard error, as kubectl does.
+// printList prints a list. If the list is empty and the output is for a person, it says so on standard error, as
+// kubectl does.
 func printList(cmd *cobra.Command, format *output.Format, list *output.List) error {
 	if len(list.Rows) == 0 && format.IsForPeople() {
 		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")

@@ -113,7 +113,8 @@ func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *
 	return known, done, err
 }
 
-// readSnapshot reads from a cluster what its decisions depend on. read is called with the number of objects so far.
+// readSnapshot reads the objects on which decisions of a cluster depend. It calls read with the number of objects read
+// so far.
 func readSnapshot(ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64)) (*simulator.Snapshot, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {

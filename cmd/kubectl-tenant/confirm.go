@@ -10,11 +10,11 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
 
-// confirmation is what a command asks before it writes.
+// confirmation is the question that a command asks before it writes.
 type confirmation struct {
-	// does says what the command is about to do, and kind which name the caller has to type.
+	// does says what the command will do. kind says which name the caller must type.
 	does, kind string
-	// name is the name, and done what was not done without it: "deleted".
+	// name is that name. done is the participle for the error message, such as "deleted".
 	name, done string
 }
 

@@ -32,7 +32,7 @@ type explainOptions struct {
 	as         string
 	groups     []string
 	files      []string
-	// everywhere asks about all namespaces.
+	// everywhere explains the request over all namespaces.
 	everywhere bool
 	// scenario and object are what the files are; empty and nil for none.
 	scenario string
@@ -185,7 +185,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(snapshot.Unread, ", "))
 	}
 	q.Snapshot = snapshot
-	q.Limited = snapshot.Namespaces[metav1.NamespaceSystem] == nil // a tenant's caller sees its own only
+	q.Limited = snapshot.Namespaces[metav1.NamespaceSystem] == nil // a tenant's caller sees only its own namespaces
 	if o.as != "" {
 		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
@@ -269,7 +269,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 		colour = output.Red
 	}
 	switch {
-	case e.Allowed() && len(e.NotChecked) > 0: // the steps say what allows it
+	case e.Allowed() && len(e.NotChecked) > 0: // the steps show what allows it
 		reason = ", by what was checked; not checked: " + strings.Join(e.NotChecked, ", ")
 	case e.Reason != "":
 		reason = ": " + output.Safe(e.Reason)
@@ -290,7 +290,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 	return nil
 }
 
-// commentWidth is how wide the comment lines of a remedy are, which stand in YAML.
+// commentWidth is the maximum width of the comment lines of a remedy.
 const commentWidth = 80
 
 func printRemedy(out io.Writer, r *explain.Remedy) error {

@@ -201,7 +201,7 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 	return e, nil
 }
 
-// dryRun is what a server says of a dry run of a write.
+// dryRun is a server's answer to a dry run of a write.
 type dryRun struct {
 	verdict  explain.Admission
 	said     string
@@ -248,7 +248,7 @@ func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, e
 	return is.of(err)
 }
 
-// of returns what the error of a dry run says.
+// of returns the text for the error of a dry run.
 func (is *dryRun) of(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
@@ -265,7 +265,7 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 	return is, nil
 }
 
-// missesNamespace reports whether the server answers that the namespace of an object does not exist.
+// missesNamespace reports whether an error says that the namespace of an object does not exist.
 func missesNamespace(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"

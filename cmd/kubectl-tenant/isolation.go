@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
 )
 
-// abandonedAfter is the age at which a run is taken for one that did not end. A run takes minutes.
+// abandonedAfter is the age after which a run is considered abandoned. A run takes minutes.
 const abandonedAfter = time.Hour
 
 func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {

@@ -74,8 +74,8 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// exitCode tells what the server or its rules refuse, a tenant that does not exist, and what went wrong on some of
-// several clusters, from what could not be tried at all.
+// exitCode returns 1 if the server or its rules refuse the command, a named object does not exist, or the command
+// failed on some of several clusters. It returns 2 if the command could not be tried.
 func exitCode(err error) int {
 	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
 		tenancy.ErrHolds, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed} {

@@ -76,7 +76,7 @@ tenants until then.`,
 	return cmd
 }
 
-// confirmRelease has the tenant's name typed, or the namespace's if the label is empty.
+// confirmRelease asks the caller to type the tenant's name, or the namespace's if the label is empty.
 func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This takes namespace %s from tenant %s.", namespace, name)
@@ -86,8 +86,8 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	return confirm(cmd, confirmation{does: what, kind: kind, name: name, done: "changed"})
 }
 
-// managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to impersonate. With
-// tenants compiled in that user has rights only in the group system:masters.
+// managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to impersonate. On a
+// compiled-in server, that user has rights only in the group system:masters.
 func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluster.Manager, error) {
 	if as := c.Config.Impersonate.UserName; as != "" {
 		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use one without impersonation", as)

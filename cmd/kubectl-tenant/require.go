@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// worksWithout returns why a command works without kubetenant on the server, "" for one that does not. Every command
-// that is not listed here refuses such a server.
+// worksWithout returns why a command works without kubetenant on the server, or "" if it does not. Every command that
+// is not listed here refuses such a server.
 func worksWithout(command string) string {
 	switch command {
 	case "validate", "lint", "test", "replay", "migrate":
@@ -53,7 +53,7 @@ func namesTenants(command string) bool {
 	return command == "suspend" || command == "resume" || command == "adopt-tenants"
 }
 
-// withNearest adds to an error about a tenant that does not exist the name that is nearest to it.
+// withNearest adds the nearest existing name to an error about a tenant that does not exist.
 func withNearest(ctx context.Context, c *client.Cluster, name string, err error) error {
 	if !errors.Is(err, tenancy.ErrNoTenant) {
 		return err
@@ -64,8 +64,8 @@ func withNearest(ctx context.Context, c *client.Cluster, name string, err error)
 	return err
 }
 
-// checkNamed refuses tenants that do not exist, and namespaces of service accounts that do not, wherever the command line
-// names them. It asks as the caller itself, not as the one that the caller impersonates.
+// checkNamed refuses tenants, and namespaces of service accounts, that the command line names and that do not exist. It
+// asks as the caller itself, not as an impersonated user.
 func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	var tenants []string
 	if namesTenants(cmd.Name()) {
@@ -91,7 +91,7 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	return c.Explain(checkExisting(cmd.Context(), c, tenants, namespace))
 }
 
-// namedNamespace returns the namespace of the service account that the command line names, "" for none.
+// namedNamespace returns the namespace of the service account that the command line names, or "".
 func namedNamespace(cmd *cobra.Command, c *client.Cluster) string {
 	account, _ := cmd.Flags().GetString("serviceaccount")
 	namespace, _, found := strings.Cut(account, "/")

@@ -57,7 +57,7 @@ or this could not be determined.`,
 	return cmd
 }
 
-// unknown is what a part shows that the caller may not read.
+// unknown is shown for a part that the caller may not read.
 const unknown = "<unknown>"
 
 func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) error {
@@ -116,7 +116,7 @@ func nonEmpty(all ...string) (kept []string) {
 	return kept
 }
 
-// part returns what is known of a part of the report.
+// part returns the text of a part of the report, or unknown.
 func part(r *status.Report, name, text string) string {
 	if r.IsUnknown(name) {
 		return unknown

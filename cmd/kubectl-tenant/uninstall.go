@@ -79,7 +79,7 @@ servers before step 5.`,
 	return cmd
 }
 
-// askYes asks a question on the terminal. Everything but yes is no.
+// askYes asks a question on the terminal. Every answer except yes means no.
 func askYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", output.Safe(question))
 	typed := make(chan string, 1)

@@ -63,7 +63,7 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
 	return cmd
 }
 
-// validateOptions are the flags of validate, and what it finds.
+// validateOptions holds the flags of validate and its findings.
 type validateOptions struct {
 	flags   *client.Flags
 	files   []string
@@ -73,11 +73,13 @@ type validateOptions struct {
 	found    []validation
 	warnings []string
 	unread   error
-	// systemNamespaces are those of a TenancyConfiguration among the files; nil if there is none.
+	// systemNamespaces are those of a TenancyConfiguration among the files. It is nil if there is
+	// none.
 	systemNamespaces []string
 }
 
-// validation is what was found in one file, or in the cluster. It is valid if all its lists are empty.
+// validation holds the findings about one file or the cluster. The file or cluster is valid if all
+// lists are empty.
 type validation struct {
 	File      string            `json:"file,omitempty"`
 	Cluster   string            `json:"cluster,omitempty"`
@@ -160,7 +162,7 @@ func (o *validateOptions) export(v *validation, data []byte) {
 	}
 }
 
-// live checks the objects of the cluster. The error says what could not be read.
+// live checks the objects of the cluster. It returns an error if it cannot read some of them.
 func (o *validateOptions) live(cmd *cobra.Command) error {
 	c, err := o.flags.Cluster()
 	if err != nil {
@@ -188,12 +190,12 @@ func (o *validateOptions) live(cmd *cobra.Command) error {
 	return errors.Join(unchecked...)
 }
 
-// errNamespacesUnknown says that the system namespaces of a cluster are not known.
+// errNamespacesUnknown means that the system namespaces of a cluster are unknown.
 var errNamespacesUnknown = errors.New("system Namespaces could not be checked: the configuration that the server publishes " +
 	"cannot be read (give it with -f tenancy.yaml)")
 
-// publishedNamespaces returns the system namespaces of the cluster. The error is [errNamespacesUnknown] or the
-// client's.
+// publishedNamespaces returns the system namespaces of the cluster. Its error is
+// [errNamespacesUnknown] or an error of the client.
 func (o *validateOptions) publishedNamespaces(ctx context.Context, k kubernetes.Interface) ([]string, error) {
 	if o.systemNamespaces != nil {
 		return o.systemNamespaces, nil

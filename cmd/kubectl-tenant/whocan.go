@@ -75,7 +75,7 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 	return cmd
 }
 
-// checkAsked refuses a namespace that does not exist, and a verb that no server and no role knows.
+// checkAsked refuses a namespace that does not exist, and a verb that neither the server nor a role uses.
 func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 	if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
 		return fmt.Errorf("namespace %s: %w", q.Namespace, tenancy.ErrMissing)

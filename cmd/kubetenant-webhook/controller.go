@@ -105,7 +105,7 @@ func newControllerCommand() *cobra.Command {
 			}
 			return nil
 		})
-		// Nothing sends requests to the controller: that it is not ready is a report alone.
+		// No client sends requests to the controller, so being unready only reports the problem.
 		ready := healthz.NamedCheck("definitions", func(*http.Request) error { return work.Definitions() })
 		return f.run(cmd.Context(), append(work.Metrics, lacking), []healthz.HealthChecker{ready}, tasks...)
 	}

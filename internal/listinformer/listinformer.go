@@ -22,7 +22,7 @@ func New(client dynamic.Interface, of schema.GroupVersionResource) cache.SharedI
 	return dynamicinformer.NewDynamicSharedInformerFactory(listing{client}, 0).ForResource(of).Informer()
 }
 
-// servedEvery is how often a list of a resource that the server does not serve is repeated. A reflector would wait up to a minute
+// servedEvery is the interval at which a list of an unserved resource is retried. A reflector would wait up to a minute
 // (defaultBackoffMax and its jitter in k8s.io/client-go/tools/cache/reflector.go, v0.37.1).
 const servedEvery = 3 * time.Second
 

@@ -61,11 +61,11 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 }
 
-// annotations are those of a Namespace that only the server's own identity writes.
+// annotations are the annotations of a Namespace that only the server's own identity may write.
 var annotations = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
 
-// New returns the plugin. It governs what has [tenant.ManagedLabel] of the kinds that are given, the server's own
-// annotations of Namespaces, NamespaceTemplates, and the creation of Pods.
+// New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own annotations of
+// Namespaces. It also checks NamespaceTemplates and the creation of Pods.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }

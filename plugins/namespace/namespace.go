@@ -1,6 +1,6 @@
-// Package namespace guards the Namespace objects of tenants. A tenant's caller creates namespaces of its own tenant
-// only, and sets only labels and annotations of a list. No caller changes or removes the tenant label, except the
-// server's own identity for kubectl tenant release. No caller labels a system namespace.
+// Package namespace protects the Namespace objects of tenants. A tenant's caller may create namespaces of its own
+// tenant only, and may set only listed labels and annotations. No caller may change or remove the tenant label, except
+// the server's own identity for kubectl tenant release. No caller may give a system namespace to a tenant.
 package namespace
 
 import (
@@ -69,7 +69,7 @@ type Options struct {
 	Spaces func(tenant.ID) Spaces
 	// Over reports whether a tenant is being deleted, or was: it gets no namespace any more. Nil knows of nobody.
 	Over func(tenant.ID) bool
-	// SystemNamespaces are the names of namespaces that no caller gives to a tenant.
+	// SystemNamespaces are the names of the namespaces that no caller may give to a tenant.
 	SystemNamespaces []string
 	// Recorded are annotations that another plugin writes and protects.
 	Recorded []string
@@ -250,7 +250,7 @@ func (p *plugin) checkOwner(ctx context.Context, caller tenant.ID, a admission.A
 	old, had := was.GetLabels()[tenant.Label]
 	label, has := is.GetLabels()[tenant.Label]
 	switch {
-	case had == has && old == label: // an invalid value that was stored without the plugin, too
+	case had == has && old == label: // including an invalid value that was stored without the plugin
 		return nil
 	case !has && p.Subject.IsManager(ctx, a):
 		return nil
@@ -266,8 +266,8 @@ func (p *plugin) checkOwner(ctx context.Context, caller tenant.ID, a admission.A
 	return p.checkReleasing(ctx, a, was, is)
 }
 
-// checkReleasing refuses to give a Namespace whose release is not complete to a tenant: credentials of the former
-// tenant may still be valid in it. The server's own identity may give it back to that tenant.
+// checkReleasing refuses to give a Namespace to a tenant while its release is not complete, since credentials of the
+// former tenant may still be valid in it. The server's own identity may give it back to that tenant.
 func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
 	former, releasing := was.GetAnnotations()[tenant.ReleasingAnnotation]
 	_, still := is.GetAnnotations()[tenant.ReleasingAnnotation]

@@ -23,14 +23,14 @@ const (
 	publishedSettings   = "tenancy.yaml"
 	publishedPolicy     = "policy.jsonl"
 	publishedRevocation = "revocation.yaml"
-	// publishedReplica begins the keys of replicas.
+	// publishedReplica is the prefix of the keys of replicas.
 	publishedReplica = "replica."
 )
 
 // maxPublished bounds what is published of the files beside the configuration: a ConfigMap holds 1 MiB.
 const maxPublished = 700 << 10
 
-// maxReplicas is how many replicas are kept in the ConfigMap.
+// maxReplicas is the maximum number of replicas in the ConfigMap.
 const maxReplicas = 64
 
 // ErrNotPublished says that an object does not hold a configuration that this version reads.
@@ -50,13 +50,13 @@ type Published struct {
 	Replicas []Replica
 }
 
-// Replica is what one server says about itself.
+// Replica describes one server.
 type Replica struct {
 	// Name is the server's host, or its Pod.
 	Name string `json:"-"`
-	// Hash is that of its configuration.
+	// Hash is the hash of its configuration.
 	Hash string `json:"hash"`
-	// Version is that of kubetenant in the server.
+	// Version is the version of kubetenant in the server.
 	Version string `json:"version,omitempty"`
 	// Since is when the server loaded this configuration.
 	Since metav1.Time `json:"since"`
@@ -102,8 +102,8 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	return p, nil
 }
 
-// SurplusReplicas returns a merge patch that removes the oldest entries of replicas from the ConfigMap, nil if there are few.
-// Names of Pods are never used again.
+// SurplusReplicas returns a merge patch that removes the oldest entries of replicas from the ConfigMap, or nil if there
+// are at most maxReplicas. Names of Pods are not reused, so their entries would accumulate.
 func SurplusReplicas(object *corev1.ConfigMap) []byte {
 	since := map[string]time.Time{}
 	for key, text := range object.Data {

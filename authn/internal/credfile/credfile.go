@@ -77,7 +77,7 @@ func AboutUser(err error) error { return aboutUser{err} }
 
 type aboutUser struct{ error }
 
-// Why a record without a tenant is refused.
+// The reasons why a record without a tenant is refused.
 var (
 	errNoDefault = errors.New("no tenant, and the file has no default tenant")
 	errMixed     = errors.New("no tenant, although another record of the file names one: " +
@@ -87,7 +87,7 @@ var (
 // byteOrderMark begins what some editors write; it is no part of the first secret.
 const byteOrderMark = "\ufeff"
 
-// Count is how many records a file has.
+// Count counts the records of a file.
 type Count struct {
 	Records int
 	System  int // records of the system tenant
@@ -98,9 +98,9 @@ func (c Count) Log(ctx context.Context, path string) {
 	klog.FromContext(ctx).Info("Loaded a credential file", "path", path, "records", c.Records, "systemTenantRecords", c.System)
 }
 
-// Read calls each with the records of data in their order and counts them. The first record that breaks
-// a rule ends it with an [*Error], as does an error of each: one made by [AboutUser] is about the user,
-// any other about the secret.
+// Read calls each with the records of data in order, and counts them. It stops with an [*Error] at the first record
+// that breaks a rule or for which each returns an error. An error that [AboutUser] made is about the user. Any other
+// error is about the secret.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte(byteOrderMark))))
 	r.FieldsPerRecord = -1
@@ -148,8 +148,8 @@ func (c *Count) add(r Record) {
 	}
 }
 
-// forms remembers which forms of records a file has. A record without a secret grants nothing, so it
-// counts only if it names a tenant.
+// forms records whether a file has records with and without a tenant. A record without a secret grants nothing, so it
+// is ignored unless it names a tenant.
 type forms struct {
 	named   bool
 	unnamed *Error // about the first record without a tenant
@@ -172,7 +172,7 @@ func (f *forms) mixed() *Error {
 	return f.unnamed
 }
 
-// hasTenantForm reports whether a record ends in an empty field and a tenant.
+// hasTenantForm reports whether a record ends with an empty field and a tenant.
 func hasTenantForm(fields []string) bool {
 	n := len(fields)
 	return n >= 5 && fields[n-2] == ""

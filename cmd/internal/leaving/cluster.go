@@ -14,8 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Cluster returns the findings of a live cluster. It reads page by page and writes nothing. unchecked says
-// for each kind that could not be read, wholly or in part, why: its findings may be missing then.
+// Cluster returns the findings of a live cluster. It reads page by page and writes nothing.
+// unchecked has an error for each kind that could not be read completely. Findings about that kind
+// may be missing.
 func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []string) (found []Finding, unchecked []error) {
 	for _, kind := range []struct {
 		name string
@@ -37,7 +38,7 @@ func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []str
 			return nil
 		})
 		if err != nil {
-			// The cause is not wrapped: a caller must not take Forbidden for an answer.
+			// The cause is not wrapped, so that a caller does not treat Forbidden as an answer.
 			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %s", kind.name, err.Error()))
 		}
 	}

@@ -1,6 +1,6 @@
-// Package leaving finds the objects of a cluster that mean more on a server without kubetenant: bindings that
-// only kubetenant limits, and system namespaces that belong to a tenant. The same functions decide about the
-// objects of a live cluster and about exported ones.
+// Package leaving finds the objects of a cluster that allow more on a server without kubetenant:
+// bindings that only kubetenant limits, and system namespaces with the label of a tenant. The same
+// functions check the objects of a live cluster and exported objects.
 package leaving
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Finding is one object and one reason. Its texts are one line each and hold no control characters.
+// Finding is one object and one reason. Each text is one line without control characters.
 type Finding struct {
 	Object string `json:"object"` // kind, namespace and name
 	Reason string `json:"reason"` // what the object means on a server without kubetenant
@@ -25,8 +25,8 @@ type Finding struct {
 // String returns the finding as one line.
 func (f Finding) String() string { return f.Object + ": " + f.Reason + ": " + f.Remedy }
 
-// formerAdmins begins the names of the ClusterRoleBindings that earlier releases created for the admins of
-// a Tenant.
+// formerAdmins is the prefix of the ClusterRoleBindings that earlier releases created for the
+// admins of a Tenant.
 const formerAdmins = "kubetenant:admins:"
 
 // OfClusterRoleBinding returns the findings about a ClusterRoleBinding.
@@ -105,7 +105,7 @@ func tenantGroups(subjects []rbacv1.Subject) []string {
 	return slices.Compact(groups)
 }
 
-// printable returns a name as it is, or quoted if no server would have stored it.
+// printable returns a name, quoted if no server would have stored it.
 func printable(name string) string {
 	if quoted := fmt.Sprintf("%+q", name); quoted != `"`+name+`"` || strings.Contains(name, " ") {
 		return quoted

@@ -147,7 +147,8 @@ func TestClusterIsReadInPages(t *testing.T) {
 	}
 }
 
-// TestForbidden: a kind that may not be read is named, and what was found of the others stays.
+// TestForbidden: a kind that may not be read is reported, and the findings about other kinds
+// remain.
 func TestForbidden(t *testing.T) {
 	for resource, kind := range map[string]string{"clusterrolebindings": "ClusterRoleBindings", "rolebindings": "RoleBindings", "namespaces": "Namespaces"} {
 		k := fake.NewClientset(clusterRoleBinding("b", nil, "tenant:a"), roleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), namespace("kube-system", label("a")))

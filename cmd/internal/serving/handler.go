@@ -33,8 +33,8 @@ type Degraded string
 // Error implements error.
 func (d Degraded) Error() string { return string(d) }
 
-// health answers as the handler of k8s.io/apiserver does (pkg/server/healthz, v0.37.1), and says why a check fails. Errors of
-// checks MUST NOT name what a caller without credentials may not know.
+// health answers like the handler of k8s.io/apiserver (pkg/server/healthz, v0.37.1), and also says why a check fails.
+// Errors of checks MUST NOT reveal what a caller without credentials may not know.
 func health(path string, checks []healthz.HealthChecker) http.Handler {
 	name := strings.TrimPrefix(path, "/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/serving"
 )
 
-// look takes over what the checks say now.
+// look stores the current results of the checks.
 func (s *State) look() {
 	s.current.Store(s.Check() == nil)
 	if s.current.Load() {
@@ -33,9 +33,10 @@ func (s *State) Check() error {
 	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
 }
 
-// checkReady returns why callers are not to come to this replica. Before the state was complete once that is whatever Check
-// says: an incomplete installation does not replace one that works. Later a definition that is missing does not count. All
-// replicas would be unready together, and kube-apiserver would deny the system tenant too.
+// checkReady returns why callers should not be sent to this replica. Until the state has been complete once, it returns
+// the result of Check, so that an incomplete installation does not replace one that works. Afterwards, it ignores
+// missing definitions. Otherwise all replicas would become unready together, and kube-apiserver would also deny the
+// system tenant.
 func (s *State) checkReady() error {
 	if !s.complete.Load() {
 		return errors.Join(s.Check(), s.checkSoon())
@@ -43,8 +44,8 @@ func (s *State) checkReady() error {
 	return errors.Join(s.checkSynced(), s.checkSoon())
 }
 
-// checkDefinitions returns which definitions of the kinds that decide cannot be used. A tenant that such an object limits
-// would have more rights without it.
+// checkDefinitions returns an error if the definition of a kind that decides cannot be used. Without the objects of
+// that kind, tenants could have more rights.
 func (s *State) checkDefinitions() error {
 	if len(s.deciding) == 0 {
 		return nil
@@ -79,7 +80,7 @@ func (s *State) checkWatches() error {
 }
 
 // checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers to them before it
-// has to deny. Kinds that are not served are the matter of checkDefinitions.
+// has to deny. checkDefinitions reports kinds that are not served.
 func (s *State) checkSoon() error {
 	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
 }

@@ -51,7 +51,7 @@ type State struct {
 	deciding   []string    // the resources of the project's kinds without which tenants are denied
 	current    atomic.Bool // what Check said last
 	ready      atomic.Bool // and what Checks say
-	complete   atomic.Bool // Check has passed once
+	complete   atomic.Bool // whether Check has passed once
 }
 
 // checkEvery is how often Check is asked for the requests' sake.

@@ -58,7 +58,7 @@ func newWatches(now func() time.Time) *watches {
 	return &watches{now: now, answered: now(), open: map[string]int{}, broken: map[string]time.Time{}, why: map[string]error{}}
 }
 
-// kinds is the path of the project's kinds.
+// kinds is the path prefix of the project's kinds.
 const kinds = "/apis/" + v1alpha1.GroupVersion + "/"
 
 // ownKind returns the resource of the project that a watch of a key follows, or "" for another resource.

@@ -8,15 +8,15 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
-// detection is the installation on one server. It is detected once.
+// detection is the installation on one server, which is detected once.
 type detection struct {
 	once  sync.Once
 	found *installation.Installation
 	err   error
 }
 
-// Installation returns how kubetenant runs on the cluster. A process detects it once for each server. The errors are those
-// of [installation.Detect], each in one line.
+// Installation returns how kubetenant runs on the cluster. A process detects it once for each server. It returns the
+// errors of [installation.Detect], each in one line.
 func (c *Cluster) Installation(ctx context.Context) (*installation.Installation, error) {
 	d := c.detected
 	if d == nil {
@@ -33,11 +33,11 @@ func (c *Cluster) Installation(ctx context.Context) (*installation.Installation,
 	return d.found, d.err
 }
 
-// Require sets what must be true of each cluster that the command uses: a cluster is used if check returns nil. Without it,
-// the command runs on every server.
+// Require sets a check of each cluster that the command uses. The command refuses a cluster for which check returns an
+// error. Without a check, the command runs on every server.
 func (f *Flags) Require(check func(*Cluster) error) { f.required = check }
 
-// Check returns why the command cannot run on the cluster, nil if it can.
+// Check returns an error if the command cannot run on the cluster.
 func (c *Cluster) Check() error {
 	if c.required == nil {
 		return nil

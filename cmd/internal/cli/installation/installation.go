@@ -1,8 +1,8 @@
 // Package installation detects whether and how kubetenant runs on a server.
 //
-// It trusts only what the server does: how it answers malformed tenant and cluster paths, how it authorizes a caller whose
-// tenant is ambiguous, and whether its admission refuses a malformed tenant. Definitions, labels, bindings and the published
-// configuration remain after a return to upstream's kube-apiserver, so they are no evidence.
+// It relies only on the server's behavior: how it answers malformed tenant and cluster paths, how it authorizes a
+// caller whose tenant is ambiguous, and whether its admission refuses a malformed tenant. Definitions, labels, bindings
+// and the published configuration remain after a return to upstream's kube-apiserver, so they are no evidence.
 package installation
 
 import (
@@ -26,20 +26,21 @@ type Mode string
 const (
 	CompiledIn Mode = "compiled in"
 	Webhook    Mode = "webhook service"
-	// Gateway is the mode of a gateway, and of a cluster that is reached directly and has a gateway in front of it.
+	// Gateway is the mode of a gateway, and of a cluster behind a gateway that is reached directly.
 	Gateway Mode = "gateway"
 )
 
 // WebhookNamespace is the default namespace of the webhook service.
 const WebhookNamespace = "kubetenant-system"
 
-// ErrNotInstalled says that a server answered, and that kubetenant does not run on it.
+// ErrNotInstalled means that a server answered and that kubetenant does not run on it.
 var ErrNotInstalled = errors.New("kubetenant is not installed")
 
-// UndeterminedError says that a server's answers do not tell whether kubetenant runs on it.
+// UndeterminedError means that a server's answers do not show whether kubetenant runs on it.
 type UndeterminedError struct {
 	Server string
-	// Cause says which answer is missing. It is not wrapped: a 403 to a probe is no refusal of the caller's command.
+	// Cause says which answer is missing. It is not wrapped, since a 403 to a probe does not refuse the caller's
+	// command.
 	Cause error
 }
 
@@ -47,7 +48,7 @@ func (e *UndeterminedError) Error() string {
 	return fmt.Sprintf("whether kubetenant is installed on %s could not be determined: %v", e.Server, e.Cause)
 }
 
-// Installation is a running kubetenant. The zero value is none. It is safe for concurrent use.
+// Installation is a running kubetenant. The zero value is no installation. It is safe for concurrent use.
 type Installation struct {
 	Mode Mode
 	// Server is the address of the kubeconfig.
@@ -59,7 +60,7 @@ type Installation struct {
 	client kubernetes.Interface
 }
 
-// detectWithin bounds a detection if the configuration sets no timeout.
+// detectWithin limits the time of a detection if the configuration sets no timeout.
 const detectWithin = 20 * time.Second
 
 // Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is an [UndeterminedError] if the
@@ -86,8 +87,8 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	return found, nil
 }
 
-// Published returns the configuration that the installation publishes. One that another deployment mode left behind is not
-// read. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
+// Published returns the configuration that the installation publishes. It ignores one that another deployment mode left
+// behind. Access MUST NOT depend on it: a caller who may write ConfigMaps in the server's namespace can change it.
 func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
@@ -96,8 +97,8 @@ func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, erro
 	return cluster.PublishedConfiguration(ctx, i.client, namespace)
 }
 
-// DerivesRights reports whether the server's own evaluator derives the rights of admins and members from Tenants, so that
-// no ClusterRoleBinding represents them. The error says that the published configuration cannot be read.
+// DerivesRights reports whether the server's own evaluator derives the rights of admins and members from Tenants, so
+// that no ClusterRoleBinding represents them. It fails if the published configuration cannot be read.
 func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
 	if i.Mode != CompiledIn {
 		return false, nil

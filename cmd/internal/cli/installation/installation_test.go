@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// fake is a server. Each field is an answer: the code, a space and the body. An empty one is a 404.
+// fake is a fake server. Each field is an answer: the code, a space and the body. An empty field is a 404 response.
 type fake struct {
 	review, self, dryRun, published string
 	// namespace is the only one with a published configuration. Empty means every one.
@@ -113,7 +113,8 @@ var (
 	created   = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
-// TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of servers that do not tell.
+// TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of servers whose answers
+// do not show the mode.
 func TestDetect(t *testing.T) {
 	const unknown, none = "could not be determined: ", "kubetenant is not installed on "
 	for name, c := range map[string]struct {

@@ -32,11 +32,11 @@ const (
 	probeName = "kubetenant-probe"
 	// malformed is neither a tenant nor a cluster. Both names begin with a letter or a digit.
 	malformed = "_"
-	// maxAnswer bounds how many bytes of an answer are read.
+	// maxAnswer is the maximum number of bytes of an answer that are read.
 	maxAnswer = 64 << 10
 )
 
-// probe is one detection.
+// probe runs one detection.
 type probe struct {
 	config *rest.Config
 	http   *http.Client
@@ -85,8 +85,8 @@ func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	return &Installation{Mode: CompiledIn}, nil
 }
 
-// withoutBoundary looks for a gateway without a root cluster and for admission webhooks of kubetenant. reviewed is why
-// the boundary could not be asked.
+// withoutBoundary looks for a gateway without a root cluster and for admission webhooks of kubetenant. reviewed is the
+// error of the review by which the boundary could have been detected.
 func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed error) (*Installation, error) {
 	isGateway, err := p.isGateway(ctx, gateway)
 	if err != nil || isGateway {
@@ -159,12 +159,13 @@ var (
 	errMayNotReview = errors.New("you may not create subjectaccessreviews, and nothing else here tells it: use the kubeconfig of a cluster admin")
 )
 
-// reasonForm is the form of a reason of the boundary at the end of a message. Other releases have other words after the same
-// areas. Names of users are in quotes, and a reason has none.
+// reasonForm matches a reason of the boundary at the end of a message. Other releases use other words after the same
+// areas. A reason has no quotes, unlike the names of users.
 var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|state|access): [^:"]+$`)
 
-// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies such a caller whatever
-// else is configured, except in mode Shadow. A tenant's caller gets the reason in the 403 response to the review itself.
+// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies such a caller in
+// every configuration, except in mode Shadow. A tenant's caller gets the reason in the 403 response to the review
+// itself.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               probeName,
@@ -190,13 +191,14 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// serviceAuthenticates reports whether the webhook service authenticated the caller's token: only its sources add the extra.
+// serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only its sources set the
+// extra.
 func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
-// webhookForm is how the refusal of a webhook of kubetenant begins: with its name, as the chart gives it.
+// webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the webhook's name from the chart.
 var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied the request: `)
 
 // admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a Namespace with a reserved

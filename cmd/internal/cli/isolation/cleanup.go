@@ -23,7 +23,7 @@ import (
 // runLabel marks what a run creates with the first of its tenants.
 const runLabel = tenant.Domain + "/verify-isolation"
 
-// The names of throwaway tenants begin so, and end with the same random suffix.
+// The prefixes of the names of throwaway tenants, which end with the same random suffix.
 const (
 	firstTenant  = "verify-a-"
 	secondTenant = "verify-b-"
@@ -35,7 +35,7 @@ func Throwaway() [2]string {
 	return [2]string{firstTenant + suffix, secondTenant + suffix}
 }
 
-// throwaway is the form of the first tenant's name.
+// throwaway matches the first tenant's name.
 var throwaway = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
 
 // leftover is a run that did not remove what it created.
@@ -72,8 +72,8 @@ func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, e
 	return removed, errors.Join(errs...)
 }
 
-// leftovers returns the runs of which an object exists. An object that has the label but not a name that a run gives is
-// ignored: a tenant may label its own objects.
+// leftovers returns the runs that left an object. It ignores an object that has the label but a
+// name that no run gives, since a tenant may label its own objects.
 func leftovers(ctx context.Context, client kubernetes.Interface) ([]leftover, error) {
 	options := metav1.ListOptions{LabelSelector: runLabel}
 	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
@@ -112,8 +112,8 @@ func leftovers(ctx context.Context, client kubernetes.Interface) ([]leftover, er
 	return found, nil
 }
 
-// remove removes what a run created. An object that is gone, or that does not have the run's label, is left alone. The
-// bindings go first, so that no failure leaves rights behind that could have been removed.
+// remove removes what a run created. It does not touch an object without the run's label. It
+// removes the bindings first, so that a later failure leaves no rights behind.
 func (w *world) remove(ctx context.Context) error {
 	rbac := w.admin.RbacV1()
 	var errs []error
@@ -148,7 +148,7 @@ func (w *world) remove(ctx context.Context) error {
 
 func (w *world) isOurs(o *metav1.ObjectMeta) bool { return o.Labels[runLabel] == w.tenants[0].String() }
 
-// exactly deletes the object that was read, and no other of its name.
+// exactly limits a deletion to the object that was read, not another of the same name.
 func exactly(o *metav1.ObjectMeta) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
 }
@@ -179,7 +179,8 @@ func (w *world) waitForEnd(ctx context.Context, name string) error {
 	})
 }
 
-// heldUp says why a namespace that is being deleted still exists, if the server says so.
+// heldUp returns why a namespace that is being deleted still exists, or "" if the server does not
+// say so.
 func heldUp(ns *corev1.Namespace) string {
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {

@@ -48,7 +48,7 @@ func labelled(name, run string) metav1.ObjectMeta {
 	return m
 }
 
-// TestRemove: a run removes what it created, and nothing that only has such a name.
+// TestRemove: a run removes the objects that it created, but no other object of such a name.
 func TestRemove(t *testing.T) {
 	w, err := newWorld(&Options{Admin: &rest.Config{}, Tenants: [2]string{"a", "b"}})
 	if err != nil {
@@ -252,7 +252,7 @@ func TestRunCleansUp(t *testing.T) {
 	}
 }
 
-// TestCleanUp: what a run left that was killed is removed by a later one, and not while it may still run.
+// TestCleanUp: a later run removes the objects of a killed run, but not those of a run that may still be in progress.
 func TestCleanUp(t *testing.T) {
 	killed, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -287,7 +287,7 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestEmptyServer: a server that answers every request with an empty object is not one that tenants are isolated on.
+// TestEmptyServer: a server that answers every request with an empty object does not pass as isolating tenants.
 func TestEmptyServer(t *testing.T) {
 	var writes []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

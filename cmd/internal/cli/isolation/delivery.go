@@ -83,7 +83,7 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 	return nil
 }
 
-// notDelivered notes an answer that has no objects.
+// notDelivered records an answer without objects.
 func (m *matrix) notDelivered(c *caller, what string, a answer) {
 	example := fmt.Sprintf("%s: %d %s", what, a.code, a.message())
 	if a.deniedByAuthorization() {
@@ -229,7 +229,7 @@ type openWatch struct {
 	lines <-chan []byte
 }
 
-// judgeWatches notes which watches went on in a namespace that became another tenant's.
+// judgeWatches records which watches continued after another tenant got their namespace.
 func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	w := m.world
 	for _, o := range watches {
@@ -246,8 +246,8 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	}
 }
 
-// readUntil reads a watch until one of the words arrives, the server ends it, or it has waited long enough. ended
-// reports whether the server ended it.
+// readUntil reads a watch until one of the words arrives, the server ends the watch, or a timeout expires. ended
+// reports whether the server ended the watch.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(within)
 	for {

@@ -34,11 +34,11 @@ func (r *resource) path(namespace string) string {
 // required are the core resources without which nothing can be tested.
 var required = []string{"configmaps", "namespaces", "secrets", "serviceaccounts"}
 
-// verbs are those that a request can be made of.
+// verbs are the verbs for which a request can be sent.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// discover returns what the server serves, in every version. A group that does not answer and a verb without a request
-// are counted as not tested.
+// discover returns the resources that the server serves, in every version. It counts a group that
+// does not answer, and a verb without a request, as not tested.
 func (m *matrix) discover(admin kubernetes.Interface) ([]resource, error) {
 	_, lists, err := discovery.ServerGroupsAndResources(admin.Discovery())
 	failed := &discovery.ErrGroupDiscoveryFailed{}
@@ -101,7 +101,7 @@ func splitResource(full string) (name, subresource string) {
 	return name, subresource
 }
 
-// String returns the resource as a rule of RBAC names it, with its group.
+// String returns the resource and its group as an RBAC rule names them.
 func (r *resource) String() string {
 	full := r.name
 	if r.Group != "" {

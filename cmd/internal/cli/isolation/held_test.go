@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestHeld: each write that admission must refuse is tried as a dry run, in the caller's own namespace and of what is
-// served.
+// TestHeld: each write that admission must refuse is tried as a dry run in the caller's own
+// namespace, if the resource is served.
 func TestHeld(t *testing.T) {
 	served := []resource{
 		{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},

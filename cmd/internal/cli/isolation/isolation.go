@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
-// Options say on which server, and as which callers, the matrix is tried.
+// Options specify the server and the callers of a run.
 type Options struct {
 	// Admin is the configuration of a caller who may do everything.
 	Admin *rest.Config
@@ -25,13 +25,14 @@ type Options struct {
 	Tenants [2]string
 	// User is the configuration of a user of the first tenant. If nil, the admin impersonates one.
 	User *rest.Config
-	// Progress is called with each step. It may be nil.
+	// Progress is called with a description of each step. It may be nil.
 	Progress func(string)
-	// Mode is the deployment mode of the server that test requests go to. It is required.
+	// Mode is the deployment mode of the server that receives the test requests. It is required.
 	Mode installation.Mode
-	// Through is the server that test requests go to, by its address and authority. If nil, the admin's.
+	// Through is the server that receives the test requests, by its address and authority. If nil, the admin's server
+	// receives them.
 	Through *rest.Config
-	// Groups are the API groups whose resources are tried. If empty, all that the server serves.
+	// Groups are the API groups whose resources are tried. If empty, all groups are tried.
 	Groups []string
 	// Parallel is how many requests run at the same time; 0 means 8.
 	Parallel int
@@ -51,14 +52,14 @@ type matrix struct {
 // question is what a request asks of authorization.
 type question = authorizationv1.ResourceAttributes
 
-// ErrLeft says that something that a run created was not removed.
+// ErrLeft means that some objects of a run were not removed.
 var ErrLeft = errors.New("something is left of the tenants: kubectl tenant verify-isolation --clean-up removes it")
 
-// removeWithin bounds the removal of what a run created, which goes on after an interrupt.
+// removeWithin limits the time of the removal, which continues after an interrupt.
 const removeWithin = time.Minute
 
-// Run creates the tenants, tries the matrix and removes what it created. The error means that the run did not finish;
-// the report, if there is one, has what was found until then.
+// Run creates the tenants, tries the matrix and removes what it created. An error means that the run did not finish.
+// The report, if not nil, has the results until then.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -100,7 +101,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return &m.report, err
 }
 
-// tryEverything runs the steps of the matrix. A step that fails is a finding: the steps after it were not tried.
+// tryEverything runs the steps of the matrix. A failed step ends the matrix and is a finding.
 func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 	tried := ofGroups(served, m.Groups)
 	m.report.Resources = len(tried)
@@ -153,7 +154,7 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 	return nil
 }
 
-// maxLost is how many requests may remain without an answer before a run ends.
+// maxLost is the number of requests without an answer after which a run ends.
 const maxLost = 20
 
 // unanswered counts a request without an answer as not tested. It returns an error if the run cannot go on.
@@ -165,7 +166,7 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, space, request strin
 	return m.lose(err)
 }
 
-// lose counts a request without an answer. It returns an error after too many of them.
+// lose counts a request without an answer. It returns an error if there are more than maxLost.
 func (m *matrix) lose(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,7 +176,7 @@ func (m *matrix) lose(err error) error {
 	return nil
 }
 
-// record keeps the decision of authorization, which must be the same each time.
+// record stores the decision of authorization. A different decision about the same request is a finding.
 func (m *matrix) record(c *caller, p probe, a answer) {
 	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
 	q := *p.review

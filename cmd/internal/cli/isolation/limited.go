@@ -23,18 +23,18 @@ type listed struct {
 // document is a list or an event of a watch.
 type document struct {
 	Kind, Type string
-	Metadata   struct{ Continue, RemainingItemCount any } // tell how many objects there are
+	Metadata   struct{ Continue, RemainingItemCount any } // how many objects there are
 	Items      *[]listed
 	Object     *listed
 }
 
-// tellsOfMore reports whether a list says that there is more than its items.
+// tellsOfMore reports whether a list shows that more objects exist than it holds.
 func (d *document) tellsOfMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns the judge of a list or watch of a path over all namespaces: only objects of the caller's own namespaces may be
-// in it. An error of the client holds none.
+// onlyOwn returns a function that judges a list or watch of a path over all namespaces. It may hold only objects of the
+// caller's own namespaces. An error response holds none.
 func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	mine := w.namespace(own)
 	// A webhook cannot remove the limit of a list, which then tells how many objects remain: docs/webhook.md.
@@ -87,8 +87,8 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns the judge of a list of objects about tenants, which name theirs in a field of the spec: only those
-// about one tenant may be in it. A watch is not limited.
+// onlyAbout returns a function that judges a list of objects that name their tenant in a field of the spec. The list
+// may hold only objects about one tenant. A watch is not limited.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
 	return func(a answer) (Outcome, string) {
 		var got struct {
@@ -112,7 +112,7 @@ func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, st
 	}
 }
 
-// holdsObject reports whether a body has anything in it that an object has.
+// holdsObject reports whether a body contains a field of an object.
 func holdsObject(body []byte) bool {
 	var object map[string]any
 	return json.Unmarshal(body, &object) == nil && len(object) > 0

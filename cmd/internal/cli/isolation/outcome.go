@@ -36,10 +36,10 @@ var outcomeNames = map[Outcome]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// MarshalText makes an outcome a word in JSON.
+// MarshalText returns the outcome as a word.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Why an answer shows nothing about the boundary. Each is a group of the report.
+// The reasons why an answer shows nothing about the boundary. Each is a group of the report.
 const (
 	untestedAuthentication = "the server did not accept the caller's credential (401)"
 	untestedThrottled      = "the server throttled the request (429)"
@@ -58,12 +58,12 @@ const (
 	untestedBeforeAdmitted = "the request failed before the admission plugins that refuse it (%d)"
 )
 
-// authorizersForm is the message of a 403 response by an authorizer
-// (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, v0.37.1). Admission writes other messages, and may quote it.
+// authorizersForm matches the message of a 403 response by an authorizer (k8s.io/apiserver
+// pkg/endpoints/handlers/responsewriters, v0.37.1). Messages of admission differ, but may quote it.
 var authorizersForm = regexp.MustCompile(
 	`^(?:\S+(?: "(?:[^"\\]|\\.)*")? is forbidden|forbidden): User "(?:[^"\\]|\\.)*" cannot \S+ (?:resource|path) "`)
 
-// othersForm is the message of a refusal by an admission webhook or a policy, with its name.
+// othersForm matches a refusal by an admission webhook or a policy, with its name.
 var othersForm = regexp.MustCompile(`(?:admission webhook "|(?:Validating|Mutating)AdmissionPolicy ')([^"']*)["']`)
 
 // noEndpoints begins the message of the 503 response of a Service's proxy, which comes after authorization
@@ -75,8 +75,8 @@ func (a answer) deniedByAuthorization() bool {
 	return a.code == http.StatusForbidden && authorizersForm.MatchString(a.message())
 }
 
-// deniedByBoundary reports whether an authorizer's message has a reason of the boundary, by the part that gives it: another
-// release of the server may word the rest differently.
+// deniedByBoundary reports whether an authorizer's message has a reason of the boundary. It compares only the area of
+// the reason, since another release may word the rest differently.
 func (a answer) deniedByBoundary() bool {
 	message := a.message()
 	form := authorizersForm.FindStringIndex(message)
@@ -102,7 +102,7 @@ func (a answer) untested(c *caller) string {
 	case a.code == http.StatusUnauthorized && c.own >= 0:
 		return untestedAuthentication
 	case a.code == http.StatusUnauthorized:
-		return "" // a caller that the server does not authenticate is kept out
+		return "" // for a caller of no tenant, this is a refusal like a 403
 	case a.code == http.StatusTooManyRequests:
 		return untestedThrottled
 	case a.code == http.StatusServiceUnavailable && strings.HasPrefix(a.message(), noEndpoints):
@@ -145,7 +145,7 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 	return Leaked, ""
 }
 
-// heldByAdmission is the outcome of a write that authorization allows and that admission must refuse.
+// heldByAdmission returns the outcome of a write that authorization allows and admission must refuse.
 func heldByAdmission(a answer) (Outcome, string) {
 	switch {
 	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:

@@ -116,7 +116,8 @@ func TestOnlyOwn(t *testing.T) {
 	}
 }
 
-// TestContinuations: what tells how much there is after a page is a leak, except behind a webhook, which cannot hide it.
+// TestContinuations: an answer that shows how many objects follow a page is a leak, except behind a webhook, which
+// cannot hide that.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	own, quotas := m.world.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.world.tenants[0], "tenant", false)
@@ -189,7 +190,7 @@ func TestHeldByAdmission(t *testing.T) {
 	}
 }
 
-// TestRetries: a request that the server asks to repeat is repeated, and not for ever.
+// TestRetries: a request is retried if the server asks for it, but not forever.
 func TestRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusals int

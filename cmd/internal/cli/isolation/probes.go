@@ -45,9 +45,11 @@ type probe struct {
 	header              http.Header
 	group               string // the verb and the resource
 	own                 bool   // authorization must allow it
-	// limited judges an answer that authorization may allow though it is not about the caller's space. It may be nil.
+	// limited judges the answer to a request that authorization may allow although it reaches
+	// beyond the caller's own namespaces. It may be nil.
 	limited func(answer) (Outcome, string)
-	// unserved says that kube-apiserver has no such operation, so a 404 or a 405 response is the expected answer.
+	// unserved means that kube-apiserver has no such operation, so a 404 or 405 response is
+	// expected.
 	unserved bool
 	review   *authorizationv1.ResourceAttributes
 }
@@ -145,7 +147,7 @@ func (r resource) requests(namespace, space string) []probe {
 	return all
 }
 
-// setBody gives a request a body of a type, none for "".
+// setBody sets a body with a content type. If the type is "", it sets none.
 func (p *probe) setBody(body, contentType string) {
 	if contentType == "" {
 		return
@@ -159,14 +161,15 @@ func (p *probe) setBody(body, contentType string) {
 	}
 }
 
-// bodies are those of creations that kube-apiserver answers with a 500 response if the object is empty.
+// bodies are the objects of creations for which kube-apiserver returns a 500 response if the object
+// is empty.
 var bodies = map[string]string{
 	"bindings": `{"metadata":{"name":"probe"},"target":{"kind":"Node","name":"probe"}}`,
 	"rolebindings.rbac.authorization.k8s.io": `{"metadata":{"name":"probe"},` +
 		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"probe"}}`,
 }
 
-// body returns the body of a request with a verb.
+// body returns the body of a request.
 func (r *resource) body(verb string) string {
 	if body := bodies[r.String()]; body != "" && verb == "create" {
 		return body
@@ -252,7 +255,8 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 		for _, ns := range namespaces {
 			asked := map[string]bool{}
 			for _, p := range r.requests(ns, spacePath) {
-				// The forms of a body come after authorization. They are tried without a tenant path.
+				// Authorization precedes the decoding of a body. The encodings of bodies are tried
+				// without a tenant path.
 				key := fmt.Sprint(p.method, p.review.Verb, p.review.Name, strings.Contains(p.path, "/watch/"))
 				if asked[key] {
 					continue
@@ -320,7 +324,7 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	var all []probe
 	for _, p := range r.requests("", spaceCluster) {
 		switch read := p.method == http.MethodGet; {
-		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook: // which cannot limit them: denied
+		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook: // they are denied, since it cannot limit them
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):

@@ -19,7 +19,7 @@ type Cell struct {
 	Counts map[Outcome]int `json:"counts"`
 }
 
-// Finding is a group of requests that a reader would fix once.
+// Finding is a group of requests that probably have the same cause.
 type Finding struct {
 	Outcome Outcome `json:"outcome"`
 	// What is the verb and the resource, or the reason of [Untested].
@@ -41,7 +41,7 @@ type Report struct {
 	Notes     []string          `json:"notes,omitempty"`
 }
 
-// Total returns how many requests had an outcome.
+// Total returns the number of requests with an outcome.
 func (r *Report) Total(o Outcome) int {
 	n := 0
 	for _, c := range r.Cells {
@@ -50,7 +50,7 @@ func (r *Report) Total(o Outcome) int {
 	return n
 }
 
-// found returns how many requests the findings of an outcome count.
+// found returns the number of requests in the findings of an outcome.
 func (r *Report) found(o Outcome) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -61,17 +61,18 @@ func (r *Report) found(o Outcome) int {
 	return n
 }
 
-// OK reports whether nothing leaked, no request in the own space was denied and no answers disagree.
+// OK reports whether nothing leaked, no request in the caller's own namespaces was denied and no
+// answers disagree.
 func (r *Report) OK() bool {
 	return r.found(Leaked)+r.found(Refused)+r.found(Contradicted) == 0
 }
 
-// Complete reports whether every request showed what the boundary decides.
+// Complete reports whether every answer shows what the boundary decided.
 func (r *Report) Complete() bool {
 	return r.found(Untested) == 0 && r.Total(Denied) > 0 && r.Total(Passed) > 0
 }
 
-// finish sorts the report and states its verdict.
+// finish sorts the report and sets its verdict.
 func (r *Report) finish() {
 	slices.SortFunc(r.Cells, func(a, b *Cell) int {
 		return cmp.Or(cmp.Compare(slices.Index(callers, a.Caller), slices.Index(callers, b.Caller)),
@@ -112,7 +113,7 @@ func (r *Report) verdict() string {
 	return fmt.Sprintf("isolated: %d requests of %d resources and subresources", tried, r.Resources)
 }
 
-// shownFindings is how many findings [Report.Write] shows.
+// shownFindings is the number of findings that [Report.Write] shows.
 const shownFindings = 10
 
 // columns are the outcomes of the table.
@@ -209,8 +210,8 @@ func (m *matrix) find(o Outcome, caller, space, what, example string) {
 	}
 }
 
-// note counts an outcome and reports it if it is a finding. group is the verb and the resource, why the reason of
-// [Untested].
+// note counts an outcome and adds it to the findings if it is one. group is the verb and the
+// resource. why is the reason of [Untested].
 func (m *matrix) note(caller, space string, o Outcome, why, group, example string) {
 	m.count(caller, space, o)
 	switch o {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestFindingsAreGrouped: requests that a reader would fix once are one line, and no more than ten lines are shown.
+// TestFindingsAreGrouped: requests with the same cause are one line, and at most ten lines are
+// shown.
 func TestFindingsAreGrouped(t *testing.T) {
 	m := &matrix{}
 	for i := range 12 {

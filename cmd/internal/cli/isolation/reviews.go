@@ -62,7 +62,7 @@ func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	return nil
 }
 
-// named returns the verb and the resource of a question.
+// named returns the verb and the resource of a review.
 func named(q *question) string {
 	r := resource{GroupVersion: schema.GroupVersion{Group: q.Group}, name: q.Resource, subresource: q.Subresource}
 	return q.Verb + " " + r.String()
@@ -118,7 +118,7 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 		m.find(Contradicted, c.name, "", "rules of a namespace that is not the caller's",
 			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
 	}
-	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook cannot limit them: they are denied
+	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook cannot limit them, so they are denied
 		m.find(Contradicted, c.name, "", "no rules of the caller's own namespace", namespace)
 	}
 	if m.world.mode == installation.Gateway {
@@ -127,7 +127,7 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 	return m.tryListed(ctx, c, namespace, rules, served)
 }
 
-// tryListed asks about each action that the rules allow.
+// tryListed sends a self review for each action that the rules allow.
 func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 	rules []authorizationv1.ResourceRule, served []resource) error {
 	group, ctx := errgroup.WithContext(ctx)

@@ -33,25 +33,25 @@ const (
 	systemNamespace  = "kube-system"
 	missingNamespace = "kubetenant-isolation-missing"
 	robot            = "robot"
-	// within bounds how long a change takes to apply.
+	// within is the maximum time that a change takes to apply.
 	within = 30 * time.Second
 	// patience bounds how long a request may take; a slow answer is none that leaks.
 	patience = 2 * time.Minute
-	// unauthenticatedFor is how long a gateway may refuse a new token before it is taken for one that it never accepts.
+	// unauthenticatedFor is how long a gateway may refuse a new token before the run assumes that it never accepts it.
 	unauthenticatedFor = 5 * time.Second
 )
 
-// world is what a run creates.
+// world holds the objects that a run creates.
 type world struct {
 	mode    installation.Mode
 	admin   kubernetes.Interface
 	objects dynamic.Interface
 	tenants [2]tenant.ID
 	callers []*caller
-	begun   bool // something may exist
+	begun   bool // objects may exist
 }
 
-// newWorld returns a world of which nothing exists yet.
+// newWorld returns a world. It creates no objects yet.
 func newWorld(o *Options) (*world, error) {
 	w := &world{mode: o.Mode}
 	var err error
@@ -70,10 +70,10 @@ func newWorld(o *Options) (*world, error) {
 // namespace returns the namespace of a tenant.
 func (w *world) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
-// reborn is the namespace that changes its tenant. It has no prefix that reserves its name for one of them.
+// reborn is the namespace that is created again for the other tenant. No prefix reserves its name for a tenant.
 func (w *world) reborn() string { return w.tenants[0].String() + "-reborn" }
 
-// role names the ClusterRole of all rights, and its binding.
+// role is the name of the ClusterRole with all rights, and of its binding.
 func (w *world) role() string {
 	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
 }
@@ -109,7 +109,7 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 // maxBody bounds what is read of an answer.
 const maxBody = 64 << 20
 
-// retries bounds how often a request is sent again if the server asks for it, and longestRetry how long it waits.
+// retries is the maximum number of retries that the server asks for. longestRetry is the maximum wait before a retry.
 const (
 	retries      = 5
 	longestRetry = 10 * time.Second
@@ -138,7 +138,7 @@ func (c *caller) sendOnce(ctx context.Context, method, path string, body []byte,
 	defer func() { _ = resp.Body.Close() }()
 	a := answer{code: resp.StatusCode}
 	if isWatch(path) && resp.StatusCode == http.StatusOK && !strings.Contains(path, "timeoutSeconds") {
-		return a, nil // it is open: that is the answer
+		return a, nil // the connection is established, which is the answer
 	}
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
@@ -165,7 +165,7 @@ func (c *caller) do(ctx context.Context, client *http.Client, method, path strin
 	return client.Do(req)
 }
 
-// answer is what came back.
+// answer is the response to a request.
 type answer struct {
 	code       int
 	body       []byte
@@ -173,7 +173,7 @@ type answer struct {
 	retryAfter time.Duration // 0 if the server did not ask for a retry
 }
 
-// message is the message of a Status, or "": a body may hold another tenant's objects.
+// message is the message of a Status, or "". Other bodies are not shown, since they may hold another tenant's objects.
 func (a answer) message() string {
 	var status metav1.Status
 	if json.Unmarshal(a.body, &status) == nil && status.Kind == "Status" {
@@ -198,7 +198,7 @@ func (w *world) create(ctx context.Context, m *matrix) error {
 	return w.makeCallers(ctx, m)
 }
 
-// meta is the metadata of an object that the run creates.
+// meta returns the metadata of an object that the run creates.
 func (w *world) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
 }
@@ -273,7 +273,7 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	if user == nil {
 		user = rest.CopyConfig(o.Admin)
 		user.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation", Groups: []string{w.tenants[0].Group()}}
-		if w.mode == installation.Webhook { // which does not see who impersonates
+		if w.mode == installation.Webhook { // which does not see the impersonating user
 			user.Impersonate.Extra = map[string][]string{tenant.ExtraKey: {w.tenants[0].String()}}
 		}
 	}
@@ -298,7 +298,8 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	return w.waitForRights(ctx, m)
 }
 
-// waitForRights waits until the rights and labels of the tenants' callers apply: each lists its own canaries.
+// waitForRights waits until the rights of the tenants' callers and the labels apply: each caller lists its own
+// canaries.
 func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {

@@ -33,8 +33,8 @@ func credentials(ctx context.Context, data []byte, kind Kind, config *v1alpha1.C
 	return found, nil
 }
 
-// refused returns what the server's readers refuse. They stop at the first problem: each record that they
-// name is left out, and the rest is read again.
+// refused returns the records that the server's readers refuse. The readers stop at the first problem, so refused
+// removes that record and reads the rest again.
 func refused(ctx context.Context, data []byte, kind Kind, config *v1alpha1.CredentialFile) (found []Problem, err error) {
 	dir, err := os.MkdirTemp("", "lint-")
 	if err != nil {

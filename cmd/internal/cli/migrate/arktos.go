@@ -246,7 +246,7 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, why
 }
 
-// unreadFields names the fields of an object that are not known, or returns "".
+// unreadFields returns a reason that names the unknown fields of an object, or "".
 func unreadFields(object map[string]any, known ...string) (why string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {

@@ -40,7 +40,7 @@ type capsuleMigration struct {
 	settings   admissionSettings
 }
 
-// capsuleTenant is one Tenant and what becomes of it.
+// capsuleTenant is one Tenant of Capsule and the objects that it becomes.
 type capsuleTenant struct {
 	node
 	name string
@@ -99,8 +99,8 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	}
 }
 
-// dropDuplicates refuses Tenants of one name, since nothing says which of them is the tenant, and names that are not
-// valid tenant IDs.
+// dropDuplicates refuses several Tenants of one name, since the file does not say which of them is in use. It also
+// refuses names that are not valid tenant IDs.
 func (m *capsuleMigration) dropDuplicates() {
 	count := map[string]int{}
 	for _, t := range m.tenants {
@@ -124,7 +124,7 @@ func (m *capsuleMigration) dropDuplicates() {
 	m.tenants = kept
 }
 
-// convert fills in what a Tenant becomes, and reports the rest.
+// convert sets the objects that a Tenant becomes, and reports the rest.
 func (m *capsuleMigration) convert(t *capsuleTenant) {
 	name := t.id.ObjectName()
 	t.object = &v1alpha1.Tenant{
@@ -187,7 +187,7 @@ func (m *capsuleMigration) write(dir string) error {
 	return nil
 }
 
-// next returns the steps after the migration, in their order. Each is a command or begins with a verb.
+// next returns the steps after the migration in order. Each is a command or begins with a verb.
 func (m *capsuleMigration) next(dir string) (steps []string) {
 	if m.result.Files[configurationFile] != "" {
 		file := quoted(dir, configurationFile)
@@ -215,10 +215,10 @@ func (m *capsuleMigration) next(dir string) (steps []string) {
 		"a namespace that a Tenant of Capsule still owns is deleted with it")
 }
 
-// shellWord matches a word that a shell reads as it stands.
+// shellWord matches a word that needs no quotes in a shell.
 var shellWord = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
-// quoted returns a path in a folder as a shell reads it.
+// quoted returns a path in a folder, quoted for a shell if necessary.
 func quoted(dir, name string) string {
 	path := filepath.Join(dir, name)
 	if strings.HasPrefix(path, "-") {

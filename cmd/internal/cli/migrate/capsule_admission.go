@@ -18,7 +18,7 @@ type admissionSettings struct {
 	Placement []v1alpha1.TenantPlacement
 }
 
-// file returns a configuration with the settings, or "" if there are none. The server accepts what it returns.
+// file returns a configuration with the settings, or "" if there are none. A server accepts the configuration.
 func (s *admissionSettings) file() (string, error) {
 	admission := map[string]any{}
 	if len(s.Policy) > 0 {
@@ -163,7 +163,7 @@ func ruleOf(field string, names []node) *v1alpha1.FieldRule {
 	return rule
 }
 
-// convertServices returns the types of Services that are allowed, or nil if all are.
+// convertServices returns the allowed types of Services, or nil if all types are allowed.
 func convertServices(allowed node) *v1alpha1.FieldRule {
 	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
 	types := []corev1.ServiceType{

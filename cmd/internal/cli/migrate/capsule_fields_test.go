@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// withoutEffect are the fields that say nothing to another project: a server or kubectl wrote them, and Protect is the
-// policy whatever preventDeletion says.
+// withoutEffect are the fields without a meaning for another project. A server or kubectl wrote them. The policy is
+// Protect for either value of preventDeletion.
 var withoutEffect = regexp.MustCompile(`^(apiVersion|kind|spec\.preventDeletion|` +
 	`metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink|finalizers)\b.*|` +
 	`metadata\.annotations\["kubectl\.kubernetes\.io/last-applied-configuration"\].*|` +
@@ -182,7 +182,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 	}
 }
 
-// FuzzCapsule: whatever a Tenant holds, each leaf is represented or reported, and the server reads what is written.
+// FuzzCapsule: each leaf of any Tenant is represented or reported, and the server accepts the files.
 func FuzzCapsule(f *testing.F) {
 	for _, spec := range []string{
 		`{ owners: [ { kind: User, name: alice, x: y } ], namespaceOptions: { quota: 70000 } }`,

@@ -63,8 +63,8 @@ func (m *capsuleMigration) assignNamespaces() {
 	}
 }
 
-// readNamespace adds what a Namespace says of its tenant, and to owners the tenant that it has already. The Namespace
-// itself stays as it is, so that nothing else of it needs to be carried over.
+// readNamespace adds the claims of a Namespace about its tenant, and adds to owners the tenant that it already has. The
+// migration does not change the Namespace, so no other field needs to be carried over.
 func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add func(string, claim)) {
 	name := n.find("metadata.name").text()
 	labels := n.find("metadata.labels")

@@ -20,7 +20,8 @@ const (
 	maxLimits          = 256
 )
 
-// convertObjects converts what Capsule puts into each namespace of the tenant, and the limits of the whole tenant.
+// convertObjects converts the objects that Capsule creates in each namespace of the tenant, and the limits of the
+// tenant.
 func (t *capsuleTenant) convertObjects() {
 	t.convertQuotas()
 	for i, item := range t.find("spec.limitRanges.items").items() {
@@ -51,7 +52,7 @@ func (t *capsuleTenant) convertQuotas() {
 	scope.consume()
 }
 
-// addQuota adds the limits of an item. The smaller of two limits of one resource applies, as it did before.
+// addQuota adds the limits of an item. The smaller of two limits of a resource applies, as it does in Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
 		item.left("a limit of some Pods only applies to a namespace; use a ResourceQuota in a NamespaceTemplate")
@@ -92,8 +93,8 @@ func quantity(value any) (q resource.Quantity, is bool) {
 	return q, is && err == nil
 }
 
-// addObject adds an object to the tenant's template as it is, except for selectors of Capsule's label of tenants. An
-// object that the template may not hold is reported as a whole: a policy without one of its fields could allow more.
+// addObject adds an object to the tenant's template. It changes only selectors with Capsule's tenant label. It reports
+// an object that a template cannot hold as a whole, since a policy without one of its fields could allow more.
 func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	content, isObject := item.value.(map[string]any)
 	if !isObject {
@@ -129,7 +130,7 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	}
 }
 
-// hasPlaceholder reports whether a value holds what a template replaces.
+// hasPlaceholder reports whether a value holds a placeholder of a template.
 func hasPlaceholder(value any) bool {
 	switch value := value.(type) {
 	case string:
@@ -156,8 +157,8 @@ func hasNegative(hard any) bool {
 	return false
 }
 
-// selectors translates Capsule's label of tenants in selectors to the one of this project. A selector that cannot be
-// translated stays as it is, since it selects nothing without Capsule, and is noted.
+// selectors replaces Capsule's tenant label in selectors by that of this project. It leaves a selector that it cannot
+// translate unchanged, since that selects nothing without Capsule, and reports it.
 type selectors struct {
 	node
 	notes []string
@@ -185,7 +186,7 @@ func (s *selectors) translate(value any, path string) {
 	}
 }
 
-// isTenantLabel reports whether Capsule names the tenant by a label.
+// isTenantLabel reports whether a label is one by which Capsule names the tenant.
 func isTenantLabel(key string) bool {
 	return key == capsuleGroup+"/tenant" || key == capsuleDomain+"/tenant"
 }
@@ -215,7 +216,7 @@ func (s *selectors) labels(labels map[string]any, path string) {
 	}
 }
 
-// isTenant reports whether the value of Capsule's label names a tenant here.
+// isTenant reports whether a value of Capsule's label is the ID of a tenant other than system.
 func isTenant(value any) bool {
 	name, _ := value.(string)
 	id, err := tenant.Parse(name)

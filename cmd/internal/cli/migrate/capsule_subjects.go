@@ -36,8 +36,8 @@ func (t *capsuleTenant) convertSubjects() {
 	}
 }
 
-// convertOwner makes an owner an admin if it was one and could delete namespaces, and else binds its ClusterRoles: an
-// admin may delete the tenant's namespaces.
+// convertOwner makes an owner an admin if it had the role admin and could delete namespaces, since an admin may delete
+// the tenant's namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
 		owner.left("its ClusterRoles are in an annotation of this version; get the Tenant as %s/v1beta2", capsuleGroup)
@@ -77,14 +77,15 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	}
 }
 
-// hasRoleAnnotations reports whether annotations name the ClusterRoles of owners, as those of v1beta1 do.
+// hasRoleAnnotations reports whether annotations name the ClusterRoles of owners, as in v1beta1.
 func (t *capsuleTenant) hasRoleAnnotations() bool {
 	return slices.ContainsFunc(t.find("metadata.annotations").keys(), func(key string) bool {
 		return prefixOf(key) == "clusterrolenames."+capsuleGroup
 	})
 }
 
-// ownerRoles returns the ClusterRoles of an owner without consuming them. By default Capsule gives these two.
+// ownerRoles returns the ClusterRoles of an owner without consuming them. If none is set, it returns Capsule's
+// defaults.
 func ownerRoles(owner node) (all []string) {
 	roles := owner.get("clusterRoles")
 	if !roles.isSet {
@@ -120,7 +121,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	}
 }
 
-// addAdmin adds an admin and returns why it cannot, or "".
+// addAdmin adds an admin. It returns the reason if it cannot, or "".
 func (t *capsuleTenant) addAdmin(s rbacv1.Subject) string {
 	admins := &t.object.Spec.Admins
 	if slices.Contains(*admins, s) {
@@ -157,7 +158,7 @@ func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
 	return true
 }
 
-// ownerSubject is [capsuleTenant.subject] for an owner, which names a service account by its user name.
+// ownerSubject is like [capsuleTenant.subject], for an owner, which names a service account by its user name.
 func (t *capsuleTenant) ownerSubject(owner node) (s rbacv1.Subject, problem string) {
 	if owner.get("kind").value != rbacv1.ServiceAccountKind {
 		return t.subject(owner)
@@ -170,7 +171,7 @@ func (t *capsuleTenant) ownerSubject(owner node) (s rbacv1.Subject, problem stri
 	return t.serviceAccount(namespace, accountName(namespace, name))
 }
 
-// accountName returns the name of a service account, of its user name.
+// accountName returns the name of a service account from its user name.
 func accountName(namespace, user string) string {
 	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
 }

@@ -13,7 +13,7 @@ import (
 const (
 	nameLabel        = "kubernetes.io/metadata.name"
 	podSecurityLabel = "pod-security.kubernetes.io/enforce"
-	// cordonLabel says in v1beta1 what spec.cordoned says in v1beta2.
+	// cordonLabel is the v1beta1 form of spec.cordoned.
 	cordonLabel = capsuleGroup + "/cordon"
 )
 
@@ -23,7 +23,8 @@ const (
 	maxLabels     = 32
 )
 
-// consumeServerMetadata consumes what a server or kubectl wrote about an object: it has no meaning for another object.
+// consumeServerMetadata consumes the fields that a server or kubectl wrote, since they have no meaning for another
+// object.
 func consumeServerMetadata(metadata node) {
 	for _, key := range []string{
 		"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
@@ -49,8 +50,8 @@ func (t *capsuleTenant) convertMetadata() {
 	}
 }
 
-// convertStatus consumes what Capsule derived from the spec. Owners that come from elsewhere are reported, since they
-// have rights without being in the spec. The namespaces were read before.
+// convertStatus consumes the fields that Capsule derived from the spec. It reports owners that are not in the spec,
+// since they have rights too. The namespaces were read before.
 func (t *capsuleTenant) convertStatus() {
 	status := t.get("status")
 	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
@@ -172,7 +173,7 @@ func prefixOf(key string) string {
 	return domain
 }
 
-// isOfDomain reports whether a label or annotation key is of a domain or of one below it.
+// isOfDomain reports whether a label or annotation key has a domain or a subdomain of it.
 func isOfDomain(key, domain string) bool {
 	of := prefixOf(key)
 	return of == domain || strings.HasSuffix(of, "."+domain)

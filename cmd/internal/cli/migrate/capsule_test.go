@@ -36,7 +36,7 @@ func flow(t *testing.T, value any) string {
 	return strings.ReplaceAll(string(text), `"`, "")
 }
 
-// specOf returns what is in the spec of the one object of a file, besides what each Tenant has.
+// specOf returns the spec of the only object of a file, without the fields that each Tenant has.
 func specOf(t *testing.T, text string) string {
 	t.Helper()
 	var object struct{ Spec map[string]any }
@@ -57,7 +57,7 @@ const (
 	makesNone     = "spec.owners[0]: the owner could create namespaces; name it in spec.admins if it may also delete them"
 )
 
-// TestCapsuleTenant: a Tenant gives what the Capsule Tenant gave, and never more.
+// TestCapsuleTenant: a Tenant gives what the Capsule Tenant gave, and no more.
 func TestCapsuleTenant(t *testing.T) {
 	const alice, dev = `{apiGroup:rbac.authorization.k8s.io,kind:User,name:alice}`, `{apiGroup:rbac.authorization.k8s.io,kind:Group,name:dev}`
 	for name, c := range map[string]struct {
@@ -164,8 +164,8 @@ func objectsOf(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestCapsuleTemplate: what Capsule put into each namespace is in a template that the Tenant names, with the tenant's
-// label in place of Capsule's. An object is carried over as a whole or not at all.
+// TestCapsuleTemplate: the objects that Capsule created in each namespace are in a template that the Tenant names, with
+// the tenant's label instead of Capsule's. An object is carried over as a whole or not at all.
 func TestCapsuleTemplate(t *testing.T) {
 	const untranslated = " cannot be translated and selects nothing without Capsule; correct the selector in cluster/1-namespacetemplates.yaml"
 	from := func(selector string) string {
@@ -218,8 +218,8 @@ func TestCapsuleManyObjects(t *testing.T) {
 	same(t, "left", oilReports("spec.limitRanges.items[32]: a NamespaceTemplate holds at most 32 objects; write another one"), r.Left)
 }
 
-// TestCapsuleAdmission: what objects may ask for becomes rules of the tenant; a name that a rule cannot express is not
-// allowed.
+// TestCapsuleAdmission: limits of what objects may use become rules of the tenant. A name that a rule cannot express is
+// not allowed.
 func TestCapsuleAdmission(t *testing.T) {
 	const unsupported = ": regular expressions are not supported; list the names that it matches"
 	for name, c := range map[string]struct {

@@ -96,7 +96,7 @@ var keystoneFields = map[string][]string{
 	"nonresource_permissions": {"*"},
 }
 
-// reportUnread reports the fields of a policy that are not read, here as in k8s-keystone-auth, which ignores case.
+// reportUnread reports the fields of a policy that are not read. Like k8s-keystone-auth, it ignores case.
 func (k *keystone) reportUnread(policy map[string]any) {
 	n := newDocument(k.where, policy, k.result)
 	for _, key := range n.keys() {

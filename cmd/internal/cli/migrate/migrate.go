@@ -21,7 +21,7 @@ import (
 
 // Result is what came of a file.
 type Result struct {
-	// Files are this project's, by their paths in the folder. Objects of the cluster and files of the server are in
+	// Files are the files to write, by their paths in the folder. Objects of the cluster and files of the server are in
 	// different folders.
 	Files map[string]string
 	// Left says what was not carried over, and where it stands. It holds no secret.
@@ -61,7 +61,8 @@ func From() map[string]func([]byte, Options) (*Result, error) {
 // Kinds are the names of From.
 func Kinds() []string { return slices.Sorted(maps.Keys(From())) }
 
-// separator matches a line that ends a YAML document. A document may not hold one that the reader does not split at.
+// separator matches a line that ends a YAML document. A document must not hold a separator at which the reader does not
+// split.
 var separator = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
 
 // documents returns the objects of a file: YAML or JSON, one or several, and the items of Lists. Duplicate fields and

@@ -90,7 +90,8 @@ func (n node) at(i int) node {
 	return node{document: n.document, path: fmt.Sprintf("%s[%d]", n.path, i), value: list[i], isSet: list[i] != nil}
 }
 
-// text consumes a string and returns it; "" if the field is not a string, which is then reported with the rest.
+// text consumes a string and returns it. If the field is not a string, text returns "" and the field is reported with
+// the rest.
 func (n node) text() string {
 	s, is := n.value.(string)
 	if is {
@@ -99,7 +100,7 @@ func (n node) text() string {
 	return s
 }
 
-// flag consumes a boolean and returns it; isFlag is false if the field is not one.
+// flag consumes a boolean and returns it. isFlag is false if the field is not a boolean.
 func (n node) flag() (value, isFlag bool) {
 	value, isFlag = n.value.(bool)
 	if isFlag {
@@ -108,15 +109,15 @@ func (n node) flag() (value, isFlag bool) {
 	return value, isFlag
 }
 
-// consume says that a conversion represents the value with everything below it, or that it has no meaning outside the
-// server that wrote it.
+// consume marks the value and everything below it as handled: a conversion represents it, or it has no meaning outside
+// the server that wrote it.
 func (n node) consume() {
 	if n.isSet {
 		n.handled[n.path] = true
 	}
 }
 
-// left reports that the value, with everything below it, is not carried over.
+// left reports that the value and everything below it are not carried over.
 func (n node) left(format string, args ...any) {
 	if !n.isSet {
 		return
@@ -128,11 +129,11 @@ func (n node) left(format string, args ...any) {
 // isHandled reports whether the value itself was consumed or reported.
 func (n node) isHandled() bool { return n.handled[n.path] }
 
-// reasons say why a field is not carried over and what to do, by the field's path without indexes. A field below has
-// the reason of the nearest field above.
+// reasons says why a field is not carried over and what to do, by the field's path without indexes. A field without a
+// reason of its own has the reason of the nearest field above.
 type reasons map[string]string
 
-// unknownField is the reason of a field that has none.
+// unknownField is the reason for a field without any other.
 const unknownField = "the migration does not know this field, or not with such a value; " +
 	"look up what it does and set it up by hand"
 
@@ -164,7 +165,8 @@ func (all reasons) haveBelow(path string) bool {
 	return false
 }
 
-// reportRest reports all that was neither consumed nor reported, each at the highest path below which nothing was read.
+// reportRest reports the values that were neither consumed nor reported, each at the highest path below which nothing
+// was read.
 func (n node) reportRest(why reasons) {
 	unread, _ := n.rest(why)
 	for _, u := range unread {
@@ -172,7 +174,7 @@ func (n node) reportRest(why reasons) {
 	}
 }
 
-// rest returns the highest unread values at or below n. isWhole says that nothing at or below n was read.
+// rest returns the highest unread values at or below n. isWhole reports whether nothing at or below n was read.
 func (n node) rest(why reasons) (unread []node, isWhole bool) {
 	if n.isHandled() || n.value == nil {
 		return nil, false
@@ -194,7 +196,7 @@ func (n node) rest(why reasons) (unread []node, isWhole bool) {
 	return unread, isWhole
 }
 
-// children returns the fields of an object or the elements of a list, without those that are null.
+// children returns the fields of an object or the elements of a list, except those that are null.
 func (n node) children() (all []node) {
 	switch value := n.value.(type) {
 	case map[string]any:

@@ -35,8 +35,8 @@ type Selection struct {
 	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all. What is
 	// not kept costs no memory.
 	Keep func(*simulator.Snapshot, *simulator.Binding) bool
-	// Tenant limits the lists to the objects of one tenant, as the webhook service demands of its callers. The zero ID does
-	// not limit them.
+	// Tenant limits the lists to the objects of one tenant, as a tenant's caller behind the webhook service must do.
+	// The zero ID does not limit them.
 	Tenant tenant.ID
 	// Grants are read too, and Scopes of custom resources and whom quotas are about.
 	Grants, Scopes bool
@@ -102,8 +102,8 @@ type reader struct {
 	told     func(int64)
 }
 
-// Limit returns the options of a list of the objects of a tenant; of all objects with the zero ID, and of a kind whose
-// objects are no tenant's.
+// Limit returns the options of a list of a tenant's objects. The list is not limited if the ID is zero or if objects of
+// the kind belong to no tenant.
 func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	switch {
 	case id.IsZero():

@@ -169,8 +169,8 @@ func TestWhoCanByLimits(t *testing.T) {
 	}
 }
 
-// TestWhoCanByTenants: a right that follows from a Tenant is that tenant's alone, and names the Tenant. A server that
-// leaves RBAC to its own evaluator, or confines no caller, derives none.
+// TestWhoCanByTenants: a right that follows from a Tenant applies to that tenant only, and names the Tenant. A server
+// that uses upstream's evaluator, or does not confine callers, derives none.
 func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

@@ -27,12 +27,12 @@ const (
 	identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
 	// webhookPods selects the Pods of the webhook service, as the chart labels them.
 	webhookPods = "app.kubernetes.io/name=kubetenant-webhook"
-	// liveFor is how long ago the lease of a live server was renewed. Servers renew it every 10 seconds.
+	// liveFor is the maximum time since a live server renewed its lease. Servers renew it every 10 seconds.
 	liveFor = 2 * time.Minute
 )
 
-// liveReplicas returns the servers that run now: the hosts of kube-apiservers, or the ready Pods of the webhook service. It
-// returns none if that is not known.
+// liveReplicas returns the names of the servers that run now: the hosts of kube-apiservers, or the ready Pods of the
+// webhook service. It returns none if they are not known.
 func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
 		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: identityLeases})
@@ -98,7 +98,7 @@ func serves(definition *unstructured.Unstructured) bool {
 	})
 }
 
-// addTenants adds the Tenants that are not ready: all that the caller may list, else its own.
+// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it checks the caller's own.
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
 	objects := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
 	each := func(selector string) error {
@@ -127,7 +127,7 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 	}
 }
 
-// addTenant adds a Tenant that is not ready. A suspended one is as its admin wants it.
+// addTenant adds a Tenant that is not ready. A suspended Tenant is no problem: the admin wants it so.
 func (r *Report) addTenant(u *unstructured.Unstructured) {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}

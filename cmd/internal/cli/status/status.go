@@ -19,13 +19,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// mostTenants is how many Tenants that are not ready a report names.
+// mostTenants is the maximum number of Tenants that a report names as not ready.
 const mostTenants = 20
 
 // Report is the status of one server. A field that the caller may not read is empty, and Unknown names it.
 type Report struct {
 	Server string `json:"server"`
-	// Installed is nil if it could not be determined. Then Undetermined says why.
+	// Installed is nil if this could not be determined. Undetermined then says why.
 	Installed    *bool             `json:"installed"`
 	Undetermined string            `json:"undetermined,omitempty"`
 	Mode         installation.Mode `json:"deploymentMode,omitempty"`
@@ -36,23 +36,23 @@ type Report struct {
 	Replicas      []Replica     `json:"replicas,omitempty"`
 	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server lacks.
 	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
-	// NotReady are the first Tenants that are not ready, and NotReadyTotal counts all.
+	// NotReady names the first Tenants that are not ready. NotReadyTotal counts all of them.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
-	// Problems are what is wrong, each in one sentence.
+	// Problems are the problems that were found, each in one sentence.
 	Problems []string `json:"problems,omitempty"`
 	// Unknown are the parts of the report that the caller may not read or that the server does not say.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// Versions are those of this program and of the server.
+// Versions are the versions of this program and of the server.
 type Versions struct {
 	Client     string `json:"client"`
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Kubetenant string `json:"kubetenant,omitempty"`
 }
 
-// Configuration is what the server publishes.
+// Configuration describes the configuration that the server publishes.
 type Configuration struct {
 	Hash string        `json:"hash,omitempty"`
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
@@ -83,8 +83,8 @@ const (
 	PartTenants       = "the Tenants"
 )
 
-// Collect returns the status of a cluster. It reports what it cannot read instead of failing. The error says that kubetenant
-// is not installed or that this could not be determined, and there is a report all the same.
+// Collect returns the status of a cluster. It reports what it cannot read instead of failing. It returns an error, and
+// a report too, if kubetenant is not installed or this could not be determined.
 func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	r := &Report{Server: c.Config.Host, Versions: Versions{Client: cmp.Or(cluster.Version(), "unknown")}}
 	found, missing := c.Installation(ctx)
@@ -155,7 +155,7 @@ func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, f
 	}
 }
 
-// addReplicas adds the replicas that live names, and those that have published if it names none.
+// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have published a configuration.
 func (r *Report) addReplicas(p *v1alpha1.Published, live []string) {
 	hashes := map[string][]string{}
 	published := map[string]bool{}

@@ -106,7 +106,7 @@ func definition(version string) object {
 		"spec": object{"versions": []any{object{"name": version, "served": true}}}, "status": object{"conditions": []any{object{"type": "Established", "status": "True"}}}}
 }
 
-// TestCollect covers what is wrong with a compiled-in server, and a server on which nothing is.
+// TestCollect covers the problems of a compiled-in server, and a server without problems.
 func TestCollect(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(answers)
@@ -198,7 +198,8 @@ func TestCollectManyTenants(t *testing.T) {
 	}
 }
 
-// TestCollectNotInstalled requires a report and an error for servers without kubetenant and for those that do not tell.
+// TestCollectNotInstalled requires a report and an error for servers without kubetenant and for servers whose answers
+// do not show it.
 func TestCollectNotInstalled(t *testing.T) {
 	upstream := answers{"/version": object{"gitVersion": "v1.37.1"}, configPath: configuration("eu-1=aaa"),
 		"/apis/authorization.k8s.io/v1/subjectaccessreviews": object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{}},

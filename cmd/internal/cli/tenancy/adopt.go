@@ -80,7 +80,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	if err != nil {
 		return 0, err
 	}
-	// First: every object that is created from now on is the tenant's.
+	// First: from now on, every new object belongs to the tenant.
 	if err := a.give(ctx, ns); err != nil {
 		return 0, err
 	}
@@ -128,7 +128,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	return refused, nil
 }
 
-// give labels a Namespace that is still as it was read.
+// give labels a Namespace if it has not changed since it was read.
 func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.Labels[tenant.Label] != "" || a.DryRun && !a.Server {
 		return nil
@@ -146,7 +146,7 @@ func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
 	return refusal(err)
 }
 
-// CheckTenant refuses a tenant that has no Tenant: most likely its name is mistyped. The error wraps [ErrNoTenant] if
+// CheckTenant refuses a tenant without a Tenant, since its name is probably mistyped. The error wraps [ErrNoTenant] if
 // nothing has the name, else [ErrRefused].
 func (a *Adoption) CheckTenant(ctx context.Context) error {
 	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
@@ -171,7 +171,7 @@ func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj
 	return err
 }
 
-// retryNotSeen repeats a request that a server refuses because it has not seen yet which tenant owns the namespace.
+// retryNotSeen retries a request that a server refuses because it does not know the owner of the namespace yet.
 func retryNotSeen(do func() error) error {
 	passing := func(err error) bool {
 		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)

@@ -40,7 +40,7 @@ type Deletion struct {
 // ErrNotEmpty says that a tenant owns something.
 var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
 
-// ErrNoTenant says that a tenant does not exist.
+// ErrNoTenant means that a tenant does not exist.
 var ErrNoTenant = errors.New("there is no such tenant: kubectl tenant tenants lists all")
 
 // ErrEnding says that a tenant has not ended yet.

@@ -14,11 +14,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// suggestFrom is how many objects of each kind are read to suggest a name.
+// suggestFrom is the maximum number of objects of each kind that are read to suggest a name.
 const suggestFrom = 1000
 
-// CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and suggests the existing name that is nearest to it. It returns nil if
-// the caller may not see whether the tenant exists. The error wraps [ErrNoTenant], or is the client's.
+// CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and suggests the
+// nearest existing name. It returns nil if the caller may not see whether the tenant exists. The error wraps
+// [ErrNoTenant], or is the client's.
 func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) error {
 	if id.IsZero() || id.IsSystem() {
 		return nil
@@ -58,7 +59,8 @@ func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name stri
 	return err
 }
 
-// absentObject reports whether a kind has no object about a tenant. A server that does not define the kind has none.
+// absentObject reports whether no object of a kind is about a tenant. It returns true if the server does not define the
+// kind.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
 	objects := d.Resource(v1alpha1.Resource(resource))
 	if resource == v1alpha1.ResourceTenants {
@@ -83,7 +85,7 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 	return true, nil
 }
 
-// existing returns the tenants that have a Tenant or a namespace, as far as the caller can see them.
+// existing returns the tenants with a Tenant or a namespace that the caller can see.
 func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) (names []string) {
 	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestFrom}); err == nil {
 		for i := range list.Items {
@@ -98,7 +100,7 @@ func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) 
 	return names
 }
 
-// nearest returns the name that differs least from a wrong one, "" if none is near.
+// nearest returns the name that differs least from a wrong one, or "" if none is similar.
 func nearest(wrong string, names []string) string {
 	best, least := "", 1+min(3, max(1, len(wrong)/2))
 	slices.Sort(names)

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// releaseLooks is how often the contents are checked after the label was removed, and releaseLookEvery the pause
-	// between two checks: servers need a moment to see the change, and requests that they admitted before may be stored.
+	// releaseLooks is the number of checks of the contents after the label was removed, and releaseLookEvery the pause
+	// between two checks. Servers see the change after a moment, and may store requests that they admitted before.
 	releaseLooks     = 4
 	releaseLookEvery = 500 * time.Millisecond
-	// releaseWithin limits the wait until deleted objects are gone.
+	// releaseWithin is the maximum wait until deleted objects are gone.
 	releaseWithin = 2 * time.Minute
 )
 
-// Release takes a namespace from its tenant. It may be repeated after an interruption at any step: the annotation
-// [tenant.ReleasingAnnotation] is on the Namespace until every step is done, and admission gives the namespace to no
-// other tenant before.
+// Release takes a namespace from its tenant. It may be repeated after an interruption at any step. The Namespace has
+// the annotation [tenant.ReleasingAnnotation] until every step is complete. Until then, admission refuses to give it to
+// another tenant.
 type Release struct {
 	Writing
 	// Kube and Objects are clients of the caller. Manager writes as [tenant.ManagerUser].
@@ -42,16 +42,16 @@ type Release struct {
 	Manager cluster.Manager
 	// System are the system namespaces: the system tenant keeps them, so nothing in them is deleted.
 	System []string
-	// Force deletes what the namespace holds; Nothing sends no request that writes.
+	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
 	Force, Nothing bool
 	// Confirm is called before the first write with the value of the tenant label. Its error ends the release. If nil,
 	// the release is not confirmed.
 	Confirm func(namespace, tenant string) error
-	// Warn reports what the caller has to check.
+	// Warn reports what the caller must check.
 	Warn func(format string, args ...any)
 }
 
-// ErrHolds says that a namespace holds objects through which its former tenant could keep access.
+// ErrHolds means that a namespace holds objects through which its former tenant could keep access.
 var ErrHolds = errors.New("the namespace is not empty")
 
 // Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is that of [Release.Confirm].
@@ -103,7 +103,7 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	return nil
 }
 
-// previewContents says what a release would delete in a namespace.
+// previewContents prints what a release would delete in a namespace.
 func (r *Release) previewContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil {
@@ -116,7 +116,7 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview says what a release would do. If the server checks it, the server is sent the removal of the label.
+// preview prints what a release would do. In a dry run by the server, it sends the removal of the label.
 func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.Nothing {
 		if err := r.removeLabel(ctx, ns, former); err != nil {
@@ -136,8 +136,8 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: namespace %s holds %s (--force deletes them)", ErrHolds, name, summary(found))
 }
 
-// releaseSystem removes the label of a namespace that the system tenant owns in any case. Its objects and credentials
-// are the control plane's.
+// releaseSystem removes the label of a system namespace. It deletes nothing there, since the objects and credentials
+// belong to the control plane.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
 		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, Secrets and ServiceAccounts for objects of tenant %s", ns.Name, former)
@@ -189,14 +189,14 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 	if err := r.unlabel(ctx, ns.Name); err != nil {
 		return err
 	}
-	// A server that had not seen the removal may have given managed objects again.
+	// A server that had not seen the removal may have created managed objects again.
 	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.settle(ctx, ns.Name)); err != nil {
 		return err
 	}
 	return r.complete(ctx, ns)
 }
 
-// settle deletes the objects that were created meanwhile. Without Force it refuses them.
+// settle deletes the objects that were created meanwhile. Without Force, it returns an error.
 func (r *Release) settle(ctx context.Context, name string) error {
 	if r.Force {
 		return r.clearAll(ctx, name)
@@ -204,8 +204,8 @@ func (r *Release) settle(ctx context.Context, name string) error {
 	return r.refuseContents(ctx, name)
 }
 
-// removeLabel removes the tenant label, what the Tenant and the server wrote on the Namespace, and begins the release.
-// The Namespace must be the one that was read, with the same tenant.
+// removeLabel begins the release. It removes the tenant label, and the labels and annotations that the Tenant and the
+// server wrote. The Namespace must be the one that was read, with the same tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
 	given, err := r.labelsOf(ctx, former)
 	if err != nil {
@@ -261,12 +261,12 @@ func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former str
 	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, map[string]any{tenant.ReleasingAnnotation: nil})
 }
 
-// complete ends a release: the namespace may be given to a tenant again.
+// complete ends a release. The namespace may then be given to a tenant again.
 func (r *Release) complete(ctx context.Context, ns *corev1.Namespace) error {
 	return r.onRead(ctx, ns, nil, map[string]any{tenant.ReleasingAnnotation: nil})
 }
 
-// onRead patches a Namespace that nobody has replaced or labeled since.
+// onRead patches a Namespace unless it was replaced or labeled since it was read.
 func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any) error {
 	return retry.RetryOnConflict(notYetSeen(), func() error {
 		now, err := r.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
@@ -280,7 +280,8 @@ func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, anno
 	})
 }
 
-// patch writes labels and annotations of a Namespace as the manager, if it is still as it was read.
+// patch writes labels and annotations of a Namespace as the manager, if the Namespace has not changed since it was
+// read.
 func (r *Release) patch(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string) error {
 	metadata := map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations}
 	if labels != nil { // null would remove all labels

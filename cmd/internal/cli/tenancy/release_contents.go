@@ -19,15 +19,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// podGrace limits the time that a Pod gets to stop, whatever its author asked for.
+// podGrace is the maximum time that a Pod gets to stop, even if its author asked for more.
 const podGrace = 30
 
 // defaultAccount is the ServiceAccount that kube-controller-manager creates in every namespace.
 const defaultAccount = "default"
 
 // blocking returns the resources through which a former tenant could keep access to a namespace, in the order of their
-// deletion. The kinds that create Pods come first: without the boundary, controllers would create their Pods as the
-// system tenant.
+// deletion. The kinds that create Pods come first. Otherwise, controllers would create their Pods again as the system
+// tenant.
 func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
@@ -44,7 +44,7 @@ type held struct {
 	namespace string
 	name      string
 	uid       types.UID
-	// finalizers hold the object if it is being deleted.
+	// finalizers are those that block the object's deletion.
 	finalizers []string
 }
 
@@ -53,8 +53,8 @@ func (h held) String() string {
 	return fmt.Sprintf("%s/%s in namespace %s", h.resource.GroupResource(), h.name, h.namespace)
 }
 
-// contents returns what blocks the release of a namespace: not the ServiceAccount default, which is recreated, nor the
-// RoleBindings that the server itself gives.
+// contents returns the objects that block the release of a namespace. It leaves out the ServiceAccount default, which
+// is recreated, and the RoleBindings that the server itself created.
 func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	var found []held
 	for _, resource := range blocking() {
@@ -74,7 +74,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	return found, nil
 }
 
-// list returns the objects of a resource in a namespace; none of one that the server does not serve.
+// list returns the objects of a resource in a namespace. It returns none if the server does not serve the resource.
 func list(ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) ([]unstructured.Unstructured, error) {
 	all, err := d.Resource(resource).Namespace(namespace).List(ctx, o)
 	switch {
@@ -86,7 +86,7 @@ func list(ctx context.Context, d dynamic.Interface, resource schema.GroupVersion
 	return all.Items, nil
 }
 
-// clear deletes what blocks the release of a namespace, and does not wait.
+// clear deletes the objects that block the release of a namespace. It does not wait.
 func (r *Release) clear(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil {
@@ -101,8 +101,8 @@ func (r *Release) clear(ctx context.Context, name string) error {
 	return nil
 }
 
-// clearAll deletes what blocks the release of a namespace until nothing is left, and removes finalizers: the tenant may
-// have set them.
+// clearAll deletes the objects that block the release of a namespace until none is left. It removes finalizers, since
+// the tenant may have set them.
 func (r *Release) clearAll(ctx context.Context, name string) error {
 	said := map[types.UID]bool{}
 	for begun := time.Now(); ; {
@@ -129,7 +129,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 	}
 }
 
-// remove deletes one object, if it is still the same.
+// remove deletes one object, but not another that has replaced it.
 func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.uid)), PropagationPolicy: &background}
@@ -137,7 +137,7 @@ func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 		o.GracePeriodSeconds = new(int64(podGrace))
 	}
 	err := d.Resource(h.resource).Namespace(h.namespace).Delete(ctx, h.name, o)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another object of its name is next
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another object has its name: the next pass deletes that
 		return nil
 	}
 	return refusal(err)
@@ -156,7 +156,7 @@ func (r *Release) free(ctx context.Context, h *held) error {
 	return refusal(err)
 }
 
-// recreateAccount recreates the ServiceAccount default: tokens of the old one are invalid then.
+// recreateAccount recreates the ServiceAccount default, so that tokens of the old one become invalid.
 func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	accounts := r.Kube.CoreV1().ServiceAccounts(name)
 	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
@@ -192,14 +192,15 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	}
 }
 
-// managedResources are those of which the server gives objects in namespaces of tenants.
+// managedResources are the resources of the objects that the server creates in namespaces of tenants.
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{rbacv1.SchemeGroupVersion.WithResource("rolebindings"), core.WithResource("configmaps"), core.WithResource("limitranges"),
 		core.WithResource("resourcequotas"), {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}}
 }
 
-// deleteManaged deletes the objects that the server gave, as the server's own identity: no other may.
+// deleteManaged deletes the objects that the server created. It uses the server's own identity, since no other user may
+// delete them.
 func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	for _, resource := range managedResources() {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})

@@ -35,8 +35,8 @@ var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 type Tenant struct {
 	Name       string   `json:"name"`
 	Namespaces []string `json:"namespaces"`
-	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is
-	// bound everywhere and that are the tenant's. Nil if the caller may not read bindings.
+	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is bound everywhere
+	// and that are the tenant's. It is nil if the caller may not read bindings.
 	Admins []string `json:"admins"`
 	// Access is that of its Tenant; empty where it has none.
 	Access v1alpha1.TenantAccess `json:"access,omitempty"`
@@ -200,12 +200,12 @@ func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// members is the group of all callers of the tenant.
+// members returns the group of all callers of the tenant.
 func (t *New) members() rbacv1.Subject {
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}
 }
 
-// object is the Tenant with its admins and bindings.
+// object returns the Tenant with its admins and bindings.
 func (t *New) object() *unstructured.Unstructured {
 	u := Object(t.ID)
 	var admins []any

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// lastLooks is how many looks in a row must find no server that runs kubetenant: a load balancer chooses another
-// server each time.
+// lastLooks is the number of checks in a row that must find no server with kubetenant. A load balancer may choose
+// another server each time.
 const lastLooks = 3
 
 // changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It
@@ -47,8 +47,8 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	return true, r.disarm(ctx)
 }
 
-// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode
-// Shadow, the service denies nothing. Without its admission webhooks, the command has already been here.
+// isHidden reports whether kube-apiserver may still call the webhook service although no answer shows it. In mode
+// Shadow, the service denies nothing. If its admission webhooks are gone, an earlier run has already passed this check.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -67,7 +67,7 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == v1alpha1.ModeShadow, nil
 }
 
-// confirmNone looks again, since a load balancer may have chosen the one server that has changed.
+// confirmNone checks again, since a load balancer may have chosen the only server that has changed.
 func (r *run) confirmNone(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -75,8 +75,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until some looks in a row find no server that runs kubetenant. A server that restarts does not
-// answer meanwhile.
+// awaitServers waits until lastLooks checks in a row find no server with kubetenant. It retries while a server restarts
+// and does not answer.
 func (r *run) awaitServers(ctx context.Context) error {
 	said := ""
 	for clean := 0; clean < lastLooks; {
@@ -103,7 +103,7 @@ func (r *run) awaitServers(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// waitsFor says which servers still run kubetenant.
+// waitsFor describes the servers that still run kubetenant.
 func waitsFor(s *Servers) string {
 	switch {
 	case len(s.With) > 0 && len(s.Without) > 0:

@@ -25,7 +25,7 @@ type wide struct {
 	*rbacv1.ClusterRoleBinding
 	why  string
 	ours bool
-	// without are the subjects that stay. If there are none, the binding is deleted.
+	// without are the subjects that remain. If there are none, the binding is deleted.
 	without []rbacv1.Subject
 }
 
@@ -50,8 +50,7 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
 }
 
-// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same
-// name.
+// isDoubtful reports whether subjects of a binding are users or groups whose names a tenant's callers may also have.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	const defaults = "kubernetes.io/bootstrapping" // of upstream's own bindings
 	return b.Labels[defaults] == "" && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
@@ -79,8 +78,8 @@ func (r *run) wideBindings(ctx context.Context) (found []*wide, doubtful []strin
 	return found, doubtful, nil
 }
 
-// clusterRoleBindings deletes the bindings that allow more without kubetenant, and looks until two looks find none: a
-// controller of an earlier release may create its own ones again.
+// clusterRoleBindings deletes the bindings that allow more without kubetenant, until two lists in a row show none. A
+// controller of an earlier release may create its own bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that allow tenants' callers more on a server without kubetenant")
 	if r.servers.Running() {
@@ -119,7 +118,7 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	}
 }
 
-// confirmWide asks before bindings are deleted that kubetenant did not create.
+// confirmWide asks before it deletes bindings that kubetenant did not create.
 func (r *run) confirmWide(found []*wide) error {
 	theirs := 0
 	for _, w := range found {
@@ -139,8 +138,8 @@ func (r *run) confirmWide(found []*wide) error {
 }
 
 // emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins of tenants. Its
-// controller creates the bindings again at the latest when another server begins to lead, as while the servers
-// change. They then allow nothing.
+// controller creates the bindings again when another server begins to lead, for example while the servers change. They
+// then allow nothing.
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})
@@ -156,7 +155,7 @@ func (r *run) emptyAdminsRole(ctx context.Context) {
 	}
 }
 
-// narrow deletes a binding, or the subjects of it that are tenants'.
+// narrow deletes a binding. If other subjects remain, it removes only the tenants' subjects.
 func (r *run) narrow(ctx context.Context, w *wide) {
 	bindings := r.clientsFor(w.Labels).Kube.RbacV1().ClusterRoleBindings()
 	if len(w.without) > 0 {
@@ -173,7 +172,7 @@ func (r *run) narrow(ctx context.Context, w *wide) {
 	}, "delete ClusterRoleBinding %s: %s", w.Name, w.why)
 }
 
-// clientsFor returns the clients that may write an object with some labels: a running server protects managed ones.
+// clientsFor returns the clients that may write an object with these labels. A running server protects managed objects.
 func (r *run) clientsFor(labels map[string]string) Clients {
 	if _, is := labels[tenant.ManagedLabel]; is {
 		return r.Manager
@@ -181,12 +180,12 @@ func (r *run) clientsFor(labels map[string]string) Clients {
 	return r.Admin
 }
 
-// deleteOnly deletes the object of a UID, not another of the same name.
+// deleteOnly limits a deletion to the object with a UID, not another of the same name.
 func deleteOnly(uid types.UID) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}
 }
 
-// subjects prints subjects.
+// subjects returns the subjects as text.
 func subjects(all []rbacv1.Subject) string {
 	var names []string
 	for _, s := range all {

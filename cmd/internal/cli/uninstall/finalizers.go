@@ -31,13 +31,14 @@ func kinds() []schema.GroupVersionResource {
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions"}
 
-// checkEnding refuses to continue while tenants are being deleted: nothing would finish that.
+// checkEnding refuses to continue while tenants are being deleted, since nothing would finish the
+// deletion.
 func (r *run) checkEnding(ctx context.Context) error {
 	tenants := v1alpha1.Resource(v1alpha1.ResourceTenants)
 	definition, err := r.Admin.Objects.Resource(definitions).Get(ctx, tenants.GroupResource().String(),
 		metav1.GetOptions{})
 	switch {
-	// they end with their definition
+	// they are deleted with their definition
 	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
 		return nil
 	case err != nil:
@@ -56,8 +57,7 @@ func (r *run) checkEnding(ctx context.Context) error {
 		"they are gone: %s", ErrRefused, strings.Join(ending, ", ")))
 }
 
-// finalizers removes the project's finalizers. That deletes nothing: an object that is not being deleted stays as it
-// is.
+// finalizers removes the project's finalizers. An object that is not being deleted stays as it is.
 func (r *run) finalizers(ctx context.Context) error {
 	r.step(4, "remove the finalizers of kubetenant")
 	if r.servers.Running() {
@@ -98,7 +98,7 @@ func (r *run) release(ctx context.Context, resource schema.GroupVersionResource,
 	return err
 }
 
-// isOurs reports whether a finalizer, a label or an annotation is the project's.
+// isOurs reports whether a finalizer, label or annotation key is the project's.
 func isOurs(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && (domain == tenant.Domain || strings.HasSuffix(domain, "."+tenant.Domain))

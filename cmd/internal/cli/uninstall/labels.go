@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// writers is how many objects are written at a time.
+	// writers is the number of objects that are written at the same time.
 	writers = 16
-	// printed is how many objects of a resource are printed.
+	// printed is the maximum number of objects of a resource that are printed.
 	printed = 5
-	// settles is how long a server may enforce a policy that was deleted.
+	// settles is the maximum time for which a server enforces a policy that was deleted.
 	settles = 10 * time.Second
 )
 
-// labels removes the project's labels and annotations from all objects, and at last from the namespaces, which say
-// until the end which tenant owns them.
+// labels removes the project's labels and annotations from all objects. It removes those of the namespaces last, since
+// they show which tenant owns each namespace.
 func (r *run) labels(ctx context.Context) error {
 	resources, err := r.labelled()
 	unread := err != nil
@@ -61,8 +61,8 @@ func (r *run) labels(ctx context.Context) error {
 }
 
 // labelled returns the resources whose objects may have such labels and annotations, except namespaces, and except
-// events, which expire. Objects outside of namespaces have annotations too, which say who created them. The error may
-// come with some of them.
+// events, which expire. Cluster-scoped objects have annotations that name their creator. It may return some resources
+// together with an error.
 func (r *run) labelled() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
@@ -79,7 +79,7 @@ func (r *run) labelled() ([]schema.GroupVersionResource, error) {
 	return all, errors.Join(err, parseErr)
 }
 
-// unlabel removes them from all objects of a resource.
+// unlabel removes the project's labels and annotations from all objects of a resource.
 func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource) error {
 	var found []*metav1.PartialObjectMetadata
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -125,7 +125,8 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 	return g.Wait()
 }
 
-// unlabelOne removes them from one object. While a server still enforces a policy that was deleted, it is tried again.
+// unlabelOne removes the project's labels and annotations from one object. It retries while a server still enforces a
+// policy that was deleted.
 func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
 	m *metav1.PartialObjectMetadata) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": m.UID, "labels": ourKeys(m.Labels),
@@ -137,7 +138,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 		_, err := r.Admin.Metadata.Resource(resource).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{})
 		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another object has its name
 			return nil
 		case !apierrors.IsForbidden(err) || time.Since(begun) > settles:
 			return err
@@ -148,7 +149,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 	}
 }
 
-// ourKeys returns the project's keys with the value that removes them in a merge patch.
+// ourKeys returns the project's keys, each with null, which removes it in a merge patch.
 func ourKeys(of map[string]string) map[string]any {
 	ours := map[string]any{}
 	for key := range of {

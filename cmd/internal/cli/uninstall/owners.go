@@ -24,9 +24,9 @@ import (
 // pageSize is the number of objects in a page of a list.
 const pageSize = 500
 
-// owners says which tenant owns which namespace, and which tenants were deleted.
+// owners records which tenant owns which namespace, and which tenants were deleted.
 type owners struct {
-	of      map[string]string // by namespace; the system tenant's are left out
+	of      map[string]string // by namespace, without those of the system tenant
 	retired map[string]bool   // by the tenant's ID
 }
 
@@ -63,7 +63,8 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 	})
 }
 
-// eachObject calls f with each object of a resource. A resource that the server does not serve has none.
+// eachObject calls f with each object of a resource. It does nothing if the server does not serve
+// the resource.
 func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
 	f func(*unstructured.Unstructured)) error {
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -78,7 +79,8 @@ func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResour
 	return nil
 }
 
-// account returns the namespace of the service accounts that a subject names, "" if it names none.
+// account returns the namespace of the service accounts that a subject names, or "" if it names
+// none.
 func account(s *rbacv1.Subject, in string) string {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -98,7 +100,7 @@ func account(s *rbacv1.Subject, in string) string {
 	return ""
 }
 
-// isBroad reports whether a subject stands for callers of all tenants.
+// isBroad reports whether a subject includes callers of all tenants.
 func isBroad(s *rbacv1.Subject) bool {
 	switch s.Name {
 	case user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup, user.Anonymous:
@@ -113,7 +115,8 @@ func isPlain(s *rbacv1.Subject) bool {
 		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
 }
 
-// ofTenant returns the tenant whose callers a subject names, "" if it names no tenant's.
+// ofTenant returns the tenant whose callers a subject names, or "" if it names callers of no
+// tenant.
 func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
 	if id, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
 		return id
@@ -121,8 +124,9 @@ func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
 	return o.of[account(s, in)]
 }
 
-// isShared reports whether, without kubetenant, a subject of a RoleBinding names callers of another tenant than the
-// one that owns the namespace. A group tenant:<id> names those of a deleted tenant too, if there was one of that ID.
+// isShared reports whether, without kubetenant, a subject of a RoleBinding also names callers of a
+// tenant that does not own the namespace. If a tenant of that ID was deleted, the group tenant:<id>
+// also names its callers.
 func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	owner := o.of[namespace]
 	if of := o.ofTenant(s, namespace); of != "" {

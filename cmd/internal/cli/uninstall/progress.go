@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// progress is the annotation of the published configuration in kube-system that says how far the command is. The
-	// cluster itself does not say it when the labels of namespaces go: a RoleBinding to a tenant's group then looks like
-	// one of another tenant's namespace.
+	// progress is the annotation of the published configuration in kube-system that records the progress of the
+	// command. While the labels of namespaces are being removed, the cluster itself does not show it: a RoleBinding to
+	// a tenant's group then looks like a binding in another tenant's namespace.
 	progress       = tenant.Domain + "/uninstall"
 	onlyNamespaces = "namespaces"
 )
 
-// installed reports whether a kind of kubetenant is defined, and returns the published configuration, nil if there is
-// none.
+// installed reports whether a kind of kubetenant is defined. It also returns the published configuration, or nil if
+// there is none.
 func (r *run) installed(ctx context.Context) (defined bool, published *unstructured.Unstructured, err error) {
 	for _, resource := range kinds() {
 		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
@@ -45,7 +45,7 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	return defined, nil, nil
 }
 
-// note writes down that nothing but the labels of namespaces is left.
+// note records that only the labels of namespaces remain.
 func (r *run) note(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -66,7 +66,7 @@ func (r *run) note(ctx context.Context) error {
 	return nil
 }
 
-// published deletes the published configuration, that of kube-system last.
+// published deletes the published configurations. It deletes the one in kube-system last.
 func (r *run) published(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		if err := r.deleteNamed(ctx, namespace, named{core("configmaps"), []string{v1alpha1.PublishedName}}); err != nil {

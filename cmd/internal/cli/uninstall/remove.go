@@ -20,12 +20,12 @@ import (
 const (
 	// leaseName is the name of the Lease of whichever process leads, in kube-system or in the namespace of the service.
 	leaseName = "kubetenant-controller"
-	// product names the webhook configurations, the FlowSchema and the PriorityLevelConfiguration, and begins the names
-	// of other objects.
+	// product is the name of the webhook configurations, the FlowSchema and the PriorityLevelConfiguration, and the
+	// prefix of other names.
 	product = "kubetenant"
 )
 
-// named are objects of one resource by their names.
+// named is a resource and the names of some of its objects.
 type named struct {
 	resource schema.GroupVersionResource
 	names    []string
@@ -43,18 +43,18 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// accounts are the service accounts that are installed, whose names their roles and bindings have too.
+// accounts returns the names of the service accounts that are installed. Their roles and bindings have the same names.
 func accounts() []string {
 	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
 		"kubetenant-gateway-impersonator"}
 }
 
-// programs are the names of what runs in the namespace of the service.
+// programs returns the names of the programs that run in the namespace of the service.
 func programs() []string {
 	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates"}
 }
 
-// service are the objects of the webhook service, in the order in which they are deleted: what runs first.
+// service returns the objects of the webhook service in the order of their deletion: the workloads first.
 func service() []named {
 	apps := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	monitoring := func(resource string) schema.GroupVersionResource {
@@ -93,17 +93,17 @@ func (r *run) remove(ctx context.Context) error {
 		return err
 	}
 	return r.inOrder(ctx,
-		r.admissionObjects, // before the service: kube-apiserver refuses writes that it cannot ask the service about
+		r.admissionObjects, // before the service: kube-apiserver refuses writes if it cannot call the service
 		func(ctx context.Context) error { return r.service(ctx, namespaces) },
 		r.finalizersAgain,
 		r.kinds,
 		r.clusterObjects,
 		r.labels,
-		func(ctx context.Context) error { return r.published(ctx, namespaces) }, // last: it says where the service was
+		func(ctx context.Context) error { return r.published(ctx, namespaces) }, // last: its namespace shows where the service ran
 	)
 }
 
-// serviceNamespaces are those in which something of kubetenant may be.
+// serviceNamespaces returns the namespaces in which objects of the service may be.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.PublishedName})
@@ -112,17 +112,17 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	}
 	all := slices.Clone(r.ServiceNamespaces)
 	for i := range list.Items {
-		if namespace := list.Items[i].GetNamespace(); r.owners.of[namespace] == "" { // a tenant's would be its own
+		if namespace := list.Items[i].GetNamespace(); r.owners.of[namespace] == "" { // a tenant may create such a ConfigMap itself
 			all = append(all, namespace)
 		}
 	}
 	slices.Sort(all)
 	all = slices.DeleteFunc(slices.Compact(all),
 		func(namespace string) bool { return namespace == metav1.NamespaceSystem })
-	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
+	return append(all, metav1.NamespaceSystem), nil // last: the progress is recorded there
 }
 
-// admissionObjects deletes webhook configurations, and policies with their bindings.
+// admissionObjects deletes the webhook configurations, and the policies with their bindings.
 func (r *run) admissionObjects(ctx context.Context) error {
 	for _, name := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
 		if err := r.deleteAll(ctx, admission(name),
@@ -139,7 +139,7 @@ func (r *run) admissionObjects(ctx context.Context) error {
 	return nil
 }
 
-// onlyOurWebhooks reports whether all webhooks of a configuration are the project's.
+// onlyOurWebhooks reports whether all webhooks of a configuration belong to the project.
 func onlyOurWebhooks(u *unstructured.Unstructured) bool {
 	webhooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
 	return !slices.ContainsFunc(webhooks, func(webhook any) bool {
@@ -149,7 +149,7 @@ func onlyOurWebhooks(u *unstructured.Unstructured) bool {
 	})
 }
 
-// deleteAll deletes the objects of a resource that are the project's.
+// deleteAll deletes the project's objects of a resource.
 func (r *run) deleteAll(ctx context.Context, resource schema.GroupVersionResource,
 	ours func(*unstructured.Unstructured) bool) error {
 	var found []*unstructured.Unstructured
@@ -175,14 +175,14 @@ func (r *run) delete(ctx context.Context, objects dynamic.ResourceInterface, u *
 		"delete %s %s", u.GetKind(), name)
 }
 
-// deleteInBackground deletes an object of a UID, and what it owns.
+// deleteInBackground limits a deletion to the object with a UID, and also deletes the objects that it owns.
 func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 	opts := deleteOnly(u.GetUID())
 	opts.PropagationPolicy = new(metav1.DeletePropagationBackground)
 	return opts
 }
 
-// deleteNamed deletes objects of a namespace by their names. A resource that the server does not serve has none.
+// deleteNamed deletes objects of a namespace by their names. It ignores a resource that the server does not serve.
 func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) error {
 	for _, name := range objects.names {
 		u, err := r.Admin.Objects.Resource(objects.resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -197,8 +197,8 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) 
 	return nil
 }
 
-// service deletes the objects of the webhook service, and waits until its Pods have ended: its controller would write
-// again.
+// service deletes the objects of the webhook service. It waits until the Pods have ended, since the controller would
+// write again.
 func (r *run) service(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		for i, objects := range service() {
@@ -237,7 +237,7 @@ func (r *run) awaitPods(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// finalizersAgain removes what the controller of the webhook service has added while it ran.
+// finalizersAgain removes the finalizers that the controller of the webhook service added while it ran.
 func (r *run) finalizersAgain(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -245,7 +245,7 @@ func (r *run) finalizersAgain(ctx context.Context) error {
 	return r.finalizers(ctx)
 }
 
-// clusterObjects deletes the cluster's objects of kubetenant that grant or limit rights of its own.
+// clusterObjects deletes the cluster-scoped objects that give kubetenant its own rights or limit its requests.
 func (r *run) clusterObjects(ctx context.Context) error {
 	ours := func(u *unstructured.Unstructured) bool {
 		return strings.HasPrefix(u.GetName(), managed.NamePrefix) || u.GetName() == "kubetenant-tenants" ||

@@ -13,22 +13,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// shared is what was found of RoleBindings.
+// shared holds the RoleBindings that step 3 deals with.
 type shared struct {
-	ended  []*rbacv1.RoleBinding // by their annotation, which servers without kubetenant ignore
-	ending []string              // those that would end later
+	ended  []*rbacv1.RoleBinding // expired by their annotation, which servers without kubetenant ignore
+	ending []string              // those that would expire later
 	bound  []*rbacv1.RoleBinding // to names that callers of several tenants share
-	plain  []string              // outside of tenants' namespaces, to names that a tenant's caller may have
+	plain  []string              // outside of tenants' namespaces, to names that a tenant's caller may also have
 }
 
-// findShared looks at all RoleBindings.
+// findShared reads all RoleBindings.
 func (r *run) findShared(ctx context.Context) (*shared, error) {
 	found := &shared{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, opts)
 	}, func(b *rbacv1.RoleBinding) {
 		if until, ends := b.Annotations[tenant.ExpiresAnnotation]; ends {
-			// it has no rights if it cannot be read
+			// a limit that cannot be parsed allows nothing
 			if at, err := time.Parse(time.RFC3339, until); err != nil || !at.After(time.Now()) {
 				found.ended = append(found.ended, b)
 				return
@@ -104,7 +104,7 @@ func (r *run) list(title string, lines []string) {
 	}
 }
 
-// sharedOf returns the subjects of a binding that callers of several tenants share.
+// sharedOf returns the subjects of a binding whose names callers of several tenants share.
 func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
 	return slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {
 		return !r.owners.isShared(&s,
@@ -112,7 +112,7 @@ func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
 	})
 }
 
-// unshare removes such subjects from a binding, and deletes one that has no others.
+// unshare removes the shared subjects from a binding. It deletes the binding if it has no others.
 func (r *run) unshare(ctx context.Context, b *rbacv1.RoleBinding) {
 	bindings := r.clientsFor(b.Labels).Kube.RbacV1().RoleBindings(b.Namespace)
 	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {

@@ -18,14 +18,14 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
-// Servers is what one look at the servers of a cluster found.
+// Servers is the result of one check of the servers of a cluster.
 type Servers struct {
-	// Mode is how kubetenant runs, "" if no server runs it, and [installation.Gateway] if the address is that of a
-	// gateway.
+	// Mode is the deployment mode. It is "" if no server runs kubetenant, and [installation.Gateway] if the address is
+	// that of a gateway.
 	Mode installation.Mode
 	// With and Without are the addresses of the servers that run kubetenant, and of those that do not.
 	With, Without []string
-	// Unreachable are the servers that could not be looked at, with the reason.
+	// Unreachable are the servers that could not be checked, with the reason.
 	Unreachable []string
 	// Leader is the holder of the Lease of servers with kubetenant compiled in, if it is renewed.
 	Leader string
@@ -34,22 +34,22 @@ type Servers struct {
 // Running reports whether a server runs kubetenant.
 func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
 
-// leaseRenewed is the time in which a leader renews its Lease or ceases to lead (cmd/internal/leader, renewDeadline).
+// leaseRenewed is the time in which a leader renews its Lease or stops leading (cmd/internal/leader, renewDeadline).
 const leaseRenewed = 10 * time.Second
 
-// Looker looks at the servers of a cluster by what they answer.
+// Looker checks the servers of a cluster by their answers.
 type Looker struct {
 	config *rest.Config
-	renew  time.Time // of the Lease, and when that was seen first
+	renew  time.Time // of the Lease, and when this renewal was first seen
 	seen   time.Time
 }
 
 // NewLooker returns a Looker. The configuration is the admin's.
 func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
 
-// Look asks the server at the address of the configuration, and each server of the EndpointSlices of the Service
-// kubernetes. Each look opens new connections, which a load balancer may send to another server. The error says that
-// the address did not answer.
+// Look checks the server at the address of the configuration, and each server of the EndpointSlices of the Service
+// kubernetes. Each check opens new connections, which a load balancer may send to another server. It returns an error
+// if the address does not answer.
 func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
 	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
@@ -85,7 +85,7 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	return s, nil
 }
 
-// leader returns the holder of a Lease that is renewed: of late by its own clock, or since the last look.
+// leader returns the holder of a Lease that was renewed recently by its own timestamp, or since the last check.
 func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
 		return ""
@@ -100,11 +100,11 @@ func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	return ""
 }
 
-// ask notes what one server is.
+// ask records whether one server runs kubetenant.
 func (s *Servers) ask(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
-	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // of its own, so that no connection is used again
+	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // a new function, so that no connection is reused
 	mode, err := installation.Boundary(ctx, config)
 	switch {
 	case err != nil:
@@ -117,7 +117,7 @@ func (s *Servers) ask(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// addresses are those of the servers.
+// addresses returns the addresses of the servers.
 func addresses(slices []discoveryv1.EndpointSlice) (all []string) {
 	for i := range slices {
 		port := "443"
@@ -135,7 +135,7 @@ func addresses(slices []discoveryv1.EndpointSlice) (all []string) {
 	return all
 }
 
-// hostOf is the host and port of a configuration.
+// hostOf returns the host and port of a configuration.
 func hostOf(config *rest.Config) string {
 	u, err := url.Parse(config.Host)
 	if err != nil {
@@ -144,7 +144,8 @@ func hostOf(config *rest.Config) string {
 	return u.Host
 }
 
-// at is the configuration for another server of the cluster. Its certificate must be valid for the name of the first.
+// at returns the configuration for another server of the cluster. Its certificate must be valid for the name of the
+// first server.
 func at(config *rest.Config, address string) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.ServerName == "" && !config.Insecure {

@@ -23,7 +23,7 @@ func (r *run) sources(ctx context.Context) error {
 		return nil
 	}
 	namespaces := r.ServiceNamespaces
-	if r.servers.Mode == installation.CompiledIn { // in the others there may be one that is out of date
+	if r.servers.Mode == installation.CompiledIn { // in other modes, a configuration may be out of date
 		namespaces = []string{metav1.NamespaceSystem}
 	}
 	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespaces...)
@@ -39,7 +39,7 @@ func (r *run) sources(ctx context.Context) error {
 		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
-// unlessForced returns a problem, unless the command continues with it.
+// unlessForced returns a problem, or nil if the command continues in spite of it.
 func (r *run) unlessForced(problem error) error {
 	switch {
 	case r.Force:
@@ -52,8 +52,8 @@ func (r *run) unlessForced(problem error) error {
 	return nil
 }
 
-// sourcesOfTenants returns the sources that accept credentials of tenants. Service accounts are the cluster's own:
-// their names are unique, and their pods go on.
+// sourcesOfTenants returns the sources that accept credentials of tenants. It leaves out service accounts, since their
+// names are unique in the cluster and their Pods continue to run.
 func sourcesOfTenants(s *v1alpha1.Settings) (all []string) {
 	for i := range s.Authentication.Sources {
 		source := &s.Authentication.Sources[i]

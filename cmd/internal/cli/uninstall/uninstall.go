@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 )
 
-// Clients reach a cluster as one caller.
+// Clients are the clients of one caller of a cluster.
 type Clients struct {
 	Kube     kubernetes.Interface
 	Objects  dynamic.Interface
@@ -37,9 +37,9 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	return c, err
 }
 
-// Options configure [Run]. Admin, Manager, Look and Say are required.
+// Options configures [Run]. Admin, Manager, Look and Say are required.
 type Options struct {
-	// Admin are the clients of the cluster's admin, and Manager those of [tenant.ManagerUser], which alone may write
+	// Admin are the clients of the cluster's admin. Manager are those of [tenant.ManagerUser]: only this user may write
 	// managed objects while a server of kubetenant runs.
 	Admin, Manager Clients
 	// Look reports which servers run kubetenant.
@@ -50,13 +50,14 @@ type Options struct {
 	// DryRun reports what would happen and changes nothing.
 	DryRun bool
 	// Force continues while sources of credentials are configured, while Tenants are being deleted, and if no answer
-	// tells whether a server calls the webhook service.
+	// shows whether a server calls the webhook service.
 	Force bool
-	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share.
+	// Yes answers every question with yes. KeepBindings keeps RoleBindings to names that callers of several tenants
+	// share.
 	Yes, KeepBindings bool
 	// Wait waits until no server runs kubetenant. If false, Run returns before that.
 	Wait bool
-	// Pace is the time between two looks at the cluster; 0 means 1s.
+	// Pace is the time between two checks of the cluster. Defaults to 1s.
 	Pace time.Duration
 
 	// Ask asks a question. If nil, there is no terminal, and a question that Yes does not answer is an error.
@@ -66,11 +67,11 @@ type Options struct {
 }
 
 var (
-	// ErrRefused says that the command stopped on purpose: what to do first is in the message.
+	// ErrRefused means that the command stopped on purpose. The message says what to do first.
 	ErrRefused = errors.New("refused")
-	// ErrFailed says that some objects could not be changed. They were printed.
+	// ErrFailed means that some objects could not be changed. They were printed.
 	ErrFailed = errors.New("some objects could not be changed, see above: run the command again when that is fixed")
-	// ErrUnread says that something could not be read. The message or a line that was printed says what.
+	// ErrUnread means that some objects could not be read. The message or a printed line says which.
 	ErrUnread = errors.New("the command must be able to read all of the cluster: nothing further was changed")
 )
 
@@ -79,14 +80,14 @@ type run struct {
 	*Options
 	servers *Servers
 	owners  *owners
-	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
+	// hidden reports whether kube-apiserver may still call the webhook service although no answer shows it.
 	hidden bool
-	// finishing is set if nothing but labels of namespaces is left. Owners are unknown then, and steps 1 to 4 are done.
+	// finishing reports whether only labels of namespaces remain. Owners are then unknown, and steps 1 to 4 are done.
 	finishing bool
 	failed    []string
 }
 
-// Run removes kubetenant. The error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or says what could not be read.
+// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or names what could not be read.
 func Run(ctx context.Context, o *Options) error {
 	if o.Pace == 0 {
 		o.Pace = time.Second
@@ -108,7 +109,7 @@ func Run(ctx context.Context, o *Options) error {
 	return err
 }
 
-// all does all steps.
+// all runs all steps.
 func (r *run) all(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil || r.servers == nil {
 		return err
@@ -134,7 +135,7 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// begin looks at the servers, and leaves none if nothing of kubetenant is in the cluster.
+// begin checks the servers. It leaves r.servers nil if nothing of kubetenant is in the cluster.
 func (r *run) begin(ctx context.Context) error {
 	if err := r.checkCaller(ctx); err != nil {
 		return err
@@ -169,13 +170,13 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// disarm deletes the bindings that allow more without kubetenant, and the finalizers that only a server of kubetenant
-// removes.
+// disarm deletes the bindings that allow more without kubetenant, and removes the finalizers that otherwise only a
+// server of kubetenant removes.
 func (r *run) disarm(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
 
-// inOrder does some things, each of which relies on the ones before.
+// inOrder runs steps, each of which relies on the previous ones.
 func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -199,7 +200,7 @@ func (r *run) confirm(question string) (bool, error) {
 	return r.Ask(question)
 }
 
-// do prints a change and makes it, unless this is a dry run. An object that is gone is no failure.
+// do prints a change and makes it, unless this is a dry run. It ignores an object that does not exist.
 func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
 	r.Say("  "+format, args...)
 	if r.DryRun {
@@ -210,12 +211,12 @@ func (r *run) do(ctx context.Context, change func(context.Context) error, format
 	}
 }
 
-// fail notes a change that failed. They are printed at the end.
+// fail records a change that failed. Failures are printed at the end.
 func (r *run) fail(err error, format string, args ...any) {
 	r.failed = append(r.failed, fmt.Sprintf("%s: %v", fmt.Sprintf(format, args...), err))
 }
 
-// pause waits until the next look at the cluster.
+// pause waits until the next check of the cluster.
 func (r *run) pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

@@ -27,7 +27,7 @@ const crb = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding
 const rb = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %s, namespace: %s}, " +
 	"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [%s]}"
 
-// installed is a cluster with everything of kubetenant, and an object of others beside each.
+// installed is a cluster with all objects of kubetenant, and a foreign object next to each.
 func installed() string {
 	all := []string{
 		"{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme, " +
@@ -103,7 +103,7 @@ func (s *said) has(text string) bool {
 	return slices.ContainsFunc(s.lines, func(line string) bool { return strings.Contains(line, text) })
 }
 
-// options are those of a command that nobody watches.
+// options returns the options of a command without a terminal.
 func options(t *testing.T, s *apiServer) (*uninstall.Options, *said) {
 	t.Helper()
 	admin, err := uninstall.NewClients(s.config())
@@ -170,7 +170,7 @@ func TestRemovesEverything(t *testing.T) {
 	}
 }
 
-// TestOrder: each of these is deleted before the next one, which would do harm without it.
+// TestOrder: each of these changes happens before the next one. The reverse order would do harm.
 func TestOrder(t *testing.T) {
 	s := newServer(t, installed())
 	complete(t, s)
@@ -316,7 +316,7 @@ func TestSourcesThatStay(t *testing.T) {
 	}
 }
 
-// TestQuestions: a binding of others is deleted after a yes alone, and without a terminal the command ends.
+// TestQuestions: a foreign binding is deleted only if the answer is yes. Without a terminal, the command ends.
 func TestQuestions(t *testing.T) {
 	never := func(string) (bool, error) { return false, nil }
 	for name, c := range map[string]struct {
@@ -355,7 +355,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestClusterRoleBindings: which bindings are deleted, and which keep some subjects.
+// TestClusterRoleBindings covers which bindings are deleted and which keep some subjects.
 func TestClusterRoleBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects, left string }{
 		"a tenant's group":           {"", "{kind: Group, name: 'tenant:globex'}", ""},
@@ -394,7 +394,7 @@ func TestClusterRoleBindings(t *testing.T) {
 	}
 }
 
-// TestRoleBindings: which names of RoleBindings callers of several tenants share.
+// TestRoleBindings covers which names in RoleBindings callers of several tenants share.
 func TestRoleBindings(t *testing.T) {
 	for name, c := range map[string]struct{ namespace, subjects, left string }{
 		"a user":  {"acme--web", "{kind: User, name: peter}", ""},
@@ -439,8 +439,7 @@ func TestRoleBindings(t *testing.T) {
 	}
 }
 
-// TestComesBack: a binding that a controller creates again is deleted again, and one that never stays away ends the
-// command.
+// TestComesBack: a binding that a controller creates again is deleted again. If it always reappears, the command ends.
 func TestComesBack(t *testing.T) {
 	for _, times := range []int{3, 1 << 20} {
 		s := newServer(t, installed())
@@ -468,8 +467,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestForbidden: a change that fails ends the command before the servers change, and what cannot be read leaves the
-// labels that say which tenant owns what.
+// TestForbidden: a failed change ends the command before the servers change. If some objects cannot be read, the labels
+// that name the owners remain.
 func TestForbidden(t *testing.T) {
 	s := newServer(t, installed())
 	s.refuse = func(method, path string) bool {
@@ -548,8 +547,8 @@ func TestServersChange(t *testing.T) {
 	}
 }
 
-// TestShadow: the webhook service denies nothing in mode Shadow, so that it cannot be told whether kube-apiserver
-// still calls it. Its sources are looked at, and nothing that it needs is deleted, unless the command is forced.
+// TestShadow: the webhook service denies nothing in mode Shadow, so no answer shows whether kube-apiserver still calls
+// it. Its sources are checked, and no object that it needs is deleted, unless the command is forced.
 func TestShadow(t *testing.T) {
 	for mode, hidden := range map[string]bool{"Shadow": true, "Enforce": false, "": true} {
 		s := newServer(t, installed())
@@ -576,7 +575,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestNothingInstalled: a server that never had kubetenant is left as it is, bindings to groups named alike included.
+// TestNothingInstalled: a server that never had kubetenant is not changed, even if bindings name similar groups.
 func TestNothingInstalled(t *testing.T) {
 	s := newServer(t, fmt.Sprintf(crb, "theirs", "{kind: Group, name: 'tenant:x'}"))
 	s.compiledIn = false
@@ -587,7 +586,7 @@ func TestNothingInstalled(t *testing.T) {
 	}
 }
 
-// TestLook: each server of the cluster is asked, and a Lease that is renewed tells of one that cannot be.
+// TestLook: each server of the cluster is checked. A renewed Lease reveals a server that cannot be reached.
 func TestLook(t *testing.T) {
 	other := newServer(t, installed())
 	host, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")
@@ -628,8 +627,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestControllersWriteLater: a binding that is created after a look found none, and a finalizer that the controller of
-// the service adds before it ends, are found.
+// TestControllersWriteLater: the command finds a binding that is created after a check found none, and a finalizer that
+// the controller of the service adds before it ends.
 func TestControllersWriteLater(t *testing.T) {
 	s := newServer(t, installed())
 	lists := 0

@@ -11,7 +11,7 @@ import (
 // Path is the root of the views: a kubeconfig's server ends in it.
 const Path = "/gateway"
 
-// ClustersPath begins the paths of a gateway that name one of its clusters.
+// ClustersPath is the prefix of the paths of a gateway that name one of its clusters.
 const ClustersPath = "/clusters/"
 
 // MalformedClusterPath is the message of the 400 response to every malformed cluster part of a path. It repeats nothing of

@@ -39,7 +39,7 @@ const (
 	Undecided Admission = "undecided"
 )
 
-// What is not checked if the object of a write is not known.
+// The parts that are not checked if the object of a write is unknown.
 const (
 	NoObject       = "the object (give it with -f)"
 	noStoredObject = "the stored object"
@@ -53,16 +53,16 @@ type Write struct {
 	DryRun      bool
 }
 
-// admitted is what admission says of one write. The zero value says that it is not called.
+// admitted is the result of admission for one write. The zero value means that admission is not called.
 type admitted struct {
 	verdict Admission
-	// said is the step of the explanation; of a refusal, its reason.
+	// said is the text of the step. For a refusal, it is the reason.
 	said string
-	// pods is why the Pods of a workload would be refused, or "".
+	// pods is the reason why the Pods of a workload would be refused, or "".
 	pods string
 }
 
-// step returns what the step of the explanation says.
+// step returns the text of the step.
 func (is admitted) step() string {
 	if is.verdict == Refused {
 		return "refuses: " + is.said
@@ -118,7 +118,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	if err != nil {
 		return admitted{}, err
 	}
-	// The server's own plugin validates before those of kubetenant.
+	// The server's own plugin validates before the plugins of kubetenant.
 	plugins := append([]kubetenant.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
 	resource := q.resourceVersion("").GroupResource()
 	var asked []string
@@ -176,7 +176,7 @@ func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	return ""
 }
 
-// lacks reports whether a namespace is known not to exist.
+// lacks reports whether a namespace certainly does not exist.
 func (q *Query) lacks(namespace string) bool {
 	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
 }
@@ -196,7 +196,7 @@ func (q *Query) namespace(name string) (*corev1.Namespace, error) {
 	return nil, notFound(name)
 }
 
-// unknownObject names the object that admission depends on.
+// unknownObject describes the object on which admission depends.
 func unknownObject(operation admission.Operation) string {
 	if operation == admission.Create || operation == admission.Update {
 		return NoObject
@@ -204,7 +204,7 @@ func unknownObject(operation admission.Operation) string {
 	return noStoredObject
 }
 
-// unchecked returns what no part of the explanation has checked of a write that is allowed.
+// unchecked returns the checks of the server that the explanation of an allowed write leaves out.
 func (q *Query) unchecked(is admitted) []string {
 	operation, writes := operationOf(&q.Request)
 	if !writes {

@@ -78,7 +78,7 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestNewNamespace requires that explain tells of a namespace that does not exist, what creates it,
+// TestNewNamespace requires that explain reports a namespace that does not exist, what creates it,
 // and what its level would refuse.
 func TestNewNamespace(t *testing.T) {
 	pods, strict := corev1.SchemeGroupVersion.WithKind("Pod"), aTenant(map[string]any{"namespaces": map[string]any{"podSecurity": "restricted"}})
@@ -111,7 +111,8 @@ func TestNewNamespace(t *testing.T) {
 	}
 }
 
-// TestReviewInMissingNamespace requires that explain allows a review, which the server answers for a missing namespace too.
+// TestReviewInMissingNamespace requires that explain allows a review, which the server also answers
+// for a missing namespace.
 func TestReviewInMissingNamespace(t *testing.T) {
 	review := ask("create", "localsubjectaccessreviews.authorization.k8s.io", "gone")
 	if e := explained(t, somebody("root", "system"), review, writing(t, schema.GroupVersionKind{}, nil)); !e.Allowed() {
@@ -122,8 +123,8 @@ func TestReviewInMissingNamespace(t *testing.T) {
 	}
 }
 
-// TestNotChecked requires that an allow says what may still refuse it, and that nothing is left
-// unsaid for lack of the object.
+// TestNotChecked requires that an allow names every check that may still refuse the write, even if
+// the object is unknown.
 func TestNotChecked(t *testing.T) {
 	alice := somebody("alice", "acme", "dev")
 	for name, c := range map[string]struct {

@@ -37,7 +37,8 @@ type Query struct {
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.
 	Delegate authorizer.Authorizer
 
-	// Limited says that the snapshot may lack namespaces of other tenants. A missing namespace is not reported then.
+	// Limited reports whether the snapshot may lack namespaces of other tenants. A missing namespace is then not
+	// reported.
 	Limited bool
 
 	asked *asked // of Config, Snapshot and Delegate, once it was asked
@@ -62,13 +63,13 @@ type Explanation struct {
 	Reason   string `json:"reason,omitempty"`
 	// Admission says what becomes of a write that is allowed.
 	Admission Admission `json:"admission,omitempty"`
-	// NotChecked lists what may still refuse a write that is allowed.
+	// NotChecked lists the checks that may still refuse an allowed write.
 	NotChecked []string `json:"notChecked,omitempty"`
 	// Remedy is the smallest that would allow it; nil where it is allowed.
 	Remedy *Remedy `json:"remedy,omitempty"`
 }
 
-// Allowed reports whether everything that was checked allows it.
+// Allowed reports whether every check that was made allows the request.
 func (e *Explanation) Allowed() bool { return e.Decision == "allow" }
 
 // answer is what the stack says to one question.
@@ -85,7 +86,7 @@ func (a *answer) allows() bool {
 	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
 }
 
-// ask asks the stack of the question, which is built the first time, until ctx ends.
+// ask returns the stack's answer to the query. The first call builds the stack, which runs until ctx ends.
 func (q *Query) ask(ctx context.Context) (*answer, error) {
 	if q.asked == nil {
 		s := &asked{}
@@ -99,14 +100,14 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 	record := q.Request
 	record.User = q.User
 	a := &answer{stack: q.asked.Stack}
-	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // the step rbac says its error
+	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // the step rbac shows its error
 	a.outcome = q.asked.outcome
 	var err error
 	a.admission, err = q.admission(ctx, a)
 	return a, err
 }
 
-// with returns the question in another state of the cluster.
+// with returns the query with another configuration and further objects.
 func (q *Query) with(config *v1alpha1.Settings, more ...runtime.Object) (*Query, error) {
 	changed := *q
 	changed.asked, changed.Config = nil, config
@@ -230,7 +231,8 @@ func (q *Query) ownerSaid(a *answer) string {
 	return "not looked up: it does not matter for this caller"
 }
 
-// namespaceName returns the name of the namespace that the request is in or about. A namespace that it creates is neither.
+// namespaceName returns the name of the namespace that the request is in or about. It returns "" for a request that
+// creates the namespace.
 func (q *Query) namespaceName() string {
 	r := &q.Request
 	switch {

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeBinding returns a role with just the one rule, and its binding; nil if no role can allow
-// the request.
+// proposeBinding returns a role with one rule, and its binding, or nil if no role can allow the
+// request.
 func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) {
 	r, caller := &q.Request, a.outcome.Caller
 	rule := rbacv1.PolicyRule{
@@ -72,7 +72,7 @@ func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) 
 	return q.tryRole(ctx, a, plain, role, binding)
 }
 
-// tryRole is tryObjects if the role and the binding allow the request.
+// tryRole calls tryObjects if the role and the binding allow the request.
 func (q *Query) tryRole(ctx context.Context, a *answer, text string, role, binding runtime.Object) (*change, error) {
 	c, err := q.tryObjects(ctx, a, text, role, binding)
 	if err != nil || c.answer.decision != authorizer.DecisionAllow {
@@ -85,7 +85,8 @@ func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// proposeGrant returns an AccessGrant in the owner's namespace; nil if no grant can allow the request.
+// proposeGrant returns an AccessGrant in the owner's namespace, or nil if no grant can allow the
+// request.
 func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	r, caller, owner := &q.Request, a.outcome.Caller, a.outcome.Owner
 	g := &v1alpha1.AccessGrant{
@@ -110,7 +111,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The server records the grantor.
+	// The server itself records the grantor.
 	g.Spec.Grantor = &v1alpha1.AccessGrantor{Owner: owner.String(), Tenant: owner.String(), User: "an admin"}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(g)
 	if err != nil {
@@ -118,7 +119,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	}
 	u := &unstructured.Unstructured{Object: object}
 	if _, err := v1alpha1.AccessGrantOf(u); err != nil {
-		return nil, nil // which says what no grant may
+		return nil, nil // the API refuses such a grant
 	}
 	after, err := q.with(q.Config, u)
 	if err != nil {
@@ -128,8 +129,8 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	return q.try(ctx, a, Remedy{Text: who, YAML: text}, after)
 }
 
-// proposeClusterScoped returns a change for a resource in no namespace: for a read, that every
-// tenant may read it.
+// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, it lets every
+// tenant read the resource.
 func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, error) {
 	r := &q.Request
 	resource := schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}
@@ -137,7 +138,7 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 	listed := v1alpha1.GroupResource{Group: r.APIGroup, Resource: r.Resource}
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.Verb) && r.Subresource == "" && r.Namespace == ""
 	switch {
-	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // those name other tenants
+	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // these objects name other tenants
 		config := q.configured(func(z *v1alpha1.Authorization) {
 			z.SharedClusterResources = append(slices.Clip(z.SharedClusterResources), listed)
 		})
@@ -172,7 +173,7 @@ func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) 
 	return q.tryConfig(ctx, a, text, config, map[string]any{"delegatedReviews": true})
 }
 
-// tryConfig is try of a configuration that differs in the given fields of authorization.
+// tryConfig calls try with a configuration that differs in the given fields of authorization.
 func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *v1alpha1.Settings,
 	fields map[string]any) (*change, error) {
 	after, err := q.with(config)
@@ -186,7 +187,7 @@ func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *v
 	return q.try(ctx, a, Remedy{Text: text, YAML: string(part)}, after)
 }
 
-// proposeLine returns a line of the policy file; nil if no line can allow the request.
+// proposeLine returns a line of the policy file, or nil if no line can allow the request.
 func (q *Query) proposeLine(ctx context.Context, a *answer, space tenant.ID) (*change, error) {
 	line, err := q.line(a.outcome.Caller, space)
 	if line == nil || err != nil {
@@ -220,11 +221,12 @@ func (q *Query) proposeLine(ctx context.Context, a *answer, space tenant.ID) (*c
 	return c, nil
 }
 
-// line returns the line of the policy file that allows the request; nil if none can say it.
+// line returns the line of the policy file that allows the request, or nil if no line can express
+// it.
 func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
 	r := &q.Request
 	if r.Subresource != "" || q.User.GetName() == "*" {
-		return nil, nil // a line is about a resource with all its subresources, and "*" is everybody
+		return nil, nil // a line covers a resource with all its subresources, and "*" is every caller
 	}
 	spec := map[string]any{"user": q.User.GetName(), "tenant": caller.String(), "space": space.String()}
 	if r.ResourceRequest {
@@ -245,8 +247,8 @@ func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
 	})
 }
 
-// withLine returns the configuration with a policy file to which a line was added, and what removes
-// that file.
+// withLine returns the configuration with a copy of the policy file to which the line was added,
+// and a function that removes the copy.
 func (q *Query) withLine(line []byte) (*v1alpha1.Settings, func(), error) {
 	var data []byte
 	if file := q.Config.Authorization.ABAC; file != nil {

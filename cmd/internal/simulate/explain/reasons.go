@@ -5,8 +5,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns what a caller can do about the reason of a denial, if only the reason is known. It
-// returns nil for a text that is no reason of the boundary.
+// Advice returns what a caller can do about a denial of which only the reason is known. It returns nil for a text that
+// is not a reason of the boundary.
 func Advice(reason string, caller tenant.ID) *Remedy {
 	text := adviceFor(authz.Reason(reason), caller)
 	if text == "" {
@@ -15,8 +15,8 @@ func Advice(reason string, caller tenant.ID) *Remedy {
 	return &Remedy{Text: text}
 }
 
-// adviceFor returns the advice for each reason, "" for one that denies nothing. It names nothing
-// that the caller does not know.
+// adviceFor returns the advice for a reason, or "" for a reason that denies nothing. It names only objects that the
+// caller knows.
 func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	switch reason {
 	case authz.ReasonNoTenant:
@@ -64,7 +64,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonCluster, authz.ReasonNamespaceVerb, authz.ReasonPath:
 		return noSetting
 	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC:
-		return "" // they allow
+		return "" // these reasons allow the request
 	}
 	return ""
 }

@@ -81,7 +81,7 @@ func tenantNamed(t *testing.T, q *explain.Query, name string) *unstructured.Unst
 	return nil
 }
 
-// objects returns what the documents of a YAML file hold. The server records the grantor of an AccessGrant.
+// objects returns the objects of a YAML file. The server records the grantor of an AccessGrant.
 func objects(t *testing.T, text string) (all []runtime.Object) {
 	t.Helper()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(text)), 4096)
@@ -129,8 +129,8 @@ func retired(over bool) *unstructured.Unstructured {
 	return u
 }
 
-// reasonCase is a denial. If text is empty, its remedy MUST allow the request; else it has no
-// remedy but that text.
+// reasonCase is a denial. If text is empty, its remedy MUST allow the request. Otherwise the text
+// is its only remedy.
 type reasonCase struct {
 	name   string
 	who    user.Info

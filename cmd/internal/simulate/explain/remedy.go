@@ -15,30 +15,31 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxChanges bounds the changes of one remedy.
+// maxChanges is the maximum number of changes in one remedy.
 const maxChanges = 4
 
-// noSetting is the remedy of what no configuration and no object allows.
+// noSetting is the remedy for a request that no configuration and no object can allow.
 const noSetting = "No setting allows this to a tenant."
 
-// Remedy is the smallest change that would allow a request. It was tried: the stack allows the
-// request with all changes of the remedy.
+// Remedy is the smallest change that would allow a request. It was tried: with all its changes, the
+// stack allows the request.
 type Remedy struct {
-	// Text says in one line or several what the change is and who may make it, or why there is none.
+	// Text says, in one or more lines, what the change is and who may make it, or why there is
+	// none.
 	Text string `json:"text"`
-	// Command makes the change. Empty if objects or a file do.
+	// Command makes the change. It is empty if objects or a file make it.
 	Command string `json:"command,omitempty"`
 	// YAML are the objects, the part of the configuration, or the line of the policy file.
 	YAML string `json:"yaml,omitempty"`
-	// Then is the change that is needed too. Nil if there is none.
+	// Then is a further change that is needed. It is nil if there is none.
 	Then *Remedy `json:"then,omitempty"`
 }
 
-// change is one change of a remedy. If after is nil, it is advice, which is not tried.
+// change is one change of a remedy. If after is nil, the change is advice and is not tried.
 type change struct {
 	Remedy
 	after  *Query
-	answer *answer // of after
+	answer *answer // the answer after the change
 }
 
 // advice returns a change that only a person can make.
@@ -46,8 +47,8 @@ func advice(format string, args ...any) *change {
 	return &change{Remedy: Remedy{Text: fmt.Sprintf(format, args...)}}
 }
 
-// remedy returns the changes that would allow the request, each of which was tried; nil if
-// admission refuses its object.
+// remedy returns the changes that would allow the request. Each was tried. It returns nil if
+// admission refuses the request's object.
 func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	if a.decision == authorizer.DecisionAllow && !q.lacks(q.Request.Namespace) {
 		return nil, nil
@@ -97,8 +98,8 @@ func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// try returns a change if it has an effect: the boundary does not deny the request for the same
-// reason. Nil if it has none.
+// try returns a change, or nil if the change has no effect: the boundary then still denies the
+// request for the same reason.
 func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query) (*change, error) {
 	next, err := after.ask(ctx)
 	if err != nil {
@@ -111,7 +112,7 @@ func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query)
 	return &change{remedy, after, next}, nil
 }
 
-// tryObjects is try of objects that are created, which become the YAML of the remedy.
+// tryObjects calls try with further objects, which become the YAML of the remedy.
 func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects ...runtime.Object) (*change, error) {
 	after, err := q.with(q.Config, objects...)
 	if err != nil {
@@ -158,7 +159,7 @@ func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// spaceOf returns the tenant whose space a line of the policy file must name.
+// spaceOf returns the tenant that the field space of a policy line must name.
 func spaceOf(a *answer) tenant.ID {
 	if a.outcome.Owner.IsZero() {
 		return tenant.System()
@@ -213,7 +214,8 @@ func (q *Query) name() string {
 	return strings.ToLower(strings.NewReplacer(":", "-", "*", "any", "/", "-").Replace(strings.Join(words, "-")))
 }
 
-// noTenantPath says where grants and the policy file do not apply.
+// noTenantPath returns a sentence about server URLs at which grants and the policy file do not
+// apply.
 func noTenantPath(caller tenant.ID) string {
 	return fmt.Sprintf("It does not apply to server URLs that end in /tenants/%s.", caller)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeNamespace returns the namespace that the request lacks, as the caller's tenant gets it.
+// proposeNamespace returns the missing namespace of the request, as the caller's tenant would get
+// it.
 func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error) {
 	name, caller := q.namespaceName(), a.outcome.Caller
 	who := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)
@@ -40,7 +41,8 @@ func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error
 	return advice("There is no namespace %s.", name), nil
 }
 
-// created returns the namespace that admission makes of the caller's request to create it; nil if it refuses.
+// created returns the namespace as admission changes it when the caller creates it, or nil if
+// admission refuses it.
 func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Namespace {
 	write := newNamespace(name)
 	resource := corev1.SchemeGroupVersion.WithResource("namespaces")
@@ -68,7 +70,7 @@ func (q *Query) proposeSuccessor(ctx context.Context, a *answer) (*change, error
 	caller := a.outcome.Caller
 	all := tenant.InOrderOfEnd(q.Snapshot.Retired[caller])
 	if len(all) == 0 || all[len(all)-1].UID == "" || all[len(all)-1].At.IsZero() {
-		return nil, nil // its end is not over yet
+		return nil, nil // its deletion is not complete
 	}
 	text := fmt.Sprintf("Tenant %s was deleted. The cluster's admin can give its name to a new tenant.\n"+
 		"Credentials of the deleted tenant stay invalid.", caller)
@@ -93,7 +95,7 @@ func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured 
 func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	id := a.outcome.Caller
 	for _, group := range q.User.GetGroups() {
-		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() { // of a certificate that says no time
+		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() { // of a certificate without a time of issue
 			id, _ = tenant.Parse(of)
 		}
 	}
@@ -137,7 +139,8 @@ func restricts(value string, reason authz.Reason) bool {
 	return reason == authz.ReasonClosed
 }
 
-// tryTenant is try of a command that sets a field of the Tenant's spec, or removes it if value is nil.
+// tryTenant calls try with a command that sets a field of the Tenant's spec, or removes it if value
+// is nil.
 func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, remedy Remedy,
 	field string, value any) (*change, error) {
 	object := of.DeepCopy()

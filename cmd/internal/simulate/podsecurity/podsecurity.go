@@ -1,5 +1,5 @@
 // Package podsecurity evaluates the PodSecurity admission plugin of kube-apiserver in process, with
-// the plugin's own library. It knows the labels of namespaces only. The server's
+// the plugin's own library. It reads only the labels of namespaces. The server's
 // AdmissionConfiguration may set other defaults and exemptions.
 package podsecurity
 
@@ -25,7 +25,7 @@ import (
 const (
 	// Name of the plugin.
 	Name = "PodSecurity"
-	// LabelPrefix begins the labels that set the levels of a namespace.
+	// LabelPrefix is the prefix of the labels that set the levels of a namespace.
 	LabelPrefix = "pod-security.kubernetes.io/"
 )
 
@@ -65,7 +65,7 @@ func (p *Plugin) Governs(r schema.GroupResource) bool {
 	return r == corev1.Resource("namespaces") || p.delegate.PodSpecExtractor.HasPodSpec(r)
 }
 
-// Validate implements [admission.ValidationInterface]. The error has the server's own words.
+// Validate implements [admission.ValidationInterface]. The error has the server's own message.
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !p.Governs(a.GetResource().GroupResource()) {
 		return nil
@@ -80,9 +80,9 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 }
 
-// TemplateViolation returns why the Pods that a controller makes of a workload's template would be
-// refused, or "" if they would be admitted. The server accepts the workload itself. The labels of
-// its namespace may not even produce a warning.
+// TemplateViolation returns why the Pods that a controller creates from a workload's template would
+// be refused, or "" if they would be admitted. The server accepts the workload itself, and warns
+// only if the labels of the namespace say so.
 func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) string {
 	resource := a.GetResource().GroupResource()
 	isWorkload := p.Governs(resource) && resource != corev1.Resource("pods") && resource != corev1.Resource("namespaces")
@@ -110,9 +110,9 @@ func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) 
 	return fmt.Sprintf("violates PodSecurity %q: %s", levels.Enforce, result.ForbiddenDetail())
 }
 
-// withDefaults returns a copy with the one default that the controls see: a container's port is a
-// host port in a Pod with hostNetwork (k8s.io/kubernetes pkg/apis/core/v1, SetDefaults_Pod,
-// v1.37.1).
+// withDefaults returns a copy with the only default that the checks depend on: in a Pod with
+// hostNetwork, a container's port is a host port (k8s.io/kubernetes pkg/apis/core/v1,
+// SetDefaults_Pod, v1.37.1).
 func withDefaults(pod *corev1.Pod) *corev1.Pod {
 	if !pod.Spec.HostNetwork {
 		return pod
@@ -130,7 +130,7 @@ func withDefaults(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// typed returns an object as the plugin's library takes it.
+// typed returns an object in the type that the plugin's library expects.
 func typed(object runtime.Object) (runtime.Object, error) {
 	if u, untyped := object.(runtime.Unstructured); untyped {
 		kind := u.GetObjectKind().GroupVersionKind()
@@ -149,7 +149,7 @@ func typed(object runtime.Object) (runtime.Object, error) {
 	return object, nil
 }
 
-// attributes are those of a write as the plugin's library takes them.
+// attributes are the attributes of a write as the plugin's library expects them.
 type attributes struct{ admission.Attributes }
 
 // GetOperation implements [api.Attributes].
@@ -173,7 +173,7 @@ func (get namespaces) GetNamespace(_ context.Context, name string) (*corev1.Name
 	return get(name)
 }
 
-// noPods lists none: the Pods of a namespace produce warnings only.
+// noPods lists no Pods: the existing Pods of a namespace only produce warnings.
 type noPods struct{}
 
 // ListPods implements [psadmission.PodLister].

@@ -9,8 +9,8 @@ import (
 )
 
 // Admit calls admission plugins for a write, as a server does: each plugin that mutates, then each
-// that validates. The error is that of the first plugin that refuses. Afterwards, the object of the
-// attributes has what the plugins changed.
+// that validates. It returns the error of the first plugin that refuses. Afterwards, the object of
+// the attributes has the changes of the plugins.
 func Admit(ctx context.Context, plugins []kubetenant.Plugin, a admission.Attributes) error {
 	for _, p := range plugins {
 		if m, mutates := p.Interface.(admission.MutationInterface); mutates && p.Handles(a.GetOperation()) {

@@ -33,7 +33,7 @@ import (
 // Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add and read by
 // many at once afterwards. Create one with NewSnapshot or Load.
 type Snapshot struct {
-	// Namespaces are those of the cluster by their names, with the labels of the tenant and of PodSecurity only.
+	// Namespaces are the namespaces of the cluster by name, with only the labels of the tenant and of PodSecurity.
 	Namespaces map[string]*corev1.Namespace
 	// Roles are Roles, and with an empty namespace ClusterRoles.
 	Roles map[Key]*Role
@@ -53,7 +53,7 @@ type Snapshot struct {
 	selected map[string]bool
 	// dropped are bindings that nobody is asked by, see DropRBAC.
 	dropped []*Binding
-	// RightsElsewhere says that the server derives no right from a Tenant, whatever the configuration says: kube-apiserver
+	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since kube-apiserver
 	// evaluates RBAC itself.
 	RightsElsewhere bool
 	// Unread are the kinds that the caller may not list.
@@ -105,8 +105,8 @@ func (s *Snapshot) Under(config *v1alpha1.Settings) *Snapshot {
 	return &plain
 }
 
-// Rights returns the rights that callers of tenants have without a binding. It is nil if a server of the configuration
-// derives none.
+// Rights returns a function that returns the rights that a tenant's callers have without a binding. It is nil if a
+// server with the configuration derives none.
 func (s *Snapshot) Rights(config *v1alpha1.Settings) func(tenant.ID) []rbac.Derived {
 	a := config.Authorization
 	if a.RBAC.Evaluator != v1alpha1.EvaluatorIndexed || a.Mode == v1alpha1.ModeShadow || s.RightsElsewhere {
@@ -115,7 +115,7 @@ func (s *Snapshot) Rights(config *v1alpha1.Settings) func(tenant.ID) []rbac.Deri
 	return func(id tenant.ID) []rbac.Derived { return tenants.Rights(id, s.Tenants[id].Admins) }
 }
 
-// derived returns rights of all tenants as bindings.
+// derived returns the rights of all tenants as bindings.
 func (s *Snapshot) derived(rights func(tenant.ID) []rbac.Derived) (all []*Binding) {
 	if rights == nil {
 		return nil
@@ -155,8 +155,8 @@ func (b *Binding) Ended(now time.Time) bool {
 	return rbac.Ended(b.meta(), now)
 }
 
-// Holds reports whether the binding applies to a caller of a tenant in a tenant's space, as far as its annotations and
-// the tenant from which it is derived decide.
+// Holds reports whether the annotations of the binding, and the tenant from which it is derived, let it apply to a
+// caller of a tenant in a tenant's namespaces.
 func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
 	if !b.Derived.IsZero() {
 		return b.Derived == caller

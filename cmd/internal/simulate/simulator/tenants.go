@@ -37,7 +37,7 @@ type TenantObject struct {
 	Spaces        v1alpha1.TenantSpaces
 	MemberRoles   []string
 	Admins        []rbacv1.Subject
-	// Object is the Tenant itself. It MUST NOT be changed.
+	// Object is the Tenant itself. Callers MUST NOT change it.
 	Object *unstructured.Unstructured
 }
 

@@ -38,7 +38,8 @@ const fieldManager = "kubetenant-controller"
 // CustomResourceDefinitions of the project that cannot be used, while Sweep runs.
 type Tasks struct {
 	Sweep, Quotas, Provision, Retire, Report leader.Task
-	// Definitions is the error of readiness: which definitions the leader cannot use. It is nil where this process does not lead.
+	// Definitions is a readiness check. It returns an error that names the definitions that the leader cannot use. It
+	// returns nil if this process does not lead.
 	Definitions func() error
 	// Metrics are those of Report.
 	Metrics []metrics.Registerable
@@ -90,7 +91,8 @@ func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, e
 	}, nil
 }
 
-// definitionsError names the definitions that cannot be used. While nothing follows them there is no error.
+// definitionsError returns an error that names the definitions that cannot be used. It returns nil while the
+// definitions are not followed.
 func definitionsError(definitions *cluster.CRDScopes) error {
 	problems, _ := definitions.Problems()
 	if len(problems) == 0 {

@@ -71,7 +71,7 @@ func (c *checker) report(format string, args ...any) {
 	c.findings = append(c.findings, Finding{c.file, fmt.Sprintf(format, args...)})
 }
 
-// reportAll reports what a server without kubetenant reads differently.
+// reportAll reports the objects that allow more on a server without kubetenant.
 func (c *checker) reportAll(found []leaving.Finding) {
 	for _, f := range found {
 		c.report("%s", f)

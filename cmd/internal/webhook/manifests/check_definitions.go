@@ -14,7 +14,7 @@ import (
 
 const definitionKind = "CustomResourceDefinition"
 
-// addDefinitions adds the CustomResourceDefinitions of this release to what generate writes.
+// addDefinitions adds the CustomResourceDefinitions of this release to the files of generate.
 func addDefinitions(made map[string]map[string]any) error {
 	for _, text := range v1alpha1.Definitions() {
 		var u unstructured.Unstructured
@@ -26,8 +26,8 @@ func addDefinitions(made map[string]map[string]any) error {
 	return nil
 }
 
-// checkDefinition compares a CustomResourceDefinition with the one of this release, and reports one in another folder of the set:
-// it would be applied after the folder of all.
+// checkDefinition compares a CustomResourceDefinition with that of this release. It also reports one in another folder,
+// since that would be applied after the folder with all definitions.
 func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) error {
 	var is map[string]any
 	if err := json.Unmarshal(doc, &is); err != nil {
