@@ -272,10 +272,9 @@ func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *c
 			if err != nil || a.code == http.StatusNotFound { // a definition takes a moment
 				return errors.Join(err, errors.New("not found"))
 			}
-			if a.code == http.StatusConflict && w.GVK.Kind == v1alpha1.KindTenantQuota {
-				// The server under test made the tenant's default one as soon as it saw its namespace.
+			if a.code == http.StatusConflict && madeByServer(w) {
 				_, err := p.seeds.send(ctx, http.MethodDelete, collection(w)+"/"+w.Name, nil, nil, p.seeds.admin)
-				return errors.Join(err, errors.New("a default one is there"))
+				return errors.Join(err, errors.New("the server under test made one"))
 			}
 			if a.code >= 300 {
 				return final{fmt.Errorf("%d: %s", a.code, a.message())}
@@ -296,6 +295,18 @@ func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *c
 		}
 	}
 	return awaitInformers(ctx, server, made)
+}
+
+// madeByServer reports whether the server under test may make an object of this name: a tenant's default quota when it
+// sees a namespace of the tenant, and the ClusterRoles of derived rights once.
+func madeByServer(w scenario.Write) bool {
+	switch w.GVK.Kind {
+	case v1alpha1.KindTenantQuota:
+		return true
+	case "ClusterRole":
+		return w.Name == v1alpha1.NamespacesRole || w.Name == v1alpha1.MemberRole
+	}
+	return false
 }
 
 // awaitDefinition waits until a server serves a custom resource.

@@ -399,7 +399,7 @@ func removeSources(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", v1alpha1.PublishedName, "-o", "yaml")
 		if err != nil || strings.Contains(out, "x509") {
-			return fmt.Errorf("the source is still there: %v", err)
+			return fmt.Errorf("the source is still there: %w", err)
 		}
 		return nil
 	})
