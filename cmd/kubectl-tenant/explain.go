@@ -42,7 +42,7 @@ type explainOptions struct {
 func newExplainCommand(flags *client.Flags) *cobra.Command {
 	o := &explainOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
-		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] (--config FILE | -f SCENARIO)",
+		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] [--config FILE | -f SCENARIO]",
 		Short: "Say why somebody may do something, or may not",
 		Long: `Goes the whole way of a request through the parts, with the code that the server
 decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC,
@@ -57,7 +57,7 @@ The server accepts a workload whose Pods PodSecurity refuses: explain says both.
 What explain did not check follows the decision.
 
 It explains the decision of a live cluster under the server's configuration
-(--config; the default one if not given), for the identity of --as, --as-group
+(--config; by default the published one), for the identity of --as, --as-group
 and --tenant, or for yourself; or, offline, of a scenario file: for one of its
 cases (--case), or for a request of your own. Nobody is impersonated. Who may
 not read roles and bindings is told about himself what the server says, and of a

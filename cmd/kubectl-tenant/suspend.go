@@ -86,7 +86,7 @@ func newAdoptTenantsCommand(flags *client.Flags) *cobra.Command {
 	mode, format, adoption := "", output.NewObjectFormat(), &tenancy.ObjectAdoption{}
 	cmd := &cobra.Command{
 		Use:   "adopt-tenants [TENANT...]",
-		Short: "Make Tenants of who owns namespaces and has none",
+		Short: "Create the Tenants that tenants with namespaces lack",
 		Long: `Makes a Tenant for each tenant that owns a namespace and has none, or for those
 that are named: for clusters whose tenants were labels alone. Nothing else
 changes for anybody. Once every tenant has one, the configuration may say

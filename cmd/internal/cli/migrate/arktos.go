@@ -236,7 +236,7 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		return nil, "it is about every tenant: a line for each tenant and its own space is what it can have meant"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
-		why = joined(why, `it was about everybody: now it is about the system tenant's callers only; write "tenant" and "space" for others`)
+		why = joined(why, `it applied to every caller and now applies only to callers of the system tenant; write "tenant" and "space" for others`)
 	}
 	if named && id != tenant.System().String() {
 		spec["tenant"], spec["space"] = id, id

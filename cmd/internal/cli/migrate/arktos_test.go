@@ -103,7 +103,7 @@ func TestArktosPolicy(t *testing.T) {
 	spec := func(text string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"
 	}
-	everybody := []string{`line 1: it was about everybody: now it is about the system tenant's callers only; write "tenant" and "space" for others`}
+	everybody := []string{`line 1: it applied to every caller and now applies only to callers of the system tenant; write "tenant" and "space" for others`}
 	every := []string{"line 1: it is about every tenant: a line for each tenant and its own space is what it can have meant"}
 	for name, c := range map[string]conversion{
 		"a tenant":                 {spec(`"resource":"pods","tenant":"acme","user":"bob"`), spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`), nil},

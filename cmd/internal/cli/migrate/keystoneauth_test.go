@@ -143,7 +143,7 @@ func TestKeystoneFiles(t *testing.T) {
 		`Role a/keystone-1: [get] ["*"] [pods][]`,
 		"RoleBinding a/keystone-1: Group keystone:project:db to Role keystone-1",
 	}, rules(t, list.Files["rbac.yaml"]))
-	if next := strings.Join(list.Next, "\n"); !strings.Contains(next, "groupsPrefix keystone:") || !strings.Contains(next, "of every tenant") {
+	if next := strings.Join(list.Next, "\n"); !strings.Contains(next, "groupsPrefix keystone:") || !strings.Contains(next, "in every tenant") {
 		t.Errorf("next: %s", next)
 	}
 	if _, err := migrate.From()["k8s-keystone-auth"]([]byte("data: {}\n"), migrate.Options{}); err == nil || !strings.Contains(err.Error(), "a list of policies") {
