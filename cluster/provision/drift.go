@@ -60,10 +60,15 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		}
 		for i := range list.Items {
 			is := &list.Items[i]
-			if g := of(is.Namespace); g != nil && g.has(is) {
+			switch g := of(is.Namespace); {
+			case g != nil && g.has(is):
 				right[is.Namespace]++
-			} else if g != nil {
+			case g != nil:
 				wrong = append(wrong, is.Namespace)
+			case e.hasNoTenant(is.Namespace):
+				if err := e.remove(ctx, is); err != nil {
+					e.notLooked(ctx, err)
+				}
 			}
 		}
 		if next.Continue = list.Continue; next.Continue == "" {
@@ -83,6 +88,17 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		e.looksDrifted(name)
 		e.later.Add(name)
 	}
+}
+
+// hasNoTenant reports whether a namespace exists and no tenant owns it. A binding that a Tenant gave there remains from a
+// former tenant: a leader that had not seen the release of the namespace may have created it.
+func (e *Engine) hasNoTenant(namespace string) bool {
+	ns, err := e.lister.Get(namespace)
+	if err != nil || ns.DeletionTimestamp != nil {
+		return false
+	}
+	id := e.OwnerOf(ns)
+	return id.IsZero() || id.IsSystem()
 }
 
 func (e *Engine) notLooked(ctx context.Context, err error) {

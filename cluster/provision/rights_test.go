@@ -141,3 +141,34 @@ func TestBindingsOfAnEarlierRelease(t *testing.T) {
 		})
 	}
 }
+
+// TestBindingsOfAFormerTenant: in a namespace without a tenant, a binding that a Tenant gave is deleted. Other bindings
+// stay, and so do those of a tenant whose Tenant is unknown.
+func TestBindingsOfAFormerTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("released", "", nil)
+		w.namespace("other--web", "other", nil)
+		create := func(namespace, name string, labels map[string]string) {
+			_, err := w.kube.RbacV1().RoleBindings(namespace).Create(t.Context(),
+				&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+			w.must(err)
+		}
+		ours := map[string]string{tenant.ManagedLabel: managed.SourceTenant}
+		create("released", "kubetenant:admins", ours)
+		create("released", "own", nil)
+		w.undefined.Store(true) // no Tenant is known
+		create("other--web", "kubetenant:admins", ours)
+		time.Sleep(11 * time.Minute)
+		list, err := w.kube.RbacV1().RoleBindings("").List(t.Context(), metav1.ListOptions{})
+		w.must(err)
+		var got []string
+		for i := range list.Items {
+			got = append(got, list.Items[i].Namespace+"/"+list.Items[i].Name)
+		}
+		slices.Sort(got)
+		if want := []string{"other--web/kubetenant:admins", "released/own"}; !slices.Equal(got, want) {
+			t.Errorf("RoleBindings %q, want %q", got, want)
+		}
+	})
+}
