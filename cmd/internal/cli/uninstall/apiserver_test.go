@@ -85,6 +85,13 @@ func newServer(t *testing.T, text string) *apiServer {
 	return s
 }
 
+// publish sets the configuration that a server publishes in a namespace.
+func (s *apiServer) publish(namespace, text string) {
+	u := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"]
+	u.Object["data"] = map[string]any{"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: " +
+		"TenancyConfiguration, " + text + "}"}
+}
+
 // plural returns the resource of a kind.
 func plural(u *unstructured.Unstructured) string {
 	name := strings.ToLower(u.GetKind())

@@ -3,6 +3,7 @@ package uninstall
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,9 +23,9 @@ func (r *run) sources(ctx context.Context) error {
 		r.Say("  no server runs kubetenant: its sources no longer apply")
 		return nil
 	}
-	namespaces := r.ServiceNamespaces
-	if r.servers.Mode == installation.CompiledIn { // in the others there may be one that is out of date
-		namespaces = []string{metav1.NamespaceSystem}
+	namespaces := r.publishers
+	if r.hidden {
+		namespaces = r.ServiceNamespaces
 	}
 	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespaces...)
 	if err != nil {
@@ -37,6 +38,18 @@ func (r *run) sources(ctx context.Context) error {
 	}
 	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: remove these from the "+
 		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
+}
+
+// publishersOf returns the namespaces in which the servers publish their configuration. In others there may be one that
+// is out of date.
+func (r *run) publishersOf(servers *Servers) []string {
+	switch {
+	case servers.Mode == installation.CompiledIn:
+		return []string{metav1.NamespaceSystem}
+	case servers.Running():
+		return r.ServiceNamespaces
+	}
+	return append(slices.Clone(r.ServiceNamespaces), metav1.NamespaceSystem)
 }
 
 // unlessForced returns a problem, unless the command continues with it.

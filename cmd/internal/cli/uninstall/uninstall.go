@@ -78,7 +78,9 @@ var (
 type run struct {
 	*Options
 	servers *Servers
-	owners  *owners
+	// publishers are the namespaces in which the servers publish their configuration.
+	publishers []string
+	owners     *owners
 	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
 	hidden bool
 	// finishing is set if nothing but labels of namespaces is left. Owners are unknown then, and steps 1 to 4 are done.
@@ -149,6 +151,7 @@ func (r *run) begin(ctx context.Context) error {
 	for _, problem := range servers.Unreachable {
 		r.Say("warning: the server %s: check it yourself", problem)
 	}
+	r.publishers = r.publishersOf(servers)
 	if r.owners, err = r.readOwners(ctx); err != nil {
 		return err
 	}
@@ -164,6 +167,9 @@ func (r *run) begin(ctx context.Context) error {
 		published.GetAnnotations()[progress] == onlyNamespaces
 	r.servers = servers
 	if r.hidden, err = r.isHidden(ctx); err != nil {
+		return err
+	}
+	if err := r.checkForeign(ctx); err != nil {
 		return err
 	}
 	return r.checkEnding(ctx)
