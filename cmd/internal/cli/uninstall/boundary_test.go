@@ -1,11 +1,17 @@
 package uninstall_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/uninstall"
 )
 
@@ -98,4 +104,101 @@ func TestForeignDefinitions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// foreignFinalizer is one that a tenant's caller may set on an object.
+const foreignFinalizer = "[acme.example.com/hold]"
+
+// TestForeignFinalizers: a finalizer that a tenant's caller sets on an object of kubetenant does not block the command.
+// Objects of other kinds keep theirs.
+func TestForeignFinalizers(t *testing.T) {
+	s := newServer(t, with(
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
+			foreignFinalizer+"}}",
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: {name: acme, finalizers: "+foreignFinalizer+"}}",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: acme--web, finalizers: "+foreignFinalizer+"}}"))
+	o, out := options(t, s)
+	if err := uninstall.Run(t.Context(), o); err != nil || out.has("held") { // a server may still run: they stay
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+	s.compiledIn = false
+	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("accessgrants.kubetenant.dev")) > 0 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+	u := s.objects["v1/configmaps acme--web/held"]
+	if u == nil || len(u.GetFinalizers()) != 1 {
+		t.Error("an object of another kind lost its finalizer")
+	}
+}
+
+// TestBlockingObjects: the error names the objects that hold their definitions.
+func TestBlockingObjects(t *testing.T) {
+	s := newServer(t, with("{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: stays, "+
+		"namespace: acme--web}}"))
+	s.compiledIn = false
+	s.keeps = "accessgrants.kubetenant.dev"
+	o, _ := options(t, s)
+	err := uninstall.Run(t.Context(), o)
+	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "acme--web/stays") {
+		t.Error(err)
+	}
+}
+
+// TestOwnersAfterTheWait: a namespace that a tenant gets while the command waits is a tenant's in the steps after that.
+func TestOwnersAfterTheWait(t *testing.T) {
+	s := newServer(t, with(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
+	o, out := options(t, s)
+	o.Wait = true
+	o.Look = func(context.Context) (*uninstall.Servers, error) {
+		if out.has("Step 5") {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.compiledIn = false
+			s.put(object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: late, labels: {kubetenant.dev/tenant: acme}}}"))
+			return &uninstall.Servers{Without: []string{"a"}}, nil
+		}
+		return &uninstall.Servers{Mode: installation.CompiledIn, With: []string{"a"}}, nil
+	}
+	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /late")) > 0 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+}
+
+// TestTenantsServiceNamespace: nothing is read or deleted as the service's in a namespace of a tenant.
+func TestTenantsServiceNamespace(t *testing.T) {
+	s := newServer(t, with(
+		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",
+		"{apiVersion: v1, kind: Pod, metadata: {name: forged, namespace: kubetenant-system, labels: "+
+			"{app.kubernetes.io/name: kubetenant-webhook}}}"))
+	s.compiledIn = false
+	o, out := options(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := uninstall.Run(ctx, o); err != nil || len(s.names("/deployments kubetenant-system/kubetenant-webhook")) == 0 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+}
+
+// TestPodsThatStay: the wait for the Pods of the service has an end, and the error names them.
+func TestPodsThatStay(t *testing.T) {
+	s := newServer(t, with("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
+		"{app.kubernetes.io/name: kubetenant-webhook}}}"))
+	s.compiledIn = false
+	o, _ := options(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := uninstall.Run(ctx, o)
+	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "kubetenant-system/stuck") {
+		t.Error(err)
+	}
+}
+
+// object reads an object.
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
 }

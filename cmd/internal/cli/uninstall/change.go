@@ -75,8 +75,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until some looks in a row find no server that runs kubetenant. A server that restarts does not
-// answer meanwhile.
+// awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the owners again. A
+// server that restarts does not answer meanwhile.
 func (r *run) awaitServers(ctx context.Context) error {
 	said := ""
 	for clean := 0; clean < lastLooks; {
@@ -100,7 +100,14 @@ func (r *run) awaitServers(ctx context.Context) error {
 			said = now
 		}
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil || r.finishing {
+		return err
+	}
+	owners, err := r.readOwners(ctx) // tenants may have got and left namespaces
+	if err == nil {
+		r.owners = owners
+	}
+	return err
 }
 
 // waitsFor says which servers still run kubetenant.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -43,40 +42,6 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// accounts are the service accounts that are installed, whose names their roles and bindings have too.
-func accounts() []string {
-	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
-		"kubetenant-gateway-impersonator"}
-}
-
-// programs are the names of what runs in the namespace of the service.
-func programs() []string {
-	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates"}
-}
-
-// service are the objects of the webhook service, in the order in which they are deleted: what runs first.
-func service() []named {
-	apps := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	monitoring := func(resource string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: resource}
-	}
-	return []named{
-		{apps, programs()},
-		{core("services"), programs()},
-		{schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, programs()},
-		{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, programs()},
-		{monitoring("servicemonitors"), programs()},
-		{monitoring("prometheusrules"), programs()},
-		{rbac("rolebindings"), accounts()},
-		{rbac("roles"), accounts()},
-		{core("serviceaccounts"), accounts()},
-		{core("secrets"), []string{"kubetenant-webhook-config", "kubetenant-webhook-ca", "kubetenant-webhook-tls"}},
-		{core("configmaps"), []string{"kubetenant-webhook-client-ca", "kubetenant-webhook-ca", "kubetenant-swept"}},
-		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{leaseName,
-			"kubetenant-certificates"}},
-	}
-}
-
 // remove deletes what kubetenant installed, then its kinds with all their objects, then its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
@@ -95,31 +60,12 @@ func (r *run) remove(ctx context.Context) error {
 	return r.inOrder(ctx,
 		r.admissionObjects, // before the service: kube-apiserver refuses writes that it cannot ask the service about
 		func(ctx context.Context) error { return r.service(ctx, namespaces) },
-		r.finalizersAgain,
+		r.allFinalizers, // the controller of the service added some while it ran
 		r.kinds,
 		r.clusterObjects,
 		r.labels,
 		func(ctx context.Context) error { return r.published(ctx, namespaces) }, // last: it says where the service was
 	)
-}
-
-// serviceNamespaces are those in which something of kubetenant may be.
-func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
-	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.PublishedName})
-	if err != nil {
-		return nil, fmt.Errorf("list ConfigMaps %s: %w", v1alpha1.PublishedName, err)
-	}
-	all := slices.Clone(r.ServiceNamespaces)
-	for i := range list.Items {
-		if namespace := list.Items[i].GetNamespace(); r.owners.of[namespace] == "" { // a tenant's would be its own
-			all = append(all, namespace)
-		}
-	}
-	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all),
-		func(namespace string) bool { return namespace == metav1.NamespaceSystem })
-	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
 }
 
 // admissionObjects deletes webhook configurations, and policies with their bindings.
@@ -197,54 +143,6 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) 
 	return nil
 }
 
-// service deletes the objects of the webhook service, and waits until its Pods have ended: its controller would write
-// again.
-func (r *run) service(ctx context.Context, namespaces []string) error {
-	for _, namespace := range namespaces {
-		for i, objects := range service() {
-			if err := r.deleteNamed(ctx, namespace, objects); err != nil {
-				return err
-			}
-			if i == 0 {
-				if err := r.awaitPods(ctx, namespace); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// awaitPods waits until no Pod of the service is left in a namespace.
-func (r *run) awaitPods(ctx context.Context, namespace string) error {
-	for said := false; !r.DryRun; said = true {
-		left := 0
-		list, err := r.Admin.Kube.CoreV1().Pods(namespace).List(ctx,
-			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs(), ",") + ")"})
-		if err != nil {
-			return fmt.Errorf("list the Pods of the service: %w", err)
-		}
-		if left = len(list.Items); left == 0 {
-			return nil
-		}
-		if !said {
-			r.Say("  waiting for %d Pods of the service in namespace %s to end", left, namespace)
-		}
-		if err := r.pause(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// finalizersAgain removes what the controller of the webhook service has added while it ran.
-func (r *run) finalizersAgain(ctx context.Context) error {
-	if r.DryRun {
-		return nil
-	}
-	return r.finalizers(ctx)
-}
-
 // clusterObjects deletes the cluster's objects of kubetenant that grant or limit rights of its own.
 func (r *run) clusterObjects(ctx context.Context) error {
 	ours := func(u *unstructured.Unstructured) bool {
@@ -264,37 +162,4 @@ func (r *run) clusterObjects(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// kinds deletes the definitions of kubetenant's kinds, and waits until they are gone with all their objects.
-func (r *run) kinds(ctx context.Context) error {
-	ours := map[string]bool{}
-	for _, resource := range kinds() {
-		ours[resource.GroupResource().String()] = true
-	}
-	is := func(u *unstructured.Unstructured) bool { return ours[u.GetName()] }
-	if err := r.deleteAll(ctx, definitions, is); err != nil || r.DryRun {
-		return err
-	}
-	const looks = 30
-	for look := 0; ; look++ {
-		var left []string
-		if err := r.eachObject(ctx, definitions, func(u *unstructured.Unstructured) {
-			if is(u) {
-				left = append(left, u.GetName())
-			}
-		}); err != nil {
-			return err
-		}
-		switch {
-		case len(left) == 0:
-			return nil
-		case look == looks:
-			return fmt.Errorf("%w: these definitions are not gone, since another finalizer holds their objects: %s", ErrRefused,
-				strings.Join(left, ", "))
-		}
-		if err := r.pause(ctx); err != nil {
-			return err
-		}
-	}
 }
