@@ -17,6 +17,10 @@ import (
 // server each time.
 const lastLooks = 3
 
+// unreachableLooks is how many looks wait for a server that could not be asked. The address of a server that has stopped
+// stays in the EndpointSlices for 15s.
+const unreachableLooks = 30
+
 // changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It
 // returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
@@ -48,23 +52,37 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 }
 
 // isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode
-// Shadow, the service denies nothing. Without its admission webhooks, the command has already been here.
+// Shadow, the service denies nothing. Without its admission webhooks and its Deployment, nothing is there to be called.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
 	}
-	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read the webhook configuration: %w", err)
+	is, err := r.hasService(ctx)
+	if err != nil || !is {
+		return false, err
 	}
 	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, r.ServiceNamespaces...)
 	if err != nil {
 		return true, nil //nolint:nilerr // its mode is unknown
 	}
 	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == v1alpha1.ModeShadow, nil
+}
+
+// hasService reports whether the admission webhooks or the Deployment of the webhook service exist.
+func (r *run) hasService(ctx context.Context) (bool, error) {
+	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
+	for _, namespace := range r.ServiceNamespaces {
+		if apierrors.IsNotFound(err) {
+			_, err = r.Admin.Kube.AppsV1().Deployments(namespace).Get(ctx, programs()[0], metav1.GetOptions{})
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the webhook configuration and the Deployment of the service: %w", err)
+	}
+	return true, nil
 }
 
 // confirmNone looks again, since a load balancer may have chosen the one server that has changed.
@@ -78,7 +96,7 @@ func (r *run) confirmNone(ctx context.Context) error {
 // awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the owners again. A
 // server that restarts does not answer meanwhile.
 func (r *run) awaitServers(ctx context.Context) error {
-	said := ""
+	said, unreachable := "", 0
 	for clean := 0; clean < lastLooks; {
 		if err := r.pause(ctx); err != nil {
 			return err
@@ -91,6 +109,9 @@ func (r *run) awaitServers(ctx context.Context) error {
 		case servers.Running():
 			clean, now = 0, waitsFor(servers)
 			r.servers = servers
+		case len(servers.Unreachable) > 0 && unreachable < unreachableLooks && !r.Force:
+			clean, now = 0, "waiting for the server: "+strings.Join(servers.Unreachable, ", ")
+			r.servers, unreachable = servers, unreachable+1
 		default:
 			clean++
 			r.servers = servers
@@ -108,6 +129,15 @@ func (r *run) awaitServers(ctx context.Context) error {
 		r.owners = owners
 	}
 	return err
+}
+
+// checkUnreachable refuses to continue while a server could not be asked, which may run kubetenant.
+func (r *run) checkUnreachable() error {
+	if len(r.servers.Unreachable) == 0 {
+		return nil
+	}
+	return r.unlessForced(fmt.Errorf("%w: kubetenant may still run on a server that could not be asked: %s", ErrRefused,
+		strings.Join(r.servers.Unreachable, ", ")))
 }
 
 // waitsFor says which servers still run kubetenant.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -143,11 +143,17 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) 
 	return nil
 }
 
+// clusterNames are the names of ClusterRoles and ClusterRoleBindings that are installed or that servers create.
+func clusterNames() []string {
+	return append(accounts(), "kubetenant-tenants", v1alpha1.NamespacesRole, v1alpha1.MemberRole)
+}
+
 // clusterObjects deletes the cluster's objects of kubetenant that grant or limit rights of its own.
 func (r *run) clusterObjects(ctx context.Context) error {
 	ours := func(u *unstructured.Unstructured) bool {
-		return strings.HasPrefix(u.GetName(), managed.NamePrefix) || u.GetName() == "kubetenant-tenants" ||
-			slices.Contains(accounts(), u.GetName())
+		labels := u.GetLabels()
+		return labels[tenant.ManagedLabel] != "" || labels[tenant.OfTenantLabel] != "" ||
+			slices.Contains(clusterNames(), u.GetName())
 	}
 	for _, resource := range []schema.GroupVersionResource{rbac("clusterrolebindings"), rbac("clusterroles")} {
 		if err := r.deleteAll(ctx, resource, ours); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/cluster"
@@ -32,12 +33,54 @@ func (r *run) sources(ctx context.Context) error {
 		return r.unlessForced(fmt.Errorf("the configuration of the servers cannot be read, so their sources of "+
 			"credentials are unknown: %w", err))
 	}
+	if err := r.checkReplicas(ctx, p); err != nil {
+		return err
+	}
 	configured := sourcesOfTenants(&p.Settings)
 	if len(configured) == 0 {
 		return nil
 	}
 	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: remove these from the "+
 		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
+}
+
+// checkReplicas refuses to continue while a replica has another configuration than the published one, which may accept
+// credentials of tenants. Replicas of Pods that are gone stay in the published configuration, and are ignored.
+func (r *run) checkReplicas(ctx context.Context, p *v1alpha1.Published) error {
+	var others []string
+	for _, replica := range p.Replicas {
+		if replica.Hash == p.Hash {
+			continue
+		}
+		if r.servers.Mode == installation.Webhook {
+			gone, err := r.isGone(ctx, replica.Name)
+			if err != nil {
+				return err
+			}
+			if gone {
+				continue
+			}
+		}
+		others = append(others, replica.Name)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return r.unlessForced(fmt.Errorf("%w: these servers have another configuration than the published one: wait until they "+
+		"have loaded it, or continue if they have stopped: %s", ErrRefused, inShort(others)))
+}
+
+// isGone reports whether no namespace of the service has a Pod of a name.
+func (r *run) isGone(ctx context.Context, pod string) (bool, error) {
+	for _, namespace := range r.ServiceNamespaces {
+		switch _, err := r.Admin.Kube.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{}); {
+		case err == nil:
+			return false, nil
+		case !apierrors.IsNotFound(err):
+			return false, fmt.Errorf("read Pod %s/%s: %w", namespace, pod, err)
+		}
+	}
+	return true, nil
 }
 
 // publishersOf returns the namespaces in which the servers publish their configuration. In others there may be one that

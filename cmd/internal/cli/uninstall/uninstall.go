@@ -49,10 +49,12 @@ type Options struct {
 
 	// DryRun reports what would happen and changes nothing.
 	DryRun bool
-	// Force continues while sources of credentials are configured, while Tenants are being deleted, and if no answer
-	// tells whether a server calls the webhook service.
+	// Force continues while sources of credentials are configured or replicas have different configurations, while
+	// Tenants are being deleted, while a binding of kube-apiserver's allows tenants' callers more, while a server cannot be
+	// reached, and if no answer tells whether a server calls the webhook service.
 	Force bool
-	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share.
+	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share or whose end
+	// cannot be read.
 	Yes, KeepBindings bool
 	// Wait waits until no server runs kubetenant. If false, Run returns before that.
 	Wait bool
@@ -124,6 +126,9 @@ func (r *run) all(ctx context.Context) error {
 		}
 	}
 	if changed, err := r.changeServers(ctx); err != nil || !changed {
+		return err
+	}
+	if err := r.checkUnreachable(); err != nil {
 		return err
 	}
 	if err := r.remove(ctx); err != nil {
