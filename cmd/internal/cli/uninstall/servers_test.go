@@ -16,6 +16,7 @@ import (
 // configuration, which may accept credentials of tenants.
 func TestReplicas(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: kubetenant-system}}"
+	const hosted = "{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: kubetenant-system}, spec: {nodeName: b}}"
 	for name, c := range map[string]struct {
 		mode    installation.Mode
 		hash    string
@@ -25,6 +26,7 @@ func TestReplicas(t *testing.T) {
 		"the same":                   {installation.CompiledIn, "new", nil, false},
 		"another":                    {installation.CompiledIn, "old", nil, true},
 		"another, of a Pod":          {installation.Webhook, "old", []string{pod}, true},
+		"another, of a node":         {installation.Webhook, "old", []string{hosted}, true},
 		"another, of a Pod that was": {installation.Webhook, "old", nil, false},
 	} {
 		s := newServer(t, with(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
@@ -49,19 +50,16 @@ func (r *run) sources(ctx context.Context) error {
 func (r *run) checkReplicas(ctx context.Context, p *v1alpha1.Published) error {
 	var others []string
 	for _, replica := range p.Replicas {
-		if replica.Hash == p.Hash {
-			continue
+		if replica.Hash != p.Hash {
+			others = append(others, replica.Name)
 		}
-		if r.servers.Mode == installation.Webhook {
-			gone, err := r.isGone(ctx, replica.Name)
-			if err != nil {
-				return err
-			}
-			if gone {
-				continue
-			}
+	}
+	if len(others) > 0 && r.servers.Mode == installation.Webhook {
+		hosts, err := r.serviceHosts(ctx)
+		if err != nil {
+			return err
 		}
-		others = append(others, replica.Name)
+		others = slices.DeleteFunc(others, func(name string) bool { return !hosts[name] })
 	}
 	if len(others) == 0 {
 		return nil
@@ -70,17 +68,21 @@ func (r *run) checkReplicas(ctx context.Context, p *v1alpha1.Published) error {
 		"have loaded it, or continue if they have stopped: %s", ErrRefused, inShort(others)))
 }
 
-// isGone reports whether no namespace of the service has a Pod of a name.
-func (r *run) isGone(ctx context.Context, pod string) (bool, error) {
+// serviceHosts are the names under which Pods in the namespaces of the service may publish: that of the Pod, its host
+// name, or that of its node if it uses the network of the node.
+func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
+	hosts := map[string]bool{}
 	for _, namespace := range r.ServiceNamespaces {
-		switch _, err := r.Admin.Kube.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{}); {
-		case err == nil:
-			return false, nil
-		case !apierrors.IsNotFound(err):
-			return false, fmt.Errorf("read Pod %s/%s: %w", namespace, pod, err)
+		err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return r.Admin.Kube.CoreV1().Pods(namespace).List(ctx, opts)
+		}, func(pod *corev1.Pod) {
+			hosts[pod.Name], hosts[pod.Spec.Hostname], hosts[pod.Spec.NodeName] = true, true, true
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the Pods in namespace %s: %w", namespace, err)
 		}
 	}
-	return true, nil
+	return hosts, nil
 }
 
 // publishersOf returns the namespaces in which the servers publish their configuration. In others there may be one that
