@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -17,6 +15,7 @@ import (
 // Cluster returns the findings of a live cluster. It reads page by page and writes nothing. unchecked says
 // for each kind that could not be read, wholly or in part, why: its findings may be missing then.
 func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []string) (found []Finding, unchecked []error) {
+	all := newCollection(systemNamespaces)
 	for _, kind := range []struct {
 		name string
 		list pager.ListPageFunc
@@ -33,7 +32,7 @@ func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []str
 		}},
 	} {
 		err := pager.New(kind.list).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-			found = append(found, of(object, systemNamespaces)...)
+			all.add(object)
 			return nil
 		})
 		if err != nil {
@@ -41,18 +40,5 @@ func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []str
 			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %s", kind.name, err.Error()))
 		}
 	}
-	return sorted(found), unchecked
-}
-
-// of returns the findings about an object of any kind.
-func of(object runtime.Object, systemNamespaces []string) []Finding {
-	switch object := object.(type) {
-	case *rbacv1.ClusterRoleBinding:
-		return OfClusterRoleBinding(object)
-	case *rbacv1.RoleBinding:
-		return OfRoleBinding(object)
-	case *corev1.Namespace:
-		return OfNamespace(object, systemNamespaces)
-	}
-	return nil
+	return all.findings(), unchecked
 }
