@@ -68,10 +68,11 @@ func TestPublishedSystemNamespaces(t *testing.T) {
 func TestUpstreamBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects string }{
 		"a tenant's group": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
-		"a scope":          {", annotations: {kubetenant.dev/scope: 'Callers:acme'}", "{kind: Group, name: 'system:masters'}"},
+		"a scope": {", annotations: {kubetenant.dev/scope: 'Callers:acme'}",
+			"{kind: Group, name: 'system:masters'}"},
 	} {
-		s := newServer(t, with(fmt.Sprintf(crb, "cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata,
-			c.subjects)))
+		s := newServer(t, with(fmt.Sprintf(crb,
+			"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
 		o, out := options(t, s)
 		err := uninstall.Run(t.Context(), o)
 		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") || out.has("Step 3") ||
@@ -115,7 +116,8 @@ func TestForeignFinalizers(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
 			foreignFinalizer+"}}",
-		"{apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: {name: acme, finalizers: "+foreignFinalizer+"}}",
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: {name: acme, finalizers: "+
+			foreignFinalizer+"}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: acme--web, finalizers: "+foreignFinalizer+"}}"))
 	o, out := options(t, s)
 	if err := uninstall.Run(t.Context(), o); err != nil || out.has("held") { // a server may still run: they stay

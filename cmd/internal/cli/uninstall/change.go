@@ -17,8 +17,8 @@ import (
 // server each time.
 const lastLooks = 3
 
-// unreachableLooks is how many looks wait for a server that could not be asked. The address of a server that has stopped
-// stays in the EndpointSlices for 15s.
+// unreachableLooks is how many looks wait for a server that could not be asked. The address of a server that has
+// stopped stays in the EndpointSlices for 15s.
 const unreachableLooks = 30
 
 // changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It

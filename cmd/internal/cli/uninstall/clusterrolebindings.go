@@ -101,7 +101,8 @@ func (r *run) checkUpstream(found []string) error {
 		return nil
 	}
 	return r.unlessForced(fmt.Errorf("%w: these ClusterRoleBindings are kube-apiserver's own, and allow tenants' callers "+
-		"more on a server without kubetenant: remove what you added to them first: %s", ErrRefused, strings.Join(found, ", ")))
+		"more on a server without kubetenant: remove what you added to them first: %s", ErrRefused,
+		strings.Join(found, ", ")))
 }
 
 // clusterRoleBindings deletes the bindings that allow more without kubetenant, and looks until two looks find none: a

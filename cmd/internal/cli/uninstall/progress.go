@@ -47,8 +47,8 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	return defined, nil, nil
 }
 
-// checkForeign refuses to continue if a definition with one of our names is another project's. Its deletion would delete
-// all objects of that project.
+// checkForeign refuses to continue if a definition with one of our names is another project's. Its deletion would
+// delete all objects of that project.
 func (r *run) checkForeign(ctx context.Context) error {
 	problems, err := cluster.Definitions(ctx, r.Admin.Objects)
 	if err != nil {

@@ -83,10 +83,10 @@ func (r *run) unreadableEnds(ctx context.Context, found *shared) error {
 	for _, b := range found.unreadable {
 		lines = append(lines, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(b.Subjects)))
 	}
-	r.list("  a server without kubetenant ignores the annotation "+tenant.ExpiresAnnotation+". These RoleBindings have no "+
-		"rights now, since their end cannot be read, and have them there:", lines)
-	yes, err := r.confirmRoleBindings(len(lines), "Delete these %d RoleBindings whose end cannot be read? If not, they are "+
-		"kept.")
+	r.list("  these RoleBindings have no rights now, since their annotation "+tenant.ExpiresAnnotation+
+		" cannot be read. A server without kubetenant ignores it, and gives the rights:", lines)
+	yes, err := r.confirmRoleBindings(len(lines),
+		"Delete these %d RoleBindings whose end cannot be read? If not, they are kept.")
 	if err != nil || !yes {
 		return err
 	}

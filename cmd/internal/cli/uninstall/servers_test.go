@@ -71,7 +71,8 @@ func TestUnreachable(t *testing.T) {
 		return &uninstall.Servers{Without: []string{"a"}, Unreachable: []string{"b could not be asked: timeout"}}, nil
 	}
 	err := uninstall.Run(t.Context(), o)
-	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "b could not be asked") || out.has("Step 6") {
+	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "b could not be asked") ||
+		out.has("Step 6") {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	looks = 0
@@ -103,8 +104,10 @@ func TestUnreadableEnd(t *testing.T) {
 		ask  func(string) (bool, error)
 		stay bool
 	}{
-		"yes":             {false, func(string) (bool, error) { return true, nil }, false},
-		"no":              {false, func(q string) (bool, error) { return !strings.Contains(q, "RoleBindings whose end"), nil }, true},
+		"yes": {false, func(string) (bool, error) { return true, nil }, false},
+		"no": {false, func(question string) (bool, error) {
+			return !strings.Contains(question, "RoleBindings whose end"), nil
+		}, true},
 		"--keep-bindings": {true, func(string) (bool, error) { return true, nil }, true},
 	} {
 		s := newServer(t, installed())

@@ -64,8 +64,8 @@ func (r *run) checkReplicas(ctx context.Context, p *v1alpha1.Published) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return r.unlessForced(fmt.Errorf("%w: these servers have another configuration than the published one: wait until they "+
-		"have loaded it, or continue if they have stopped: %s", ErrRefused, inShort(others)))
+	return r.unlessForced(fmt.Errorf("%w: these servers have another configuration than the published one: wait until "+
+		"they have loaded it, or continue if they have stopped: %s", ErrRefused, inShort(others)))
 }
 
 // serviceHosts are the names under which Pods in the namespaces of the service may publish: that of the Pod, its host

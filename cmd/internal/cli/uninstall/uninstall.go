@@ -50,8 +50,8 @@ type Options struct {
 	// DryRun reports what would happen and changes nothing.
 	DryRun bool
 	// Force continues while sources of credentials are configured or replicas have different configurations, while
-	// Tenants are being deleted, while a binding of kube-apiserver's allows tenants' callers more, while a server cannot be
-	// reached, and if no answer tells whether a server calls the webhook service.
+	// Tenants are being deleted, while a binding of kube-apiserver's allows tenants' callers more, while a server cannot
+	// be reached, and if no answer tells whether a server calls the webhook service.
 	Force bool
 	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share or whose end
 	// cannot be read.
