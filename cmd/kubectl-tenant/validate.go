@@ -40,6 +40,9 @@ the objects that mean more on a server without kubetenant:
   or kubetenant.dev/expires
 - a Namespace of authorization.systemNamespaces that has the label of a tenant
 
+RoleBindings in a namespace of a tenant are one line a namespace and
+annotation, with one example and the number of the others.
+
 Such a server ignores the annotations and confines no tenant. --cluster reads
 ClusterRoleBindings, RoleBindings and Namespaces page by page, and writes
 nothing. The system namespaces are those of the TenancyConfiguration that is

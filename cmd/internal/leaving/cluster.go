@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -18,6 +16,7 @@ import (
 // unchecked has an error for each kind that could not be read completely. Findings about that kind
 // may be missing.
 func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []string) (found []Finding, unchecked []error) {
+	all := newCollection(systemNamespaces)
 	for _, kind := range []struct {
 		name string
 		list pager.ListPageFunc
@@ -34,7 +33,7 @@ func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []str
 		}},
 	} {
 		err := pager.New(kind.list).EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-			found = append(found, of(object, systemNamespaces)...)
+			all.add(object)
 			return nil
 		})
 		if err != nil {
@@ -42,18 +41,5 @@ func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []str
 			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %s", kind.name, err.Error()))
 		}
 	}
-	return sorted(found), unchecked
-}
-
-// of returns the findings about an object of any kind.
-func of(object runtime.Object, systemNamespaces []string) []Finding {
-	switch object := object.(type) {
-	case *rbacv1.ClusterRoleBinding:
-		return OfClusterRoleBinding(object)
-	case *rbacv1.RoleBinding:
-		return OfRoleBinding(object)
-	case *corev1.Namespace:
-		return OfNamespace(object, systemNamespaces)
-	}
-	return nil
+	return all.findings(), unchecked
 }

@@ -38,7 +38,7 @@ func IsExport(data []byte) bool {
 // Exported returns the findings about the objects of a file. Objects of other kinds are skipped. It returns an error if
 // the file cannot be read or holds no object to check.
 func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
-	var found []Finding
+	all := newCollection(systemNamespaces)
 	checked := 0
 	err := eachItem(data, func(meta metav1.TypeMeta, text json.RawMessage) error {
 		object := kindOf(meta)
@@ -49,13 +49,13 @@ func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 			return fmt.Errorf("%s: %w", meta.Kind, err)
 		}
 		checked++
-		found = append(found, of(object, systemNamespaces)...)
+		all.add(object)
 		return nil
 	})
 	if err == nil && checked == 0 {
 		err = errNothing
 	}
-	return sorted(found), err
+	return all.findings(), err
 }
 
 func isList(meta metav1.TypeMeta) bool { return strings.HasSuffix(meta.Kind, "List") }

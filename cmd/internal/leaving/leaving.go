@@ -4,7 +4,6 @@
 package leaving
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,12 +110,4 @@ func printable(name string) string {
 		return quoted
 	}
 	return name
-}
-
-// sorted returns the findings in the order of their objects, each once.
-func sorted(found []Finding) []Finding {
-	slices.SortFunc(found, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason))
-	})
-	return slices.Compact(found)
 }

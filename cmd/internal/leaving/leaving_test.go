@@ -195,3 +195,43 @@ func TestExports(t *testing.T) {
 		}
 	}
 }
+
+// TestManyInATenantsNamespace: a tenant creates as many RoleBindings with an end as it likes in its own namespaces. They
+// are one finding a namespace, and those of other namespaces stay one each.
+func TestManyInATenantsNamespace(t *testing.T) {
+	ends := map[string]string{"kubetenant.dev/expires": "x"}
+	objects := []runtime.Object{namespace("acme--web", label("acme")), namespace("kube-system", label("acme")),
+		namespace("plain", nil)}
+	for i := range 5 {
+		objects = append(objects, roleBinding(fmt.Sprintf("b%d", i), ends))
+	}
+	for _, in := range []string{"kube-system", "plain"} { // the system's, whatever its label, and no tenant's
+		for i := range 2 {
+			b := roleBinding(fmt.Sprintf("b%d", i), ends)
+			b.Namespace = in
+			objects = append(objects, b)
+		}
+	}
+	scoped := roleBinding("scoped", map[string]string{"kubetenant.dev/scope": "a"})
+	objects = append(objects, scoped)
+	want := []string{"Namespace kube-system: this system namespace", "RoleBinding acme--web/b0 and 4 more in the namespace: a " +
+		"server without kubetenant ignores the annotation kubetenant.dev/expires", "RoleBinding acme--web/scoped: ",
+		"RoleBinding kube-system/b0: ", "RoleBinding kube-system/b1: ", "RoleBinding plain/b0: ", "RoleBinding plain/b1: "}
+	live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(objects...), systemNamespaces)
+	if unchecked != nil {
+		t.Fatal(unchecked)
+	}
+	hold(t, "live", live, want)
+	var text strings.Builder
+	for _, object := range objects {
+		document, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString("---\n" + string(document))
+	}
+	exported, err := leaving.Exported([]byte(text.String()), systemNamespaces)
+	if diff := cmp.Diff(live, exported); err != nil || diff != "" {
+		t.Errorf("%v, %s", err, diff)
+	}
+}

@@ -37,6 +37,8 @@ type apiServer struct {
 	writes     []string
 	compiledIn bool
 	notAdmin   bool
+	// keeps is the name of a definition that is never deleted.
+	keeps string
 	// before is called before each write is stored, and refuse may forbid a request. Both may be nil.
 	before func(what string)
 	refuse func(method, path string) bool
@@ -83,6 +85,13 @@ func newServer(t *testing.T, text string) *apiServer {
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// publish sets the configuration that a server publishes in a namespace.
+func (s *apiServer) publish(namespace, text string) {
+	u := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"]
+	u.Object["data"] = map[string]any{"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: " +
+		"TenancyConfiguration, " + text + "}"}
 }
 
 // plural returns the resource of a kind.
@@ -265,6 +274,9 @@ func (s *apiServer) write(method, key string, u *unstructured.Unstructured, body
 			delete(s.objects, key)
 		}
 	case http.MethodDelete:
+		if u.GetName() == s.keeps {
+			return
+		}
 		resource, definition := strings.CutSuffix(u.GetName(), "."+tenant.Domain)
 		for other, object := range s.objects {
 			if definition && strings.HasPrefix(other, tenant.Domain+"/v1alpha1/"+resource+" ") {

@@ -17,6 +17,10 @@ import (
 // another server each time.
 const lastLooks = 3
 
+// unreachableLooks is how many looks wait for a server that could not be asked. The address of a server that has
+// stopped stays in the EndpointSlices for 15s.
+const unreachableLooks = 30
+
 // changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It
 // returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
@@ -47,18 +51,15 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	return true, r.disarm(ctx)
 }
 
-// isHidden reports whether kube-apiserver may still call the webhook service although no answer shows it. In mode
-// Shadow, the service denies nothing. If its admission webhooks are gone, an earlier run has already passed this check.
+// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode
+// Shadow, the service denies nothing. Without its admission webhooks and its Deployment, nothing is there to be called.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
 	}
-	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read the webhook configuration: %w", err)
+	is, err := r.hasService(ctx)
+	if err != nil || !is {
+		return false, err
 	}
 	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, r.ServiceNamespaces...)
 	if err != nil {
@@ -67,7 +68,24 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == v1alpha1.ModeShadow, nil
 }
 
-// confirmNone checks again, since a load balancer may have chosen the only server that has changed.
+// hasService reports whether the admission webhooks or the Deployment of the webhook service exist.
+func (r *run) hasService(ctx context.Context) (bool, error) {
+	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
+	for _, namespace := range r.ServiceNamespaces {
+		if apierrors.IsNotFound(err) {
+			_, err = r.Admin.Kube.AppsV1().Deployments(namespace).Get(ctx, programs()[0], metav1.GetOptions{})
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the webhook configuration and the Deployment of the service: %w", err)
+	}
+	return true, nil
+}
+
+// confirmNone looks again, since a load balancer may have chosen the one server that has changed.
 func (r *run) confirmNone(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -75,10 +93,10 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until lastLooks checks in a row find no server with kubetenant. It retries while a server restarts
-// and does not answer.
+// awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the owners again. A
+// server that restarts does not answer meanwhile.
 func (r *run) awaitServers(ctx context.Context) error {
-	said := ""
+	said, unreachable := "", 0
 	for clean := 0; clean < lastLooks; {
 		if err := r.pause(ctx); err != nil {
 			return err
@@ -91,6 +109,9 @@ func (r *run) awaitServers(ctx context.Context) error {
 		case servers.Running():
 			clean, now = 0, waitsFor(servers)
 			r.servers = servers
+		case len(servers.Unreachable) > 0 && unreachable < unreachableLooks && !r.Force:
+			clean, now = 0, "waiting for the server: "+strings.Join(servers.Unreachable, ", ")
+			r.servers, unreachable = servers, unreachable+1
 		default:
 			clean++
 			r.servers = servers
@@ -100,7 +121,23 @@ func (r *run) awaitServers(ctx context.Context) error {
 			said = now
 		}
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil || r.finishing {
+		return err
+	}
+	owners, err := r.readOwners(ctx) // tenants may have got and left namespaces
+	if err == nil {
+		r.owners = owners
+	}
+	return err
+}
+
+// checkUnreachable refuses to continue while a server could not be asked, which may run kubetenant.
+func (r *run) checkUnreachable() error {
+	if len(r.servers.Unreachable) == 0 {
+		return nil
+	}
+	return r.unlessForced(fmt.Errorf("%w: kubetenant may still run on a server that could not be asked: %s", ErrRefused,
+		strings.Join(r.servers.Unreachable, ", ")))
 }
 
 // waitsFor describes the servers that still run kubetenant.

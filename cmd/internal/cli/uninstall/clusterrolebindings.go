@@ -50,56 +50,86 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
 }
 
-// isDoubtful reports whether subjects of a binding are users or groups whose names a tenant's callers may also have.
+// isUpstream reports whether a binding is one of kube-apiserver's own, without which the cluster does not work.
+func isUpstream(b *rbacv1.ClusterRoleBinding) bool {
+	return b.Labels["kubernetes.io/bootstrapping"] != ""
+}
+
+// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same
+// name.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
-	const defaults = "kubernetes.io/bootstrapping" // of upstream's own bindings
-	return b.Labels[defaults] == "" && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
+	return !isUpstream(b) && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
 		return isPlain(&s) ||
 			isBroad(&s)
 	})
 }
 
+// wideFound is what was found of ClusterRoleBindings.
+type wideFound struct {
+	wide     []*wide  // allow more without kubetenant
+	upstream []string // those of kube-apiserver that do, which are never changed
+	doubtful []string // may allow more
+}
+
 // wideBindings lists the bindings that allow more without kubetenant, and those that may.
-func (r *run) wideBindings(ctx context.Context) (found []*wide, doubtful []string, err error) {
-	err = each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (r *run) wideBindings(ctx context.Context) (*wideFound, error) {
+	found := &wideFound{}
+	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Kube.RbacV1().ClusterRoleBindings().List(ctx, opts)
 	}, func(b *rbacv1.ClusterRoleBinding) {
 		stay := b.Subjects
-		if w := r.owners.wideOf(b); w != nil {
-			found, stay = append(found, w), w.without
+		switch w := r.owners.wideOf(b); {
+		case w == nil:
+		case isUpstream(b):
+			found.upstream = append(found.upstream, b.Name+" ("+w.why+")")
+		default:
+			found.wide, stay = append(found.wide, w), w.without
 		}
 		if isDoubtful(b, stay) {
-			doubtful = append(doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(stay)))
+			found.doubtful = append(found.doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(stay)))
 		}
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list ClusterRoleBindings: %w", err)
+		return nil, fmt.Errorf("list ClusterRoleBindings: %w", err)
 	}
-	return found, doubtful, nil
+	return found, nil
+}
+
+// checkUpstream refuses to continue while a binding of kube-apiserver's allows more without kubetenant.
+func (r *run) checkUpstream(found []string) error {
+	if len(found) == 0 {
+		return nil
+	}
+	return r.unlessForced(fmt.Errorf("%w: these ClusterRoleBindings are kube-apiserver's own, and allow tenants' callers "+
+		"more on a server without kubetenant: remove what you added to them first: %s", ErrRefused,
+		strings.Join(found, ", ")))
 }
 
 // clusterRoleBindings deletes the bindings that allow more without kubetenant, until two lists in a row show none. A
 // controller of an earlier release may create its own bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that allow tenants' callers more on a server without kubetenant")
-	if r.servers.Running() {
-		r.emptyAdminsRole(ctx)
-	}
-	found, doubtful, err := r.wideBindings(ctx)
+	found, err := r.wideBindings(ctx)
 	if err != nil {
 		return err
 	}
 	r.list("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has "+
-		"these rights:", doubtful)
-	if err := r.confirmWide(found); err != nil {
+		"these rights:", found.doubtful)
+	if err := r.checkUpstream(found.upstream); err != nil {
 		return err
+	}
+	if err := r.confirmWide(found.wide); err != nil {
+		return err
+	}
+	if r.servers.Running() {
+		r.emptyAdminsRole(ctx)
 	}
 	const looks = 30
 	for clean, look := 0, 0; ; look++ {
-		for _, w := range found {
+		for _, w := range found.wide {
 			r.narrow(ctx, w)
 		}
-		if clean++; len(found) > 0 {
+		if clean++; len(found.wide) > 0 {
 			clean = 0
 		}
 		switch {
@@ -107,12 +137,12 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 			return nil
 		case look == looks:
 			return fmt.Errorf("%w: ClusterRoleBinding %s is created again each time: stop the tool that creates it", ErrRefused,
-				found[0].Name)
+				found.wide[0].Name)
 		}
 		if err := r.pause(ctx); err != nil {
 			return err
 		}
-		if found, _, err = r.wideBindings(ctx); err != nil {
+		if found, err = r.wideBindings(ctx); err != nil {
 			return err
 		}
 	}

@@ -63,26 +63,41 @@ func (r *run) finalizers(ctx context.Context) error {
 	if r.servers.Running() {
 		r.Say("  a running server may add them again: this step is repeated when the servers have changed")
 	}
+	return r.removeFinalizers(ctx, isOurs)
+}
+
+// removeFinalizers removes some finalizers of the objects of kubetenant.
+func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) bool) error {
 	for _, resource := range kinds() {
 		var held []*unstructured.Unstructured
 		if err := r.eachObject(ctx, resource, func(u *unstructured.Unstructured) {
-			if slices.ContainsFunc(u.GetFinalizers(), isOurs) {
+			if slices.ContainsFunc(u.GetFinalizers(), goes) {
 				held = append(held, u)
 			}
 		}); err != nil {
 			return err
 		}
 		for _, u := range held {
-			r.do(ctx, func(ctx context.Context) error { return r.release(ctx, resource, u) }, "remove the finalizer of %s %s",
-				u.GetKind(), u.GetName())
+			r.do(ctx, func(ctx context.Context) error { return r.release(ctx, resource, u, goes) },
+				"remove the finalizer of %s %s", u.GetKind(), u.GetName())
 		}
 	}
 	return nil
 }
 
-// release removes the project's finalizers from an object that has not changed since it was read.
-func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	stay := slices.DeleteFunc(u.GetFinalizers(), isOurs)
+// allFinalizers removes all finalizers of the objects of kubetenant, which are about to be deleted. A tenant's caller
+// can set one on an object of its tenant, and no controller would remove it.
+func (r *run) allFinalizers(ctx context.Context) error {
+	if r.DryRun {
+		return nil
+	}
+	return r.removeFinalizers(ctx, func(string) bool { return true })
+}
+
+// release removes some finalizers from an object that has not changed since it was read.
+func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured,
+	goes func(finalizer string) bool) error {
+	stay := slices.DeleteFunc(u.GetFinalizers(), goes)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
 		"resourceVersion": u.GetResourceVersion(), "finalizers": stay}})
 	if err != nil {

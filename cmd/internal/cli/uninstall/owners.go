@@ -2,7 +2,9 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -26,11 +29,11 @@ const pageSize = 500
 
 // owners records which tenant owns which namespace, and which tenants were deleted.
 type owners struct {
-	of      map[string]string // by namespace, without those of the system tenant
+	of      map[string]string // by namespace; the system tenant's are left out, whatever their labels
 	retired map[string]bool   // by the tenant's ID
 }
 
-// readOwners reads the labels of the namespaces and the RetiredTenants.
+// readOwners reads the labels of the namespaces and the RetiredTenants. Servers ignore the label of a system namespace.
 func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	o := &owners{of: map[string]string{}, retired: map[string]bool{}}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -44,11 +47,45 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
+	system, err := r.systemNamespaces(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range system {
+		if owner, labelled := o.of[name]; labelled {
+			r.Say("  warning: the system namespace %s has the label of tenant %s, which servers ignore: its objects are not "+
+				"treated as the tenant's", name, owner)
+			delete(o.of, name)
+		}
+	}
 	err = r.eachObject(ctx, v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), func(u *unstructured.Unstructured) {
 		id, _ := v1alpha1.RetiredOf(u)
 		o.retired[id.String()] = true
 	})
 	return o, err
+}
+
+// systemNamespaces returns the default system namespaces and those of the published configuration. A configuration in
+// a namespace with a tenant's label may be the tenant's, and is ignored.
+func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
+	var defaults v1alpha1.Settings
+	v1alpha1.Default(&defaults)
+	all := defaults.Authorization.SystemNamespaces
+	for _, namespace := range r.publishers {
+		if _, labelled := o.of[namespace]; labelled {
+			continue
+		}
+		p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespace)
+		switch {
+		case err == nil:
+			all = append(all, p.Settings.Authorization.SystemNamespaces...)
+			slices.Sort(all)
+			return slices.Compact(all), nil
+		case !apierrors.IsNotFound(err) && !errors.Is(err, v1alpha1.ErrNotPublished):
+			return nil, fmt.Errorf("read the published configuration in namespace %s: %w", namespace, err)
+		}
+	}
+	return all, nil
 }
 
 // each calls f with each object of a list, page by page.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -45,7 +47,27 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	return defined, nil, nil
 }
 
-// note records that only the labels of namespaces remain.
+// checkForeign refuses to continue if a definition with one of our names is another project's. Its deletion would
+// delete all objects of that project.
+func (r *run) checkForeign(ctx context.Context) error {
+	problems, err := cluster.Definitions(ctx, r.Admin.Objects)
+	if err != nil {
+		return err
+	}
+	var foreign []string
+	for i := range problems {
+		if problems[i].State == cluster.DefinitionForeign {
+			foreign = append(foreign, problems[i].String())
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the command would delete objects of another project: %s", ErrRefused,
+		strings.Join(foreign, ", "))
+}
+
+// note writes down that nothing but the labels of namespaces is left.
 func (r *run) note(ctx context.Context) error {
 	if r.DryRun {
 		return nil

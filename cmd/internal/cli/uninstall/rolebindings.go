@@ -15,10 +15,11 @@ import (
 
 // shared holds the RoleBindings that step 3 deals with.
 type shared struct {
-	ended  []*rbacv1.RoleBinding // expired by their annotation, which servers without kubetenant ignore
-	ending []string              // those that would expire later
-	bound  []*rbacv1.RoleBinding // to names that callers of several tenants share
-	plain  []string              // outside of tenants' namespaces, to names that a tenant's caller may also have
+	ended      []*rbacv1.RoleBinding // by their annotation, which servers without kubetenant ignore
+	ending     []string              // those that would end later
+	unreadable []*rbacv1.RoleBinding // those whose end cannot be read, which have no rights
+	bound      []*rbacv1.RoleBinding // to names that callers of several tenants share
+	plain      []string              // outside of tenants' namespaces, to names that a tenant's caller may have
 }
 
 // findShared reads all RoleBindings.
@@ -28,12 +29,16 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 		return r.Admin.Kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, opts)
 	}, func(b *rbacv1.RoleBinding) {
 		if until, ends := b.Annotations[tenant.ExpiresAnnotation]; ends {
-			// a limit that cannot be parsed allows nothing
-			if at, err := time.Parse(time.RFC3339, until); err != nil || !at.After(time.Now()) {
+			at, err := time.Parse(time.RFC3339, until)
+			switch {
+			case err != nil:
+				found.unreadable = append(found.unreadable, b)
+			case !at.After(time.Now()):
 				found.ended = append(found.ended, b)
 				return
+			default:
+				found.ending = append(found.ending, fmt.Sprintf("%s/%s would have ended at %s", b.Namespace, b.Name, until))
 			}
-			found.ending = append(found.ending, fmt.Sprintf("%s/%s would have ended at %s", b.Namespace, b.Name, until))
 		}
 		switch {
 		case slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return r.owners.isShared(&s, b.Namespace) }):
@@ -66,31 +71,67 @@ func (r *run) roleBindings(ctx context.Context) error {
 	r.list("  warning: a server without kubetenant does not end these RoleBindings:", found.ending)
 	r.list("  warning: these RoleBindings stay. Without kubetenant, a caller of any tenant who has one of these names "+
 		"has these rights:", found.plain)
-	if len(found.bound) == 0 {
-		return nil
+	if err := r.unreadableEnds(ctx, found); err != nil {
+		return err
 	}
-	r.Say("  without kubetenant, callers of other tenants have the rights of these RoleBindings, if they have one of " +
-		"these names:")
-	for _, b := range found.bound {
-		r.Say("    %s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(r.sharedOf(b)))
+	return r.sharedNames(ctx, found.bound)
+}
+
+// unreadableEnds deletes or keeps RoleBindings whose end cannot be read.
+func (r *run) unreadableEnds(ctx context.Context, found *shared) error {
+	var lines []string
+	for _, b := range found.unreadable {
+		lines = append(lines, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(b.Subjects)))
 	}
-	if r.KeepBindings {
-		r.Say("  they are kept (--keep-bindings)")
-		return nil
-	}
-	if !r.Yes && r.Ask == nil && !r.DryRun {
-		return fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: decide with --yes or "+
-			"--keep-bindings", len(found.bound))
-	}
-	yes, err := r.confirm(fmt.Sprintf("Delete the names from these %d RoleBindings? If not, they are kept.",
-		len(found.bound)))
+	r.list("  these RoleBindings have no rights now, since their annotation "+tenant.ExpiresAnnotation+
+		" cannot be read. A server without kubetenant ignores it, and gives the rights:", lines)
+	yes, err := r.confirmRoleBindings(len(lines),
+		"Delete these %d RoleBindings whose end cannot be read? If not, they are kept.")
 	if err != nil || !yes {
 		return err
 	}
-	for _, b := range found.bound {
+	for _, b := range found.unreadable {
+		r.do(ctx, func(ctx context.Context) error {
+			return r.clientsFor(b.Labels).Kube.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, deleteOnly(b.UID))
+		}, "delete RoleBinding %s/%s", b.Namespace, b.Name)
+	}
+	found.bound = slices.DeleteFunc(found.bound, func(b *rbacv1.RoleBinding) bool {
+		return slices.Contains(found.unreadable, b)
+	})
+	return nil
+}
+
+// sharedNames removes names that callers of several tenants share from RoleBindings, or keeps them.
+func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) error {
+	var lines []string
+	for _, b := range bound {
+		lines = append(lines, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(r.sharedOf(b))))
+	}
+	r.list("  without kubetenant, callers of other tenants have the rights of these RoleBindings, if they have one of "+
+		"these names:", lines)
+	yes, err := r.confirmRoleBindings(len(lines), "Delete the names from these %d RoleBindings? If not, they are kept.")
+	if err != nil || !yes {
+		return err
+	}
+	for _, b := range bound {
 		r.unshare(ctx, b)
 	}
 	return nil
+}
+
+// confirmRoleBindings asks a question about some RoleBindings, unless they are kept.
+func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
+	switch {
+	case count == 0:
+		return false, nil
+	case r.KeepBindings:
+		r.Say("  they are kept (--keep-bindings)")
+		return false, nil
+	case !r.Yes && r.Ask == nil && !r.DryRun:
+		return false, fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: decide with --yes or "+
+			"--keep-bindings", count)
+	}
+	return r.confirm(fmt.Sprintf(question, count))
 }
 
 // list prints lines below a title, if there are any.

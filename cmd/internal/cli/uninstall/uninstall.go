@@ -49,11 +49,12 @@ type Options struct {
 
 	// DryRun reports what would happen and changes nothing.
 	DryRun bool
-	// Force continues while sources of credentials are configured, while Tenants are being deleted, and if no answer
-	// shows whether a server calls the webhook service.
+	// Force continues while sources of credentials are configured or replicas have different configurations, while
+	// Tenants are being deleted, while a binding of kube-apiserver's allows tenants' callers more, while a server cannot
+	// be reached, and if no answer tells whether a server calls the webhook service.
 	Force bool
-	// Yes answers every question with yes. KeepBindings keeps RoleBindings to names that callers of several tenants
-	// share.
+	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share or whose end
+	// cannot be read.
 	Yes, KeepBindings bool
 	// Wait waits until no server runs kubetenant. If false, Run returns before that.
 	Wait bool
@@ -79,8 +80,10 @@ var (
 type run struct {
 	*Options
 	servers *Servers
-	owners  *owners
-	// hidden reports whether kube-apiserver may still call the webhook service although no answer shows it.
+	// publishers are the namespaces in which the servers publish their configuration.
+	publishers []string
+	owners     *owners
+	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
 	hidden bool
 	// finishing reports whether only labels of namespaces remain. Owners are then unknown, and steps 1 to 4 are done.
 	finishing bool
@@ -125,6 +128,9 @@ func (r *run) all(ctx context.Context) error {
 	if changed, err := r.changeServers(ctx); err != nil || !changed {
 		return err
 	}
+	if err := r.checkUnreachable(); err != nil {
+		return err
+	}
 	if err := r.remove(ctx); err != nil {
 		return err
 	}
@@ -150,6 +156,7 @@ func (r *run) begin(ctx context.Context) error {
 	for _, problem := range servers.Unreachable {
 		r.Say("warning: the server %s: check it yourself", problem)
 	}
+	r.publishers = r.publishersOf(servers)
 	if r.owners, err = r.readOwners(ctx); err != nil {
 		return err
 	}
@@ -165,6 +172,9 @@ func (r *run) begin(ctx context.Context) error {
 		published.GetAnnotations()[progress] == onlyNamespaces
 	r.servers = servers
 	if r.hidden, err = r.isHidden(ctx); err != nil {
+		return err
+	}
+	if err := r.checkForeign(ctx); err != nil {
 		return err
 	}
 	return r.checkEnding(ctx)

@@ -1,0 +1,80 @@
+package leaving
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// collection is the findings about the objects of a cluster.
+type collection struct {
+	systemNamespaces []string
+	found            []Finding
+	bindings         map[string][]Finding // about RoleBindings, by their namespaces
+	owned            map[string]bool      // the namespaces of tenants
+}
+
+func newCollection(systemNamespaces []string) *collection {
+	return &collection{
+		systemNamespaces: systemNamespaces,
+		bindings:         map[string][]Finding{},
+		owned:            map[string]bool{},
+	}
+}
+
+// add adds the findings about an object of any kind.
+func (c *collection) add(object runtime.Object) {
+	switch object := object.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		c.found = append(c.found, OfClusterRoleBinding(object)...)
+	case *rbacv1.RoleBinding:
+		c.bindings[object.Namespace] = append(c.bindings[object.Namespace], OfRoleBinding(object)...)
+	case *corev1.Namespace:
+		c.found = append(c.found, OfNamespace(object, c.systemNamespaces)...)
+		label, labeled := object.Labels[tenant.Label]
+		c.owned[object.Name] = labeled && label != tenant.System().String() &&
+			!slices.Contains(c.systemNamespaces, object.Name)
+	}
+}
+
+// findings returns all findings in the order of their objects, each once. Those about the RoleBindings in a namespace
+// of a tenant are summarized, since the tenant's callers decide how many there are.
+func (c *collection) findings() []Finding {
+	for namespace, found := range c.bindings {
+		if c.owned[namespace] {
+			found = summarized(found)
+		}
+		c.found = append(c.found, found...)
+	}
+	slices.SortFunc(c.found, compare)
+	return slices.Compact(c.found)
+}
+
+// summarized returns one finding of each remedy, which says how many others there are.
+func summarized(found []Finding) []Finding {
+	slices.SortFunc(found, compare)
+	found = slices.Compact(found)
+	count := map[string]int{}
+	var first []Finding
+	for _, f := range found {
+		if count[f.Remedy]++; count[f.Remedy] == 1 {
+			first = append(first, f)
+		}
+	}
+	for i := range first {
+		if more := count[first[i].Remedy] - 1; more > 0 {
+			first[i].Object += fmt.Sprintf(" and %d more in the namespace", more)
+		}
+	}
+	return first
+}
+
+func compare(a, b Finding) int {
+	return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason))
+}
