@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -35,6 +37,9 @@ const WebhookNamespace = "kubetenant-system"
 
 // ErrNotInstalled says that a server answered, and that kubetenant does not run on it.
 var ErrNotInstalled = errors.New("kubetenant is not installed")
+
+// ErrUntrusted says that callers of a tenant may have written the published configuration.
+var ErrUntrusted = errors.New("the published configuration is not trusted")
 
 // UndeterminedError says that a server's answers do not tell whether kubetenant runs on it.
 type UndeterminedError struct {
@@ -87,11 +92,21 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 }
 
 // Published returns the configuration that the installation publishes. One that another deployment mode left behind is not
-// read. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
+// read. The error wraps [ErrUntrusted] if its namespace has the label of a tenant. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
 func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
 		namespace = metav1.NamespaceSystem
+	}
+	ns, err := i.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // a caller may read the configuration alone
+	case err != nil:
+		return nil, err
+	default:
+		if owner, labeled := ns.Labels[tenant.Label]; labeled && owner != tenant.System().String() {
+			return nil, fmt.Errorf("%w: namespace %s has the label of tenant %q", ErrUntrusted, namespace, owner)
+		}
 	}
 	return cluster.PublishedConfiguration(ctx, i.client, namespace)
 }
