@@ -20,13 +20,14 @@ import (
 const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
-	everything, yes, wait, mode := false, false, true, ""
+	everything, yes, wait, mode, config := false, false, true, "", ""
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
 		Short: "End a tenant that is empty, or with everything in it",
 		Long: `Has the server end a tenant: it sets spec.deletionPolicy of its Tenant to Delete
 and deletes the Tenant. While a namespace of it holds anything beside what is in
 every namespace it refuses, and says what; --with-everything deletes that too.
+It deletes no namespace of authorization.systemNamespaces.
 
 It asks for the tenant's name to be typed, unless --yes is given, and waits ten
 minutes at the most, which --wait=false does not. The server goes on all the
@@ -52,9 +53,13 @@ may be used again at once.`,
 			if err != nil {
 				return err
 			}
+			system, err := systemNamespaces(cmd, c, config)
+			if err != nil {
+				return err
+			}
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			how := tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Left: func(what string) { progress.Say("%s", output.Safe(what)) }}
+			how := tenancy.Deletion{Everything: everything, System: system, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Left: func(what string) { progress.Say("%s", output.Safe(what)) }}
 			if wait {
 				how.Wait = deletionWait
 			}
@@ -73,6 +78,7 @@ may be used again at once.`,
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the tenant has ended")
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
 	cmd.ValidArgsFunction = flags.CompleteTenants
+	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	return cmd
 }
