@@ -256,9 +256,13 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	return t.Spec.Namespaces.Labels, nil
 }
 
-// giveBack ends a release that was refused.
+// giveBack ends a release that was refused. A namespace that was held before is held again.
 func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former string) error {
-	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, map[string]any{tenant.ReleasingAnnotation: nil})
+	annotations := map[string]any{tenant.ReleasingAnnotation: nil}
+	if hold, held := ns.Annotations[tenant.HeldAnnotation]; held {
+		annotations[tenant.HeldAnnotation] = hold
+	}
+	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, annotations)
 }
 
 // complete ends a release: the namespace may be given to a tenant again.

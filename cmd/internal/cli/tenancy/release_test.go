@@ -195,16 +195,22 @@ func refusals(t *testing.T) {
 	}
 }
 
-// TestReleaseAndARace: an object that is created between the check and the removal gives the namespace back to its tenant.
+// TestReleaseAndARace: an object that is created between the check and the removal gives the namespace back to its tenant, and
+// the namespace is held as before.
 func TestReleaseAndARace(t *testing.T) {
 	w := newReleasing()
+	held := w.namespace(t)
+	held.Annotations[tenant.HeldAnnotation] = "true"
+	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), held, ""); err != nil {
+		t.Fatal(err)
+	}
 	w.kube.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		_ = w.objects.Tracker().Add(inWeb("v1", "Secret", "late", nil))
 		return false, nil, nil
 	})
 	err := w.release().Run(t.Context(), "web")
 	ns := w.namespace(t)
-	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" || ns.Annotations[tenant.ReleasingAnnotation] != "" {
+	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" || ns.Annotations[tenant.ReleasingAnnotation] != "" || ns.Annotations[tenant.HeldAnnotation] != "true" {
 		t.Errorf("Run() = %v; labels %v, annotations %v", err, ns.Labels, ns.Annotations)
 	}
 }
