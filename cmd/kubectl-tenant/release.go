@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -23,16 +24,24 @@ func newReleaseCommand(flags *client.Flags) *cobra.Command {
 		Use:   "release NAMESPACE",
 		Short: "Take a namespace from its tenant",
 		Long: `Removes the tenant label from a namespace and from the objects in it. The
-tenant's callers have no access to the namespace from then on, and their watches
-and exec sessions in it end.
+tenant's callers have no access to the namespace from then on. With tenants
+compiled in, their watches and exec sessions in it end. Behind the webhook
+service and the gateway, kube-apiserver keeps a watch open until it restarts or
+the watch times out (an hour at most): the command refuses, and continues with
+--force.
 
 The command refuses while the namespace holds objects through which the tenant
-could keep access: Pods and the objects that create them, Secrets, AccessGrants,
-RoleBindings, and ServiceAccounts other than default. --force deletes them. In
-both cases it deletes the objects that the Tenant gives and recreates the
-ServiceAccount default, so that no token of the tenant is valid any longer. In a
-namespace of authorization.systemNamespaces it removes the label and deletes
-only the objects that the Tenant gives.
+could keep access: Pods and the objects that create them, custom resources,
+PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and ServiceAccounts
+other than default. --force deletes them. In both cases it deletes the objects
+that the Tenant gives and recreates the ServiceAccount default, so that no token
+of the tenant is valid any longer.
+
+In a namespace of authorization.systemNamespaces it removes the label and
+deletes only the objects that the Tenant gives. There it refuses while the
+annotation kubetenant.dev/creator says that a tenant's caller created such an
+object, and --force keeps the object. The command needs --config if the server
+publishes no configuration that you may read.
 
 The command asks for the tenant's name to be typed, unless --yes is given. It
 needs the right to impersonate the user system:kubetenant:tenants, and with
@@ -50,13 +59,11 @@ tenants until then.`,
 			if err != nil {
 				return err
 			}
-			known, done, err := serverSettings(cmd, c, config)
-			if err != nil {
+			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
+				Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
+			if err := setServer(cmd, c, r, config); err != nil {
 				return err
 			}
-			defer done()
-			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
-				System: known.Authorization.SystemNamespaces, Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
 			if !r.Nothing {
 				if r.Manager, err = managerOf(cmd.Context(), c, args[0]); err != nil {
 					return c.Explain(err)
@@ -69,11 +76,26 @@ tenants until then.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&force, "force", false, "delete the objects that block the release")
+	cmd.Flags().BoolVar(&force, "force", false, "continue, and delete the objects that block the release")
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	return cmd
+}
+
+// setServer sets what a release depends on of the server. It assumes no default.
+func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, config string) error {
+	found, err := c.Installation(cmd.Context())
+	if err != nil {
+		return err
+	}
+	known, done, err := requiredSettings(cmd, c, config)
+	if err != nil {
+		return err
+	}
+	done()
+	r.System, r.KeepsWatches = known.Authorization.SystemNamespaces, found.Mode != installation.CompiledIn
+	return nil
 }
 
 // confirmRelease has the tenant's name typed, or the namespace's if the label is empty.
