@@ -27,7 +27,6 @@ func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
 		Long: `Has the server end a tenant: it sets spec.deletionPolicy of its Tenant to Delete
 and deletes the Tenant. While a namespace of it holds anything beside what is in
 every namespace it refuses, and says what; --with-everything deletes that too.
-It deletes no namespace of authorization.systemNamespaces.
 
 It asks for the tenant's name to be typed, unless --yes is given, and waits ten
 minutes at the most, which --wait=false does not. The server goes on all the
@@ -37,7 +36,7 @@ The name is nobody's then (kubectl tenant retired), until create-tenant
 --replaces gives it to another.
 
 Of a tenant that has no Tenant the command deletes what there is, and its name
-may be used again at once.`,
+may be used again at once. It deletes no system namespace.`,
 		Example: `  kubectl tenant delete-tenant acme --dry-run=server
   kubectl tenant delete-tenant acme --with-everything --yes`,
 		Args: cobra.ExactArgs(1),

@@ -35,7 +35,7 @@ could keep access: Pods and the objects that create them, custom resources,
 PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and ServiceAccounts
 other than default. --force deletes them. In both cases it deletes the objects
 that the Tenant gives and recreates the ServiceAccount default, so that no token
-of the tenant is valid any longer.
+of the tenant is valid any longer. It lists the other objects, which remain.
 
 In a namespace of authorization.systemNamespaces it removes the label and
 deletes only the objects that the Tenant gives. There it refuses while the
@@ -61,13 +61,8 @@ tenants until then.`,
 			}
 			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
 				Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
-			if err := setServer(cmd, c, r, config); err != nil {
+			if err := setServer(cmd, c, r, releaseOf{args[0], config}); err != nil {
 				return err
-			}
-			if !r.Nothing {
-				if r.Manager, err = managerOf(cmd.Context(), c, args[0]); err != nil {
-					return c.Explain(err)
-				}
 			}
 			if !yes {
 				r.Confirm = func(namespace, name string) error { return confirmRelease(cmd, namespace, name) }
@@ -83,19 +78,26 @@ tenants until then.`,
 	return cmd
 }
 
+// releaseOf names the namespace of a release and the configuration file, if any.
+type releaseOf struct{ namespace, config string }
+
 // setServer sets what a release depends on of the server. It assumes no default.
-func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, config string) error {
+func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, of releaseOf) error {
 	found, err := c.Installation(cmd.Context())
 	if err != nil {
 		return err
 	}
-	known, done, err := requiredSettings(cmd, c, config)
+	known, done, err := requiredSettings(cmd, c, of.config)
 	if err != nil {
 		return err
 	}
 	done()
 	r.System, r.KeepsWatches = known.Authorization.SystemNamespaces, found.Mode != installation.CompiledIn
-	return nil
+	if r.Nothing {
+		return nil
+	}
+	r.Manager, err = managerOf(cmd.Context(), c, of.namespace)
+	return c.Explain(err)
 }
 
 // confirmRelease has the tenant's name typed, or the namespace's if the label is empty.

@@ -113,7 +113,7 @@ func (r *Release) Run(ctx context.Context, name string) error {
 }
 
 // check refuses to release a namespace that holds anything that blocks it, or whose watches stay open. With Force it
-// warns of the watches.
+// warns of the watches. It lists the objects that will remain.
 func (r *Release) check(ctx context.Context, name string) (err error) {
 	if r.custom, err = customResources(r.Kube.Discovery()); err != nil {
 		return err
@@ -122,6 +122,9 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 		if err := r.refuseContents(ctx, name); err != nil {
 			return err
 		}
+	}
+	if err := r.warnOfRemaining(ctx, name); err != nil {
+		return err
 	}
 	if !r.KeepsWatches {
 		return nil

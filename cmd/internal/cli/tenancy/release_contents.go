@@ -91,6 +91,34 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	return found, nil
 }
 
+// warnOfRemaining lists the objects that stay in a namespace after its release.
+func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
+	resources, err := Resources(r.Kube.Discovery(), "list")
+	if err != nil {
+		return fmt.Errorf("find the resources of the server: %w", refusal(err))
+	}
+	deleted := slices.Concat(r.custom, blocking())
+	var found []held
+	for _, resource := range resources {
+		if slices.Contains(deleted, resource) {
+			continue
+		}
+		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range objects {
+			if o := &objects[i]; !isEverywhere(resource, o.GetName(), o.GetLabels()) {
+				found = append(found, held{resource, name, o.GetName(), o.GetUID(), nil})
+			}
+		}
+	}
+	if len(found) > 0 {
+		r.Warn("these objects of the tenant remain in namespace %s, check them: %s", name, summary(found))
+	}
+	return nil
+}
+
 // isDefaultAccount reports whether an object is the ServiceAccount default.
 func isDefaultAccount(resource schema.GroupVersionResource, name string) bool {
 	return resource.Group == "" && resource.Resource == "serviceaccounts" && name == defaultAccount

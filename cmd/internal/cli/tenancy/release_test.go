@@ -269,6 +269,17 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 	}
 }
 
+// TestReleaseListsWhatRemains requires that the caller is told of the tenant's objects that stay in the namespace.
+func TestReleaseListsWhatRemains(t *testing.T) {
+	w := newReleasing(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
+		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
+	r := w.release()
+	r.Confirm = func(string, string) error { return errInterrupted }
+	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 || !strings.HasSuffix(w.said[0], ": 1 configmaps (kept)") {
+		t.Errorf("%v, said %q", err, w.said)
+	}
+}
+
 // TestReleaseAndOpenWatches requires that a release is refused if the server ends no watches, and that Force warns instead.
 func TestReleaseAndOpenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
