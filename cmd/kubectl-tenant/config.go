@@ -61,9 +61,33 @@ func published(ctx context.Context, c *client.Cluster) (*v1alpha1.Published, err
 	return found.Published(ctx)
 }
 
+// errNoSettings says that the settings of a server are unknown.
+var errNoSettings = errors.New("the server publishes no configuration that you may read: name it with --config")
+
 // serverSettings returns the settings of a configuration file; without one those that the server publishes, or with a
 // warning the default ones. done removes the files that stand for the server's.
 func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *v1alpha1.Settings, done func(), err error) {
+	known, done, err = requiredSettings(cmd, c, path)
+	if errors.Is(err, errNoSettings) {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, and there is no --config: the default one is assumed")
+		known, err = settings("")
+	}
+	return known, done, err
+}
+
+// systemNamespaces returns the system namespaces that [serverSettings] knows.
+func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]string, error) {
+	known, done, err := serverSettings(cmd, c, path)
+	if err != nil {
+		return nil, err
+	}
+	done()
+	return known.Authorization.SystemNamespaces, nil
+}
+
+// requiredSettings is [serverSettings] for commands that assume no default. The error wraps [errNoSettings] if the server
+// publishes no configuration that the caller may read.
+func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *v1alpha1.Settings, done func(), err error) {
 	done = func() {}
 	if path != "" {
 		known, err = settings(path)
@@ -72,10 +96,8 @@ func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *
 	p, err := published(cmd.Context(), c)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, and there is no --config: the default one is assumed")
-		known, err = settings("")
-		return known, done, err
-	case errors.Is(err, v1alpha1.ErrNotPublished):
+		return nil, done, errNoSettings
+	case errors.Is(err, v1alpha1.ErrNotPublished), errors.Is(err, installation.ErrUntrusted):
 		return nil, done, fmt.Errorf("%w: name the server's with --config", err)
 	case err != nil:
 		return nil, done, c.Explain(err)

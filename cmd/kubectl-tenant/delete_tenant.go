@@ -20,7 +20,7 @@ import (
 const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
-	everything, yes, wait, mode := false, false, true, ""
+	everything, yes, wait, mode, config := false, false, true, "", ""
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
 		Short: "End a tenant that is empty, or with everything in it",
@@ -36,7 +36,7 @@ The name is nobody's then (kubectl tenant retired), until create-tenant
 --replaces gives it to another.
 
 Of a tenant that has no Tenant the command deletes what there is, and its name
-may be used again at once.`,
+may be used again at once. It deletes no system namespace.`,
 		Example: `  kubectl tenant delete-tenant acme --dry-run=server
   kubectl tenant delete-tenant acme --with-everything --yes`,
 		Args: cobra.ExactArgs(1),
@@ -52,9 +52,13 @@ may be used again at once.`,
 			if err != nil {
 				return err
 			}
+			system, err := systemNamespaces(cmd, c, config)
+			if err != nil {
+				return err
+			}
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			how := tenancy.Deletion{Everything: everything, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Left: func(what string) { progress.Say("%s", output.Safe(what)) }}
+			how := tenancy.Deletion{Everything: everything, System: system, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Left: func(what string) { progress.Say("%s", output.Safe(what)) }}
 			if wait {
 				how.Wait = deletionWait
 			}
@@ -73,6 +77,7 @@ may be used again at once.`,
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the tenant has ended")
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
 	cmd.ValidArgsFunction = flags.CompleteTenants
+	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
+	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -23,16 +24,24 @@ func newReleaseCommand(flags *client.Flags) *cobra.Command {
 		Use:   "release NAMESPACE",
 		Short: "Take a namespace from its tenant",
 		Long: `Removes the tenant label from a namespace and from the objects in it. The
-tenant's callers have no access to the namespace from then on, and their watches
-and exec sessions in it end.
+tenant's callers have no access to the namespace from then on. With tenants
+compiled in, their watches and exec sessions in it end. Behind the webhook
+service and the gateway, kube-apiserver keeps a watch open until it restarts or
+the watch times out (an hour at most): the command refuses, and continues with
+--force.
 
 The command refuses while the namespace holds objects through which the tenant
-could keep access: Pods and the objects that create them, Secrets, AccessGrants,
-RoleBindings, and ServiceAccounts other than default. --force deletes them. In
-both cases it deletes the objects that the Tenant gives and recreates the
-ServiceAccount default, so that no token of the tenant is valid any longer. In a
-namespace of authorization.systemNamespaces it removes the label and deletes
-only the objects that the Tenant gives.
+could keep access: Pods and the objects that create them, custom resources,
+PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and ServiceAccounts
+other than default. --force deletes them. In both cases it deletes the objects
+that the Tenant gives and recreates the ServiceAccount default, so that no token
+of the tenant is valid any longer. It lists the other objects, which remain.
+
+In a namespace of authorization.systemNamespaces it removes the label and
+deletes only the objects that the Tenant gives. There it refuses while the
+annotation kubetenant.dev/creator says that a tenant's caller created such an
+object, and --force keeps the object. The command needs --config if the server
+publishes no configuration that you may read.
 
 The command asks for the tenant's name to be typed, unless --yes is given. It
 needs the right to impersonate the user system:kubetenant:tenants, and with
@@ -50,17 +59,10 @@ tenants until then.`,
 			if err != nil {
 				return err
 			}
-			known, done, err := serverSettings(cmd, c, config)
-			if err != nil {
-				return err
-			}
-			defer done()
 			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
-				System: known.Authorization.SystemNamespaces, Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
-			if !r.Nothing {
-				if r.Manager, err = managerOf(cmd.Context(), c, args[0]); err != nil {
-					return c.Explain(err)
-				}
+				Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
+			if err := setServer(cmd, c, r, releaseOf{args[0], config}); err != nil {
+				return err
 			}
 			if !yes {
 				r.Confirm = func(namespace, name string) error { return confirmRelease(cmd, namespace, name) }
@@ -69,14 +71,36 @@ tenants until then.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&force, "force", false, "delete the objects that block the release")
+	cmd.Flags().BoolVar(&force, "force", false, "continue, and delete the objects that block the release")
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	return cmd
 }
 
-// confirmRelease asks the caller to type the tenant's name, or the namespace's if the label is empty.
+// releaseOf names the namespace of a release and the configuration file, if any.
+type releaseOf struct{ namespace, config string }
+
+// setServer sets what a release depends on of the server. It assumes no default.
+func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, of releaseOf) error {
+	found, err := c.Installation(cmd.Context())
+	if err != nil {
+		return err
+	}
+	known, done, err := requiredSettings(cmd, c, of.config)
+	if err != nil {
+		return err
+	}
+	done()
+	r.System, r.KeepsWatches = known.Authorization.SystemNamespaces, found.Mode != installation.CompiledIn
+	if r.Nothing {
+		return nil
+	}
+	r.Manager, err = managerOf(cmd.Context(), c, of.namespace)
+	return c.Explain(err)
+}
+
+// confirmRelease has the tenant's name typed, or the namespace's if the label is empty.
 func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This takes namespace %s from tenant %s.", namespace, name)

@@ -293,3 +293,17 @@ func TestEmptyLists(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseNeedsTheConfiguration requires that release does not guess which namespaces are the system tenant's.
+func TestReleaseNeedsTheConfiguration(t *testing.T) {
+	s := newServer(t, func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) })
+	out, err := s.run(t, "release", "acme--web", "--yes")
+	if !errors.Is(err, errNoSettings) || exitCode(err) != exitUnusual || out != "" {
+		t.Errorf("%v, exit %d\n%s", err, exitCode(err), out)
+	}
+	for request := range s.requests {
+		if strings.HasPrefix(request, http.MethodPatch) {
+			t.Errorf("it sent %s", request)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1
 }
 
 func newAdoptTenantsCommand(flags *client.Flags) *cobra.Command {
-	mode, format, adoption := "", output.NewObjectFormat(), &tenancy.ObjectAdoption{}
+	mode, config, format, adoption := "", "", output.NewObjectFormat(), &tenancy.ObjectAdoption{}
 	cmd := &cobra.Command{
 		Use:   "adopt-tenants [TENANT...]",
 		Short: "Create the Tenants that tenants with namespaces lack",
@@ -112,6 +112,9 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 			if err != nil {
 				return err
 			}
+			if adoption.System, err = systemNamespaces(cmd, c, config); err != nil {
+				return err
+			}
 			say := sayTo(cmd, mode)
 			if !format.IsForPeople() {
 				say = func(string, ...any) {}
@@ -132,6 +135,7 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	cmd.Flags().BoolVar(&adoption.Admins, "admins", false, "make admins of those who have the ClusterRole admin in all namespaces by grant-privileges")
+	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	format.AddFlags(cmd)
 	return cmd

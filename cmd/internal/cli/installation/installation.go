@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -36,7 +38,10 @@ const WebhookNamespace = "kubetenant-system"
 // ErrNotInstalled means that a server answered and that kubetenant does not run on it.
 var ErrNotInstalled = errors.New("kubetenant is not installed")
 
-// UndeterminedError means that a server's answers do not show whether kubetenant runs on it.
+// ErrUntrusted says that callers of a tenant may have written the published configuration.
+var ErrUntrusted = errors.New("the published configuration is not trusted")
+
+// UndeterminedError says that a server's answers do not tell whether kubetenant runs on it.
 type UndeterminedError struct {
 	Server string
 	// Cause says which answer is missing. It is not wrapped, since a 403 to a probe does not refuse the caller's
@@ -87,12 +92,22 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	return found, nil
 }
 
-// Published returns the configuration that the installation publishes. It ignores one that another deployment mode left
-// behind. Access MUST NOT depend on it: a caller who may write ConfigMaps in the server's namespace can change it.
+// Published returns the configuration that the installation publishes. One that another deployment mode left behind is not
+// read. The error wraps [ErrUntrusted] if its namespace has the label of a tenant. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
 func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
 		namespace = metav1.NamespaceSystem
+	}
+	ns, err := i.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // a caller may read the configuration alone
+	case err != nil:
+		return nil, err
+	default:
+		if owner, labeled := ns.Labels[tenant.Label]; labeled && owner != tenant.System().String() {
+			return nil, fmt.Errorf("%w: namespace %s has the label of tenant %q", ErrUntrusted, namespace, owner)
+		}
 	}
 	return cluster.PublishedConfiguration(ctx, i.client, namespace)
 }

@@ -23,6 +23,8 @@ type fake struct {
 	review, self, dryRun, published string
 	// namespace is the only one with a published configuration. Empty means every one.
 	namespace string
+	// owner answers a read of a Namespace.
+	owner string
 	// other answers every other path.
 	other string
 	// around wraps the server, as the filters of kubetenant do.
@@ -57,6 +59,8 @@ func (f fake) start(t *testing.T) *rest.Config {
 				t.Errorf("%s %s is no dry run", r.Method, r.URL)
 			}
 			answer = f.dryRun
+		case f.owner != "" && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") && strings.Count(r.URL.Path, "/") == 4:
+			answer = f.owner
 		case strings.HasSuffix(r.URL.Path, "/configmaps/kubetenant-configuration"):
 			if f.namespace == "" || strings.Contains(r.URL.Path, "/"+f.namespace+"/") {
 				answer = f.published
@@ -243,6 +247,32 @@ func TestPublished(t *testing.T) {
 			if p, err := found.Published(t.Context()); (err == nil) != (namespace == c.reads) {
 				t.Errorf("%s, with a configuration in %s: %+v, %v", name, namespace, p, err)
 			}
+		}
+	}
+}
+
+// TestPublishedByATenant requires that a configuration is not read in a namespace that has the label of a tenant.
+func TestPublishedByATenant(t *testing.T) {
+	labeled := func(id string) string {
+		return `200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"` + id + `"}}}`
+	}
+	for name, c := range map[string]struct {
+		owner   string
+		refuses bool
+	}{
+		"a tenant":                    {labeled("acme"), true},
+		"an invalid tenant":           {labeled(""), true},
+		"the system tenant":           {labeled("system"), false},
+		"no tenant":                   {`200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x"}}`, false},
+		"the Namespace is not served": {status(500, "InternalError", "no"), true},
+		"the Namespace is forbidden":  {forbidden, false},
+	} {
+		found, err := installation.Detect(t.Context(), fake{around: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if p, err := found.Published(t.Context()); (err != nil) != c.refuses {
+			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -66,36 +66,16 @@ func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation
 	return names, nil
 }
 
-// addDefinitions adds the definitions that the server lacks. A definition of the same name that does not serve the version
-// of kubetenant is missing too.
+// addDefinitions adds the definitions that the server lacks or that cannot be used.
 func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
-	definitions := d.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	for _, resource := range v1alpha1.ResourceNames() {
-		name := resource + "." + tenant.Domain
-		object, err := definitions.Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err), err == nil && !serves(object):
-			r.MissingDefinitions = append(r.MissingDefinitions, name)
-			r.problem("The CustomResourceDefinition %s is missing or not established: apply all definitions of this release, see docs/install.md.", name)
-		case err != nil:
-			r.unknown(PartDefinitions)
-			return
-		}
+	problems, err := cluster.Definitions(ctx, d)
+	if err != nil {
+		r.unknown(PartDefinitions)
 	}
-}
-
-// serves reports whether a definition is established and serves the version of kubetenant.
-func serves(definition *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
-	established := slices.ContainsFunc(conditions, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == "Established" && m["status"] == "True"
-	})
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	return established && slices.ContainsFunc(versions, func(v any) bool {
-		m, _ := v.(map[string]any)
-		return m["name"] == v1alpha1.Resource("").Version && m["served"] == true
-	})
+	for i := range problems {
+		r.MissingDefinitions = append(r.MissingDefinitions, problems[i].Name())
+		r.problem("The %s: apply all definitions of this release, see docs/install.md.", &problems[i])
+	}
 }
 
 // addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it checks the caller's own.

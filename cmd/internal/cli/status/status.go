@@ -34,7 +34,7 @@ type Report struct {
 	Versions      Versions      `json:"versions"`
 	Configuration Configuration `json:"configuration"`
 	Replicas      []Replica     `json:"replicas,omitempty"`
-	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server lacks.
+	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server lacks or that cannot be used.
 	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
 	// NotReady names the first Tenants that are not ready. NotReadyTotal counts all of them.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
@@ -134,6 +134,9 @@ func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, f
 		r.unknown(PartReplicas)
 		if errors.Is(err, v1alpha1.ErrNotPublished) {
 			r.problem("The server publishes a configuration that this version cannot read: use the kubectl-tenant of its release.")
+		}
+		if errors.Is(err, installation.ErrUntrusted) {
+			r.problem("%v: release the namespace, see docs/upgrade.md.", err)
 		}
 		return
 	}

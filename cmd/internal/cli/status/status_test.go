@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
@@ -95,16 +96,19 @@ func healthy() answers {
 		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":         list("Lease", "coordination.k8s.io/v1", lease("eu-1", 0), lease("eu-2", 10*time.Second), lease("gone", time.Hour)),
 		tenantsPath: list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True")),
 	}
-	for _, resource := range v1alpha1.ResourceNames() {
-		a[definitions+resource+".kubetenant.dev"] = definition("v1alpha1")
+	for _, text := range v1alpha1.Definitions() {
+		definition := object{}
+		if err := yaml.Unmarshal([]byte(text), &definition); err != nil {
+			panic(err)
+		}
+		definition["status"] = object{"conditions": []any{object{"type": "Established", "status": "True"}}}
+		a[definitions+definition["metadata"].(object)["name"].(string)] = definition
 	}
 	return a
 }
 
-func definition(version string) object {
-	return object{"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1",
-		"spec": object{"versions": []any{object{"name": version, "served": true}}}, "status": object{"conditions": []any{object{"type": "Established", "status": "True"}}}}
-}
+// tenantsDefinition returns the definition of Tenants of a server.
+func tenantsDefinition(a answers) object { return a[definitions+"tenants.kubetenant.dev"].(object) }
 
 // TestCollect covers the problems of a compiled-in server, and a server without problems.
 func TestCollect(t *testing.T) {
@@ -123,7 +127,17 @@ func TestCollect(t *testing.T) {
 		}, "", []string{"cannot read"}, []string{status.PartConfiguration, status.PartReplicas}},
 		"leases may not be read":       {func(a answers) { a["/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"] = nil }, "eu-1,eu-2,gone", nil, []string{status.PartReplicas}},
 		"a definition is missing":      {func(a answers) { delete(a, definitions+"tenantmembers.kubetenant.dev") }, "eu-1,eu-2", []string{"tenantmembers.kubetenant.dev is missing"}, nil},
-		"another project's definition": {func(a answers) { a[definitions+"tenants.kubetenant.dev"] = definition("v9") }, "eu-1,eu-2", []string{"tenants.kubetenant.dev is missing"}, nil},
+		"another project's definition": {func(a answers) { tenantsDefinition(a)["spec"].(object)["scope"] = "Namespaced" }, "eu-1,eu-2", []string{"tenants.kubetenant.dev belongs to another project"}, nil},
+		"a definition that is being deleted": {func(a answers) {
+			tenantsDefinition(a)["metadata"].(object)["deletionTimestamp"] = "2026-11-26T12:00:00Z"
+		}, "eu-1,eu-2", []string{"tenants.kubetenant.dev is being deleted"}, nil},
+		"a definition of another release": {func(a answers) {
+			version := tenantsDefinition(a)["spec"].(object)["versions"].([]any)[0].(object)
+			spec := version["schema"].(object)["openAPIV3Schema"].(object)["properties"].(object)["spec"].(object)
+			delete(spec["properties"].(object), "access")
+		}, "eu-1,eu-2", []string{"tenants.kubetenant.dev is outdated: it lacks spec.access"}, nil},
+		"a definition that is not established": {func(a answers) { delete(tenantsDefinition(a), "status") }, "eu-1,eu-2", []string{"tenants.kubetenant.dev is not established"}, nil},
+		"definitions may not be read":          {func(a answers) { a[definitions+"tenants.kubetenant.dev"] = nil }, "eu-1,eu-2", nil, []string{status.PartDefinitions}},
 		"a Tenant is not ready": {func(a answers) {
 			a[tenantsPath] = list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True"), aTenant("globex", "False"))
 		}, "eu-1,eu-2", []string{"not ready: 1"}, nil},

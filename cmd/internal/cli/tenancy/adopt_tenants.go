@@ -28,6 +28,8 @@ type ObjectAdoption struct {
 	// Admins makes those admins of a tenant to whom grant-privileges gave the ClusterRole admin in all of its namespaces, for
 	// good, and takes those bindings away as soon as the server has given them what admins have.
 	Admins bool
+	// System are the system namespaces. No tenant owns them, whatever their labels say.
+	System []string
 }
 
 // owned is what a tenant has that owns namespaces.
@@ -40,7 +42,7 @@ type owned struct {
 // AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them. The error wraps [ErrRefused] or
 // [ErrNotPrepared].
 func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing) ([]runtime.Object, error) {
-	owners, err := withoutObjects(ctx, k, d, a.Only)
+	owners, err := withoutObjects(ctx, k, d, a)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 }
 
 // withoutObjects returns the tenants that own namespaces and have no Tenant: all, or some.
-func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, only []tenant.ID) (map[tenant.ID]*owned, error) {
+func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption) (map[tenant.ID]*owned, error) {
 	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
 	if err != nil {
 		return nil, refusal(err)
@@ -95,7 +97,7 @@ func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Inter
 	owners := map[tenant.ID]*owned{}
 	for i := range spaces.Items {
 		id, err := tenant.Parse(spaces.Items[i].Labels[tenant.Label])
-		if err != nil || id.IsSystem() {
+		if err != nil || id.IsSystem() || slices.Contains(a.System, spaces.Items[i].Name) {
 			continue
 		}
 		if owners[id] == nil {
@@ -103,13 +105,13 @@ func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Inter
 		}
 		owners[id].namespaces = append(owners[id].namespaces, spaces.Items[i].Name)
 	}
-	for _, id := range only {
+	for _, id := range a.Only {
 		if owners[id] == nil && !has[id.String()] {
 			return nil, fmt.Errorf("tenant %s owns no namespace: kubectl tenant create-tenant makes its Tenant", id)
 		}
 	}
 	maps.DeleteFunc(owners, func(id tenant.ID, _ *owned) bool {
-		return has[id.String()] || len(only) > 0 && !slices.Contains(only, id)
+		return has[id.String()] || len(a.Only) > 0 && !slices.Contains(a.Only, id)
 	})
 	return owners, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ type Deletion struct {
 	Writing
 	// Everything deletes what is in its namespaces too; Nothing sends no request that would.
 	Everything, Nothing bool
+	// System are the system namespaces. None of them is deleted, whatever its label says.
+	System []string
 	// Confirm is asked before the first thing is deleted, where something will be; its error ends it. Nil is asked nothing.
 	Confirm func(namespaces []string) error
 	// Wait is how long it is waited for the end of a tenant that has a Tenant; with zero not at all. Left is told what it waits
@@ -62,6 +65,9 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 	if err != nil {
 		return err
 	}
+	if err := refuseSystem(is.spaces, how.System); err != nil {
+		return err
+	}
 	empty := func() error {
 		if how.Everything {
 			return nil
@@ -87,6 +93,17 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 		return deleteObject(ctx, d, is, &how)
 	}
 	return deleteParts(ctx, k, d, is, &how)
+}
+
+// refuseSystem returns an error that wraps [ErrRefused] if a system namespace has the label of the tenant.
+func refuseSystem(spaces []corev1.Namespace, system []string) error {
+	for _, name := range namesOf(spaces) {
+		if slices.Contains(system, name) {
+			return fmt.Errorf("%w: namespace %s has the tenant's label and is a system namespace, so it is not deleted: run kubectl tenant release %s first",
+				ErrRefused, name, name)
+		}
+	}
+	return nil
 }
 
 func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {

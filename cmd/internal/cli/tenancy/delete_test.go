@@ -257,6 +257,26 @@ func TestDeleteNotEmpty(t *testing.T) {
 	}
 }
 
+// TestDeleteRefusesASystemNamespace requires that no namespace of the system tenant is deleted with a tenant, whatever its label
+// says, and that the command to release it is named.
+func TestDeleteRefusesASystemNamespace(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *dynamicfake.FakeDynamicClient){
+		"without a Tenant": func(*testing.T, *dynamicfake.FakeDynamicClient) {},
+		"with a Tenant":    addTenant,
+	} {
+		k, d := ofAcme(), objects(everywhere()...)
+		change(t, d)
+		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}, Everything: true, System: []string{"kube-system", "acme--web"}}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") || !strings.Contains(err.Error(), "kubectl tenant release") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if all := deleted(append(k.Actions(), d.Actions()...)...); len(all) > 0 {
+			t.Errorf("%s: deleted %v", name, all)
+		}
+	}
+}
+
 // TestDeleteFails: a tenant of nothing is none; what may not be read or deleted ends it, and what is gone already does not.
 func TestDeleteFails(t *testing.T) {
 	gone := func(resource string) error {

@@ -63,11 +63,13 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels and the system's get none.
+// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels, the system's and those of system
+// namespaces get none.
 func TestAdoptTenants(t *testing.T) {
 	spaces := func() *fake.Clientset {
 		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), namespace("x", "A.b"),
-			namespace("has", "has"), namespace("bad", "all"), namespace("sys", "system"), namespace("kube-system", ""))
+			namespace("has", "has"), namespace("bad", "all"), namespace("sys", "system"), namespace("kube-system", ""),
+			namespace("monitoring", "globex"))
 	}
 	misnamed := tenancy.Object(tenanttest.ID(t, "initech"))
 	misnamed.SetName("another")
@@ -83,7 +85,7 @@ func TestAdoptTenants(t *testing.T) {
 	} {
 		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
 		var said []string
-		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, &tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing}, tenancy.Writing{Say: say(&said)})
+		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, &tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing, System: []string{"monitoring"}}, tenancy.Writing{Say: say(&said)})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -44,11 +45,16 @@ type Release struct {
 	System []string
 	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
 	Force, Nothing bool
+	// KeepsWatches reports whether the server keeps the watches open of callers who lose access to a namespace.
+	KeepsWatches bool
 	// Confirm is called before the first write with the value of the tenant label. Its error ends the release. If nil,
 	// the release is not confirmed.
 	Confirm func(namespace, tenant string) error
 	// Warn reports what the caller must check.
 	Warn func(format string, args ...any)
+
+	// custom are the custom resources that the server has.
+	custom []schema.GroupVersionResource
 }
 
 // ErrHolds means that a namespace holds objects through which its former tenant could keep access.
@@ -72,10 +78,13 @@ func (r *Release) Run(ctx context.Context, name string) error {
 		former = label
 	}
 	keeps := former == tenant.System().String() || slices.Contains(r.System, name)
-	if !keeps && !r.Force {
-		if err := r.refuseContents(ctx, name); err != nil {
-			return err
-		}
+	if keeps {
+		err = r.checkSystem(ctx, name)
+	} else {
+		err = r.check(ctx, name)
+	}
+	if err != nil {
+		return err
 	}
 	dry := r.Nothing || len(r.DryRun) > 0
 	if r.Confirm != nil && !dry {
@@ -103,7 +112,33 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	return nil
 }
 
-// previewContents prints what a release would delete in a namespace.
+// check refuses to release a namespace that holds anything that blocks it, or whose watches stay open. With Force it
+// warns of the watches. It lists the objects that will remain.
+func (r *Release) check(ctx context.Context, name string) (err error) {
+	if r.custom, err = customResources(r.Kube.Discovery()); err != nil {
+		return err
+	}
+	if !r.Force {
+		if err := r.refuseContents(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := r.warnOfRemaining(ctx, name); err != nil {
+		return err
+	}
+	if !r.KeepsWatches {
+		return nil
+	}
+	what := fmt.Sprintf("the tenant's callers keep their open watches in namespace %s until the kube-apiservers restart or the watches time out "+
+		"(an hour at most), and see objects of the next tenant until then", name)
+	if r.Force {
+		r.Warn("%s", what)
+		return nil
+	}
+	return fmt.Errorf("%w: %s (--force continues)", ErrRefused, what)
+}
+
+// previewContents says what a release would delete in a namespace.
 func (r *Release) previewContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil {
@@ -134,24 +169,6 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("%w: namespace %s holds %s (--force deletes them)", ErrHolds, name, summary(found))
-}
-
-// releaseSystem removes the label of a system namespace. It deletes nothing there, since the objects and credentials
-// belong to the control plane.
-func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
-	if former != tenant.System().String() {
-		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, Secrets and ServiceAccounts for objects of tenant %s", ns.Name, former)
-	}
-	if err := r.removeLabel(ctx, ns, former); err != nil {
-		return err
-	}
-	if err := r.deleteManaged(ctx, ns.Name); err != nil {
-		return err
-	}
-	if err := r.unlabel(ctx, ns.Name); err != nil {
-		return err
-	}
-	return r.complete(ctx, ns)
 }
 
 // release takes a namespace from its tenant. The label is removed first: from then on the tenant's callers are denied,
@@ -256,9 +273,13 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	return t.Spec.Namespaces.Labels, nil
 }
 
-// giveBack ends a release that was refused.
+// giveBack ends a release that was refused. A namespace that was held before is held again.
 func (r *Release) giveBack(ctx context.Context, ns *corev1.Namespace, former string) error {
-	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, map[string]any{tenant.ReleasingAnnotation: nil})
+	annotations := map[string]any{tenant.ReleasingAnnotation: nil}
+	if hold, held := ns.Annotations[tenant.HeldAnnotation]; held {
+		annotations[tenant.HeldAnnotation] = hold
+	}
+	return r.onRead(ctx, ns, map[string]any{tenant.Label: former}, annotations)
 }
 
 // complete ends a release. The namespace may then be given to a tenant again.

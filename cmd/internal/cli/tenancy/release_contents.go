@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -34,8 +37,22 @@ func blocking() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		batch.WithResource("cronjobs"), batch.WithResource("jobs"), apps.WithResource("deployments"), apps.WithResource("statefulsets"),
 		apps.WithResource("daemonsets"), apps.WithResource("replicasets"), corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
-		corev1.SchemeGroupVersion.WithResource("pods"), v1alpha1.Resource(v1alpha1.ResourceAccessGrants), corev1.SchemeGroupVersion.WithResource("secrets"),
+		corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
+		v1alpha1.Resource(v1alpha1.ResourceAccessGrants), corev1.SchemeGroupVersion.WithResource("secrets"),
 		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), corev1.SchemeGroupVersion.WithResource("serviceaccounts")}
+}
+
+// customResources returns the namespaced resources of a server that are not Kubernetes' own. Controllers may create Pods
+// for them, so they block a release too.
+func customResources(d discovery.DiscoveryInterface) ([]schema.GroupVersionResource, error) {
+	all, err := Resources(d, "list", "delete")
+	if err != nil {
+		return nil, fmt.Errorf("find custom resources: %w", refusal(err))
+	}
+	known := blocking()
+	return slices.DeleteFunc(all, func(r schema.GroupVersionResource) bool {
+		return scheme.Scheme.IsGroupRegistered(r.Group) || slices.Contains(known, r)
+	}), nil
 }
 
 // held is an object that blocks a release.
@@ -57,7 +74,7 @@ func (h held) String() string {
 // is recreated, and the RoleBindings that the server itself created.
 func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	var found []held
-	for _, resource := range blocking() {
+	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources first: they may create the others
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
@@ -65,7 +82,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 		for i := range objects {
 			o := &objects[i]
 			_, managed := o.GetLabels()[tenant.ManagedLabel]
-			if managed && resource.Resource == "rolebindings" || resource.Resource == "serviceaccounts" && o.GetName() == defaultAccount {
+			if managed && resource.Resource == "rolebindings" || isDefaultAccount(resource, o.GetName()) {
 				continue
 			}
 			found = append(found, held{resource, name, o.GetName(), o.GetUID(), o.GetFinalizers()})
@@ -74,7 +91,40 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	return found, nil
 }
 
-// list returns the objects of a resource in a namespace. It returns none if the server does not serve the resource.
+// warnOfRemaining lists the objects that stay in a namespace after its release.
+func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
+	resources, err := Resources(r.Kube.Discovery(), "list")
+	if err != nil {
+		return fmt.Errorf("find the resources of the server: %w", refusal(err))
+	}
+	deleted := slices.Concat(r.custom, blocking())
+	var found []held
+	for _, resource := range resources {
+		if slices.Contains(deleted, resource) {
+			continue
+		}
+		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range objects {
+			if o := &objects[i]; !isEverywhere(resource, o.GetName(), o.GetLabels()) {
+				found = append(found, held{resource, name, o.GetName(), o.GetUID(), nil})
+			}
+		}
+	}
+	if len(found) > 0 {
+		r.Warn("these objects of the tenant remain in namespace %s, check them: %s", name, summary(found))
+	}
+	return nil
+}
+
+// isDefaultAccount reports whether an object is the ServiceAccount default.
+func isDefaultAccount(resource schema.GroupVersionResource, name string) bool {
+	return resource.Group == "" && resource.Resource == "serviceaccounts" && name == defaultAccount
+}
+
+// list returns the objects of a resource in a namespace; none of one that the server does not serve.
 func list(ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) ([]unstructured.Unstructured, error) {
 	all, err := d.Resource(resource).Namespace(namespace).List(ctx, o)
 	switch {

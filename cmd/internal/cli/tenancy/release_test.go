@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withSettings is a cluster whose discovery prefers ConfigMaps alone.
+// withSettings is a cluster whose discovery prefers ConfigMaps and a custom resource alone.
 type withSettings struct{ kubernetes.Interface }
 
 func (w withSettings) Discovery() discovery.DiscoveryInterfaces {
@@ -36,7 +36,9 @@ type settingsOnly struct{ discovery.DiscoveryInterfaces }
 
 func (settingsOnly) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	return []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
-		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "patch"}}}}}, nil
+		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "delete"}}}},
+		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+			{Name: "rollouts", Kind: "Rollout", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "delete"}}}}}, nil
 }
 
 // errInterrupted ends a release at a write.
@@ -65,7 +67,8 @@ func newReleasing(objects ...runtime.Object) *releasing {
 	for resource, kind := range map[string]string{"batch/v1/cronjobs": "CronJob", "batch/v1/jobs": "Job", "apps/v1/deployments": "Deployment", "apps/v1/statefulsets": "StatefulSet",
 		"apps/v1/daemonsets": "DaemonSet", "apps/v1/replicasets": "ReplicaSet", "/v1/replicationcontrollers": "ReplicationController", "/v1/pods": "Pod", "/v1/secrets": "Secret",
 		"rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding", "/v1/serviceaccounts": "ServiceAccount", "kubetenant.dev/v1alpha1/accessgrants": "AccessGrant",
-		"/v1/configmaps": "ConfigMap", "/v1/limitranges": "LimitRange", "/v1/resourcequotas": "ResourceQuota", "networking.k8s.io/v1/networkpolicies": "NetworkPolicy", "kubetenant.dev/v1alpha1/tenants": "Tenant"} {
+		"/v1/configmaps": "ConfigMap", "/v1/limitranges": "LimitRange", "/v1/resourcequotas": "ResourceQuota", "networking.k8s.io/v1/networkpolicies": "NetworkPolicy", "kubetenant.dev/v1alpha1/tenants": "Tenant",
+		"/v1/persistentvolumeclaims": "PersistentVolumeClaim", "example.com/v1/rollouts": "Rollout"} {
 		part := strings.Split(resource, "/")
 		kinds[schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}] = kind + "List"
 	}
@@ -119,7 +122,7 @@ func interruptions(t *testing.T) {
 	own := map[string]any{tenant.Label: "acme"}
 	for at := 0; ; at++ {
 		managed := map[string]any{tenant.Label: "acme", tenant.ManagedLabel: "tenant"}
-		w := newReleasing(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own), inWeb("v1", "ConfigMap", "kept", own),
+		w := newReleasing(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own), inWeb("v1", "ConfigMap", "kept", own), inWeb("example.com/v1", "Rollout", "r", own), inWeb("v1", "PersistentVolumeClaim", "c", own),
 			inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "kubetenant:admin", managed), inWeb("v1", "LimitRange", "given", managed))
 		w.writes = at
 		r := w.release()
@@ -154,7 +157,11 @@ func (w *releasing) check(t *testing.T, at int) {
 	if err != nil || account.UID == "old" {
 		t.Errorf("write %d: the ServiceAccount default: %v, %v", at, account, err)
 	}
-	for _, resource := range []string{"pods", "secrets", "limitranges", "configmaps"} {
+	rollouts, err := w.objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "rollouts"}).Namespace("web").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(rollouts.Items) > 0 {
+		t.Errorf("write %d: rollouts: %v, %v", at, rollouts, err)
+	}
+	for _, resource := range []string{"pods", "secrets", "limitranges", "persistentvolumeclaims", "configmaps"} {
 		all, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace("web").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(all.Items) > 0 && (resource != "configmaps" || all.Items[0].GetLabels()[tenant.Label] != "") {
 			t.Errorf("write %d: %s: %v, %v", at, resource, all, err)
@@ -183,6 +190,8 @@ func refusals(t *testing.T) {
 		"an AccessGrant":                        {inWeb("kubetenant.dev/v1alpha1", "AccessGrant", "x", nil), true},
 		"a Deployment without Pods":             {inWeb("apps/v1", "Deployment", "x", nil), true},
 		"a CronJob":                             {inWeb("batch/v1", "CronJob", "x", nil), true},
+		"a PersistentVolumeClaim":               {inWeb("v1", "PersistentVolumeClaim", "x", nil), true},
+		"a custom resource":                     {inWeb("example.com/v1", "Rollout", "x", nil), true},
 		"a ConfigMap":                           {inWeb("v1", "ConfigMap", "x", nil), false},
 		"a NetworkPolicy that a template gives": {inWeb("networking.k8s.io/v1", "NetworkPolicy", "x", forged), false},
 	} {
@@ -195,16 +204,22 @@ func refusals(t *testing.T) {
 	}
 }
 
-// TestReleaseAndARace: an object that is created between the check and the removal gives the namespace back to its tenant.
+// TestReleaseAndARace: an object that is created between the check and the removal gives the namespace back to its tenant, and
+// the namespace is held as before.
 func TestReleaseAndARace(t *testing.T) {
 	w := newReleasing()
+	held := w.namespace(t)
+	held.Annotations[tenant.HeldAnnotation] = "true"
+	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), held, ""); err != nil {
+		t.Fatal(err)
+	}
 	w.kube.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 		_ = w.objects.Tracker().Add(inWeb("v1", "Secret", "late", nil))
 		return false, nil, nil
 	})
 	err := w.release().Run(t.Context(), "web")
 	ns := w.namespace(t)
-	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" || ns.Annotations[tenant.ReleasingAnnotation] != "" {
+	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" || ns.Annotations[tenant.ReleasingAnnotation] != "" || ns.Annotations[tenant.HeldAnnotation] != "true" {
 		t.Errorf("Run() = %v; labels %v, annotations %v", err, ns.Labels, ns.Annotations)
 	}
 }
@@ -252,4 +267,33 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 	if !strings.HasPrefix(w.said[0], "warning: namespace web is a system namespace") {
 		t.Errorf("said %q", w.said)
 	}
+}
+
+// TestReleaseListsWhatRemains requires that the caller is told of the tenant's objects that stay in the namespace.
+func TestReleaseListsWhatRemains(t *testing.T) {
+	w := newReleasing(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
+		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
+	r := w.release()
+	r.Confirm = func(string, string) error { return errInterrupted }
+	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 || !strings.HasSuffix(w.said[0], ": 1 configmaps (kept)") {
+		t.Errorf("%v, said %q", err, w.said)
+	}
+}
+
+// TestReleaseAndOpenWatches requires that a release is refused if the server ends no watches, and that Force warns instead.
+func TestReleaseAndOpenWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newReleasing()
+		r := w.release()
+		r.KeepsWatches = true
+		w.writes = 0
+		if err := r.Run(t.Context(), "web"); !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "open watches") || w.writes != 0 {
+			t.Errorf("Run() = %v, %d writes", err, -w.writes)
+		}
+		w.writes, r.Force = -1, true
+		err := r.Run(t.Context(), "web")
+		if _, labeled := w.namespace(t).Labels[tenant.Label]; err != nil || labeled || !strings.HasPrefix(w.said[0], "warning: ") || !strings.Contains(w.said[0], "open watches") {
+			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.said)
+		}
+	})
 }
