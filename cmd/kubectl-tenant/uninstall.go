@@ -50,29 +50,7 @@ servers before step 5.`,
 		Example: `  kubectl tenant uninstall --dry-run
   kubectl tenant uninstall --wait=false`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := flags.Cluster()
-			if err != nil {
-				return err
-			}
-			if o.Admin, err = uninstall.NewClients(c.Config); err != nil {
-				return err
-			}
-			manager := rest.CopyConfig(c.Config)
-			manager.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser,
-				Groups: []string{user.SystemPrivilegedGroup}}
-			if o.Manager, err = uninstall.NewClients(manager); err != nil {
-				return err
-			}
-			o.Look = uninstall.NewLooker(c.Config).Look
-			o.Say = func(format string, args ...any) {
-				_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...)))
-			}
-			if in, is := cmd.InOrStdin().(*os.File); is && term.IsTerminal(int(in.Fd())) {
-				o.Ask = func(question string) (bool, error) { return askYes(cmd.Context(), cmd, question) }
-			}
-			return c.Explain(uninstall.Run(quiet(cmd.Context()), o))
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUninstall(cmd, flags, o) },
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would happen, and change nothing")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, servers have "+
@@ -83,6 +61,30 @@ servers before step 5.`,
 		"keep the RoleBindings whose names callers of several tenants share or whose end cannot be read")
 	cmd.Flags().BoolVar(&o.Wait, "wait", true, "wait until no server runs kubetenant; if false, stop before that")
 	return cmd
+}
+
+// runUninstall runs an uninstallation on the cluster of the flags.
+func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options) error {
+	c, err := flags.Cluster()
+	if err != nil {
+		return err
+	}
+	if o.Admin, err = uninstall.NewClients(c.Config); err != nil {
+		return err
+	}
+	manager := rest.CopyConfig(c.Config)
+	manager.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: []string{user.SystemPrivilegedGroup}}
+	if o.Manager, err = uninstall.NewClients(manager); err != nil {
+		return err
+	}
+	o.Look = uninstall.NewLooker(c.Config).Look
+	o.Say = func(format string, args ...any) {
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...)))
+	}
+	if in, is := cmd.InOrStdin().(*os.File); is && term.IsTerminal(int(in.Fd())) {
+		o.Ask = func(question string) (bool, error) { return askYes(cmd.Context(), cmd, question) }
+	}
+	return c.Explain(uninstall.Run(quiet(cmd.Context()), o))
 }
 
 // askYes asks a question on the terminal. Every answer except yes means no.

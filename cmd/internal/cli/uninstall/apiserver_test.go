@@ -161,6 +161,13 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason)})
 }
 
+// change changes the server while no request is served.
+func (s *apiServer) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
