@@ -57,9 +57,9 @@ func TestServedLater(t *testing.T) {
 		client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{resource: "KindList"})
 		var served atomic.Bool
-		asked := 0
+		var asked atomic.Int32
 		client.PrependReactor("list", resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			asked++
+			asked.Add(1)
 			return !served.Load(), nil, apierrors.NewNotFound(resource.GroupResource(), "")
 		})
 		ctx, stop := context.WithCancel(t.Context())
@@ -67,8 +67,8 @@ func TestServedLater(t *testing.T) {
 		informer := listinformer.New(client, resource)
 		go informer.RunWithContext(ctx)
 		time.Sleep(10 * time.Minute)
-		if informer.HasSynced() || asked > 10*60/3+1 {
-			t.Errorf("before it is served: synced %v, asked %d times", informer.HasSynced(), asked)
+		if n := asked.Load(); informer.HasSynced() || n > 10*60/3+1 {
+			t.Errorf("before it is served: synced %v, asked %d times", informer.HasSynced(), n)
 		}
 		served.Store(true)
 		time.Sleep(5 * time.Second)
