@@ -30,7 +30,7 @@ func commandLine(dir string) []step {
 		{"acme's admin", "acme", []string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--role", "cluster-admin"}, "you may not give what you do not have yourself"},
 		{"the cluster's admin", "admin", []string{"who-can", "get", "configmaps", "-n", "acme--web", "-o", "name"}, "user/dave"},
 		{"acme's admin", "acme", []string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"}, "removed RoleBinding"},
-		{"the cluster's admin", "admin", []string{"explain", "get", "configmaps", "prices", "-n", "globex--shop", "--as", "carol", "--tenant", "acme", "--config", config}, "this would allow it: an AccessGrant"},
+		{"the cluster's admin", "admin", []string{"explain", "get", "configmaps", "prices", "-n", "globex--shop", "--as", "carol", "--tenant", "acme", "--config", config}, "# To allow this, an admin of tenant globex can create:"},
 	}
 }
 
