@@ -170,7 +170,7 @@ func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 }
 
 // OwnerOf returns the tenant that owns a Namespace, by its label: without one the system tenant, and with one that
-// is no valid tenant, an empty one too, nobody. It does not know the reserved names, see [Owners.OwnerOf].
+// is no valid tenant, an empty one too, nobody. It ignores the reserved names: see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, labelled := ns.Labels[tenant.Label]
 	if !labelled {

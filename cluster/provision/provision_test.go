@@ -53,7 +53,7 @@ type world struct {
 	uids      int
 	ended     error
 	stop      func()
-	owners    authz.Owners // of which only reserved names are used
+	owners    authz.Owners // only its reserved names are used
 	undefined atomic.Bool  // whether the kind Tenant is not
 	derives   atomic.Bool  // the server derives rights from Tenants
 	webhook   bool         // nor ever

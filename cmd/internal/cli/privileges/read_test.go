@@ -117,7 +117,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadLess: of our own kinds, Tenants alone are read unless more is wanted, and nothing kept out where nobody chooses.
+// TestReadLess: an empty selection reads every binding, and no kind of kubetenant except Tenants.
 func TestReadLess(t *testing.T) {
 	config, asked := apiServer(t, map[string]any{rbacPath + "rolebindings": list("RoleBinding", "", named("any", "roleRef", map[string]any{"kind": "Role", "name": "s"}))})
 	s, err := privileges.Read(t.Context(), config, privileges.Selection{}, nil)
