@@ -71,7 +71,8 @@ Flags behind -- are given to kube-apiserver.`,
   kubetenant-local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
   kubetenant-local --dir ./cluster --webhook
   kubetenant-local --dir ./cluster --gateway --clusters 2`,
-		SilenceUsage: true,
+		SilenceUsage:          true,
+		DisableFlagsInUseLine: true,
 		// PreRun runs before the check that --dir is set.
 		PreRun: func(*cobra.Command, []string) { verflag.PrintAndExitIfRequested() },
 		RunE: func(cmd *cobra.Command, args []string) error {
