@@ -49,7 +49,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # What the commands are built from, and the list of it, which is newer when a file has gone.
 SOURCES := $(shell find . \( -path ./bin -o -path ./.cache -o -path ./.git -o -path ./.ci -o -name testdata \) -prune -o \
   -type f ! -name '*_test.go' ! -name '*.md' ! -path './docs/cli/*' -print | sort)
-COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook kubetenant-gateway)
+COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubetenant-local kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook kubetenant-gateway)
 
 .PHONY: build
 build: $(BIN)/.built
@@ -59,8 +59,8 @@ $(BIN)/.built: $(SOURCES) .cache/sources $(if $(filter-out $(wildcard $(COMMANDS
 	@mkdir -p $(BIN)
 	@go build -ldflags "-s -w" -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook ./cmd/kubetenant-gateway
 	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
-	@cd $(SERVER) && go list -deps . ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
-	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubectl 2>&1 | awk -f $(CURDIR)/hack/progress.awk
+	@cd $(SERVER) && go list -deps . ./kubetenant-local ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
+	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubetenant-local ./kubectl 2>&1 | awk -f $(CURDIR)/hack/progress.awk
 	@cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	@touch $@
 
@@ -150,7 +150,7 @@ test-race: build
 	@echo 'building kube-apiserver and kubetenant-webhook with the race detector (about 15 minutes the first time) ...'
 	@mkdir -p $(RACE) && cp -f $(BIN)/vanilla-kube-apiserver $(BIN)/kubectl $(BIN)/kubectl-tenant $(RACE)/
 	@go build -race -o $(RACE)/ ./cmd/kubetenant-webhook
-	@cd $(SERVER) && go build -race -ldflags "$(LDFLAGS)" -o $(RACE)/ .
+	@cd $(SERVER) && go build -race -ldflags "$(LDFLAGS)" -o $(RACE)/ . ./kubetenant-local
 	cd $(SERVER) && $(SCRATCH) go test -race -timeout 30m ./issuer ./test/differential
 	cd $(SERVER) && GORACE=halt_on_error=1 KUBETENANT_BIN=$(RACE) $(SCRATCH) go test -timeout 40m -parallel 2 -run '^(TestScenarios|TestWebhookScenarios)$$' ./test/e2e
 
