@@ -78,7 +78,7 @@ func diagramsOf(page, text string) []diagram {
 }
 
 // TestDiagrams renders each diagram of the documentation. Each node and edge has its label, no label
-// is cut, and no picture is so wide that GitHub shrinks it.
+// is cut or under another, and no picture is so wide that GitHub makes its text hard to read.
 func TestDiagrams(t *testing.T) {
 	pages := []string{"README.md"}
 	repository := os.DirFS(root)
@@ -108,10 +108,31 @@ func TestDiagrams(t *testing.T) {
 	}
 }
 
+// TestBrowserInCI requires that CI runs the tests of this package, which are skipped without a browser.
+func TestBrowserInCI(t *testing.T) {
+	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^make .*\btest-browser\b`).Match(script) {
+		t.Error(".ci/run does not make test-browser")
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "-n", "test-browser")
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("make -n test-browser: %v\n%s", err, out)
+	}
+	if !regexp.MustCompile(`KUBETENANT_BROWSER=\S+ .*go test .*\./test/browser\b`).Match(out) {
+		t.Errorf("make test-browser does not run ./test/browser with KUBETENANT_BROWSER:\n%s", out)
+	}
+}
+
 // TestBrokenDiagrams checks that problemsOf finds what TestDiagrams must find.
 func TestBrokenDiagrams(t *testing.T) {
 	const (
 		shrunk = `%%{init: {"themeCSS": ".node foreignObject {width: 30px !important}"}}%%`
+		above  = `%%{init: {"themeCSS": ".node {transform: translate(90px, 90px) !important}"}}%%`
 		unseen = `%%{init: {"themeCSS": ".nodeLabel p {display: none}"}}%%`
 	)
 	broken := []struct{ name, text, problem string }{
@@ -122,6 +143,7 @@ func TestBrokenDiagrams(t *testing.T) {
 		{"cut", shrunk + "\nflowchart TD\n  a[one two three] --> b", "does not fit in its node"},
 		{"outside", "flowchart TD\n  a[one]:::hidden --> b\n  classDef hidden display:none", "is outside the picture"},
 		{"unlabeled", unseen + "\nflowchart TD\n  a[one] --> b", "nodes: the picture shows"},
+		{"overlap", above + "\nflowchart TD\n  a[one] --> b\n  b[two]", "overlaps"},
 		{"wide", "flowchart LR\n" + chain(12), "pixels wide"},
 	}
 	var diagrams []diagram
