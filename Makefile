@@ -8,7 +8,7 @@
 #   make test-race      the corpus on servers that are built with the race detector
 #   make test-clients   kubectl, Helm and other clients as a tenant, beside upstream's server; installs JavaScript's
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
-#   make test-browser   tests of the access map in a real browser, which it installs
+#   make test-browser   tests of the access map and of the diagrams in a real browser, which it installs
 #   make demo-keystone  the same control plane with callers of a real Keystone
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
@@ -194,7 +194,7 @@ $(BROWSER_TOOLS)/package.json: test/browser/package.json
 .PHONY: test-browser
 test-browser: $(BROWSER_TOOLS)/package.json
 	$(call install,chromium,command -v chromium)
-	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap
+	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap ./test/browser
 
 # Clients as a tenant's admin, beside upstream's server: JavaScript's is npm's.
 JAVASCRIPT := $(CURDIR)/.cache/javascript
