@@ -102,7 +102,7 @@ test: build
 .PHONY: test-e2e e2e-tools
 e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 test-e2e: build e2e-tools
-	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./e2e
+	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./test/e2e
 
 # Suites that nobody here wrote: all, or those named in SUITES.
 SUITES ?=
@@ -136,12 +136,12 @@ $(GITOPS)/built: Makefile
 
 .PHONY: test-gateway
 test-gateway: build $(BIN)/helm
-	cd $(SERVER) && $(TEST_SERVERS) -run '^TestGateway' ./e2e
+	cd $(SERVER) && $(TEST_SERVERS) -run '^TestGateway' ./test/e2e
 
 .PHONY: test-gitops gitops-tools
 gitops-tools: $(GITOPS)/built
 test-gitops: build gitops-tools
-	cd $(SERVER) && KUBETENANT_GITOPS=$(GITOPS) $(TEST_SERVERS) -run '^TestGitOps' ./e2e
+	cd $(SERVER) && KUBETENANT_GITOPS=$(GITOPS) $(TEST_SERVERS) -run '^TestGitOps' ./test/e2e
 
 RACE := $(BIN)/race
 
@@ -206,7 +206,7 @@ $(JAVASCRIPT)/package.json: cmd/kube-apiserver/test/e2e/testdata/clients/package
 
 .PHONY: test-clients
 test-clients: build $(BIN)/helm $(JAVASCRIPT)/package.json
-	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./e2e
+	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./test/e2e
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
