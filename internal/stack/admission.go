@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,27 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
-	"github.com/kubetenant/kubetenant/plugins/binding"
-	"github.com/kubetenant/kubetenant/plugins/gate"
-	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
-	"github.com/kubetenant/kubetenant/plugins/label"
-	"github.com/kubetenant/kubetenant/plugins/lifecycle"
-	"github.com/kubetenant/kubetenant/plugins/managed"
-	"github.com/kubetenant/kubetenant/plugins/namespace"
-	"github.com/kubetenant/kubetenant/plugins/placement"
-	"github.com/kubetenant/kubetenant/plugins/policy"
 	"github.com/kubetenant/kubetenant/plugins/quota"
-	"github.com/kubetenant/kubetenant/plugins/restriction"
-	"github.com/kubetenant/kubetenant/plugins/rolebinding"
-	"github.com/kubetenant/kubetenant/plugins/status"
 	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -166,77 +149,6 @@ func (f *reloadablePlugin) named(err error) error {
 	said := *status
 	said.ErrStatus.Message += f.by
 	return &said
-}
-
-// admissionParts are what plugins are made with.
-type admissionParts struct {
-	cluster *Cluster
-	subject plugins.SubjectFunc
-	names   *tenant.SystemNames
-	now     func() time.Time
-	// denies is the boundary's, see [authz.Boundary.Denies]; gates counts by mode what comes of it.
-	denies func(context.Context, authorizer.Attributes) string
-	gates  *metrics.CounterVec
-	// grantors says what a grantor may do itself.
-	grantors authorizer.Authorizer
-}
-
-// gated returns what counts a write that TenantGate refuses, or would.
-func (p *admissionParts) gated(mode configv1alpha1.GateMode) func() {
-	return func() { p.gates.WithLabelValues(string(mode)).Inc() }
-}
-
-// newPlugins returns the plugins of a configuration, in their order: this is the table of them.
-func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, error) {
-	c := &config.Admission
-	kinds := workloadKinds(c.Workloads)
-	owners, subject, names := p.cluster.Owners, p.subject, p.names
-	owner := plugins.OwnerFunc(owners.Certain)
-	user, err := workloadUser(&c.Attribution.WorkloadUser, names)
-	if err != nil {
-		return nil, err
-	}
-	user.QualifiedNames = config.Authentication.QualifyNames
-	for _, name := range slices.Sorted(maps.Keys(c.Quota.Default)) {
-		switch _, known := quota.Resource(name); {
-		case !known:
-			return nil, fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
-		case name == quota.NamespaceCount: // who has none yet has no quota that could be counted
-			return nil, fmt.Errorf("admission.quota.default[%s]: say it in the Tenants, spec.namespaces.max", name)
-		}
-	}
-	metadata, objects := p.cluster.controllerObjects()
-	return []Plugin{
-		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(namespace.Options{
-			Subject: subject, PrefixRequired: c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, PodSecurity: c.Namespace.PodSecurity,
-			AllowedLabels: c.Namespace.AllowedLabels, AllowedAnnotations: c.Namespace.AllowedAnnotations, Recorded: recordedAnnotations(c), SystemNamespaces: config.Authorization.SystemNamespaces, Selected: p.cluster.SelectedLabels,
-			Spaces: p.cluster.spaces, Over: p.cluster.isOver})},
-		{Name: lifecycle.Name, Interface: lifecycle.New(lifecycle.Options{Subject: subject, Read: lifeOf, Lineage: p.cluster.knownLineage(),
-			Owned: p.cluster.OwnedNamespaces, References: p.cluster.References, Authorizer: p.grantors, Now: p.now})},
-		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(restriction.Options{
-			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
-		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
-			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
-			ForbidExternalIPs: c.Services.ExternalIPs == configv1alpha1.PermissionForbid,
-			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == configv1alpha1.PermissionForbid, Kinds: kinds,
-			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Members: membersOf, MemberRoles: p.cluster.memberRoles, Authorizer: p.grantors})},
-		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating,
-			Holds: p.cluster.holds(), Held: owners.Held, Gives: p.cluster.gives, Template: templateOf, Authorizer: p.grantors})},
-		{Name: status.Name, Setting: "admission.status", Interface: status.New(status.Options{Subject: subject, Allowed: statusExceptions(c.Status.Allowed)})},
-		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(grantplugin.Options{Subject: subject, Owner: owner, Lineage: p.cluster.lineage(), Read: accessgrant.RequestOf, Authorizer: p.grantors, Now: p.now})},
-		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(attribution.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Metadata: metadata, Objects: objects, Creator: *c.Attribution.Creator.Enabled, WorkloadUser: *user})},
-		{Name: binding.Name, Setting: "admission.binding", Interface: binding.New(binding.Options{Subject: subject, Owner: owner, Kinds: governedKinds(c.Binding.Kinds), Objects: objects, KindOf: p.cluster.CustomKind})},
-		// Behind those whose work it looks at: what they put into pods, and what they changed.
-		{Name: placement.Name, Setting: "admission.placement", Interface: placement.New(placement.Options{
-			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: namedByPrefix(c, owners), DefaultPriority: p.cluster.DefaultPriority})},
-		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
-		{Name: label.Name, Interface: label.New(owner)},
-		{Name: gate.Name, Setting: "admission.gate", Interface: gate.New(gate.Options{Subject: subject, Owner: owner, Off: c.Gate.Mode == configv1alpha1.GateOff,
-			Shadow: c.Gate.Mode == configv1alpha1.GateShadow, Denies: p.denies, Observe: p.gated(c.Gate.Mode)})},
-		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
-			Managed: managed.MayBeManaged, Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
-	}, nil
 }
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while

@@ -183,14 +183,8 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 			LegacyTokenUsed: cluster.LegacyTokenUsed(clients.Typed),
 		},
 		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
-		Cluster: kubetenant.Cluster{
-			Owners: known.Owners, CustomScope: known.CRDs.Of, KindScope: known.CRDs.OfKind, CustomKind: known.CRDs.KindOf, Labelled: known.Sweep.Done, Grants: known.Grants.Grants(), Quotas: known.Quotas,
-			Tenants: known.Tenants, WithoutTenant: known.WithoutTenant, OwnedNamespaces: known.OwnedNamespaces, References: known.References,
-			ControllerMetadata: known.Controllers.Metadata, ControllerObjects: known.Controllers.Object,
-			SelectedLabels:  selectors.Has,
-			DefaultPriority: cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
-		},
-		Register: register,
+		Cluster:       clusterOf(known, selectors, versioned),
+		Register:      register,
 	})
 	if err != nil {
 		return nil, err
@@ -207,6 +201,27 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	return stack, addAdmission(opts, stack)
+}
+
+// clusterOf returns what the stack knows about the cluster.
+func clusterOf(known *cluster.Cluster, selectors *cluster.NamespaceSelectors, versioned informers.SharedInformerFactory) kubetenant.Cluster {
+	return kubetenant.Cluster{
+		Owners:             known.Owners,
+		CustomScope:        known.CRDs.Of,
+		KindScope:          known.CRDs.OfKind,
+		CustomKind:         known.CRDs.KindOf,
+		Labelled:           known.Sweep.Done,
+		Grants:             known.Grants.Grants(),
+		Quotas:             known.Quotas,
+		Tenants:            known.Tenants,
+		WithoutTenant:      known.WithoutTenant,
+		OwnedNamespaces:    known.OwnedNamespaces,
+		References:         known.References,
+		ControllerMetadata: known.Controllers.Metadata,
+		ControllerObjects:  known.Controllers.Object,
+		SelectedLabels:     selectors.Has,
+		DefaultPriority:    cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
+	}
 }
 
 // replace puts a stack in place of what the generic configuration has.

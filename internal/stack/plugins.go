@@ -1,0 +1,259 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/plugins/binding"
+	"github.com/kubetenant/kubetenant/plugins/gate"
+	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
+	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/plugins/policy"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/plugins/restriction"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/plugins/status"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// admissionParts are what plugins are made with.
+type admissionParts struct {
+	cluster *Cluster
+	subject plugins.SubjectFunc
+	names   *tenant.SystemNames
+	now     func() time.Time
+	// denies is the boundary's, see [authz.Boundary.Denies]; gates counts by mode what comes of it.
+	denies func(context.Context, authorizer.Attributes) string
+	gates  *metrics.CounterVec
+	// grantors says what a grantor may do itself.
+	grantors authorizer.Authorizer
+}
+
+// gated returns what counts a write that TenantGate refuses, or would.
+func (p *admissionParts) gated(mode configv1alpha1.GateMode) func() {
+	return func() { p.gates.WithLabelValues(string(mode)).Inc() }
+}
+
+// pluginOptions converts a configuration to the options of the plugins.
+type pluginOptions struct {
+	*admissionParts
+	config *configv1alpha1.Settings
+	owner  plugins.OwnerFunc
+	kinds  workload.Kinds
+	user   *attribution.WorkloadUser
+	// metadata and objects return the objects from which controllers create others.
+	metadata, objects plugins.ObjectFunc
+}
+
+// newPlugins returns the plugins of a configuration in their order.
+func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, error) {
+	if err := checkDefaultQuota(&config.Admission.Quota); err != nil {
+		return nil, err
+	}
+	user, err := workloadUser(&config.Admission.Attribution.WorkloadUser, p.names)
+	if err != nil {
+		return nil, err
+	}
+	user.QualifiedNames = config.Authentication.QualifyNames
+	owner := plugins.OwnerFunc(p.cluster.Owners.Certain)
+	o := &pluginOptions{admissionParts: p, config: config, owner: owner, kinds: workloadKinds(config.Admission.Workloads), user: user}
+	o.metadata, o.objects = p.cluster.controllerObjects()
+	return []Plugin{
+		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(o.namespace())},
+		{Name: lifecycle.Name, Interface: lifecycle.New(o.lifecycle())},
+		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(o.restriction())},
+		{Name: rolebinding.Name, Interface: rolebinding.New(o.roleBinding())},
+		{Name: managed.Name, Interface: managed.New(o.managed())},
+		{Name: status.Name, Setting: "admission.status", Interface: status.New(o.status())},
+		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(o.grant())},
+		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(o.attribution())},
+		{Name: binding.Name, Setting: "admission.binding", Interface: binding.New(o.binding())},
+		// These two check what the plugins above put into pods and what they changed.
+		{Name: placement.Name, Setting: "admission.placement", Interface: placement.New(o.placement())},
+		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(o.policy())},
+		{Name: label.Name, Interface: label.New(owner)},
+		{Name: gate.Name, Setting: "admission.gate", Interface: gate.New(o.gate())},
+		{Name: quota.Name, Setting: "admission.quota", Interface: quota.New(o.quota()), Last: true},
+	}, nil
+}
+
+// checkDefaultQuota returns an error if the default quota limits a resource that cannot be counted.
+func checkDefaultQuota(c *configv1alpha1.Quota) error {
+	for _, name := range slices.Sorted(maps.Keys(c.Default)) {
+		switch _, known := quota.Resource(name); {
+		case !known:
+			return fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
+		case name == quota.NamespaceCount: // who has none yet has no quota that could be counted
+			return fmt.Errorf("admission.quota.default[%s]: say it in the Tenants, spec.namespaces.max", name)
+		}
+	}
+	return nil
+}
+
+func (o *pluginOptions) namespace() namespace.Options {
+	c := &o.config.Admission
+	return namespace.Options{
+		Subject:            o.subject,
+		PrefixRequired:     c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
+		PodSecurity:        c.Namespace.PodSecurity,
+		AllowedLabels:      c.Namespace.AllowedLabels,
+		AllowedAnnotations: c.Namespace.AllowedAnnotations,
+		Recorded:           recordedAnnotations(c),
+		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
+		Selected:           o.cluster.SelectedLabels,
+		Spaces:             o.cluster.spaces,
+		Over:               o.cluster.isOver,
+	}
+}
+
+func (o *pluginOptions) lifecycle() lifecycle.Options {
+	return lifecycle.Options{
+		Subject:    o.subject,
+		Read:       lifeOf,
+		Lineage:    o.cluster.knownLineage(),
+		Owned:      o.cluster.OwnedNamespaces,
+		References: o.cluster.References,
+		Authorizer: o.grantors,
+		Now:        o.now,
+	}
+}
+
+func (o *pluginOptions) restriction() restriction.Options {
+	c := &o.config.Admission.Restriction
+	return restriction.Options{
+		Resources:    groupResources(c.Resources),
+		ExemptSystem: c.ExemptSystem,
+		Subject:      o.subject,
+		Owner:        o.cluster.Owners.Of,
+	}
+}
+
+func (o *pluginOptions) roleBinding() rolebinding.Options {
+	c := &o.config.Admission
+	return rolebinding.Options{
+		Subject:           o.subject,
+		Owner:             o.cluster.Owners.Of,
+		Named:             o.cluster.Owners.AskedBy,
+		Names:             o.names,
+		QualifiedNames:    o.config.Authentication.QualifyNames,
+		ForbidExternalIPs: c.Services.ExternalIPs == configv1alpha1.PermissionForbid,
+		ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == configv1alpha1.PermissionForbid,
+		Kinds:             o.kinds,
+		Namespaced:        o.cluster.isNamespacedKind,
+		Objects:           o.cluster.ControllerObjects,
+		Spread:            spreadOf,
+		Members:           membersOf,
+		MemberRoles:       o.cluster.memberRoles,
+		Authorizer:        o.grantors,
+	}
+}
+
+func (o *pluginOptions) managed() managed.Options {
+	return managed.Options{
+		Subject:     o.subject,
+		Terminating: o.cluster.Owners.Terminating,
+		Holds:       o.cluster.holds(),
+		Held:        o.cluster.Owners.Held,
+		Gives:       o.cluster.gives,
+		Template:    templateOf,
+		Authorizer:  o.grantors,
+	}
+}
+
+func (o *pluginOptions) status() status.Options {
+	return status.Options{Subject: o.subject, Allowed: statusExceptions(o.config.Admission.Status.Allowed)}
+}
+
+func (o *pluginOptions) grant() grantplugin.Options {
+	return grantplugin.Options{
+		Subject:    o.subject,
+		Owner:      o.owner,
+		Lineage:    o.cluster.lineage(),
+		Read:       accessgrant.RequestOf,
+		Authorizer: o.grantors,
+		Now:        o.now,
+	}
+}
+
+func (o *pluginOptions) attribution() attribution.Options {
+	return attribution.Options{
+		Subject:      o.subject,
+		Owner:        o.owner,
+		Kinds:        o.kinds,
+		Metadata:     o.metadata,
+		Objects:      o.objects,
+		Creator:      *o.config.Admission.Attribution.Creator.Enabled,
+		WorkloadUser: *o.user,
+	}
+}
+
+func (o *pluginOptions) binding() binding.Options {
+	return binding.Options{
+		Subject: o.subject,
+		Owner:   o.owner,
+		Kinds:   governedKinds(o.config.Admission.Binding.Kinds),
+		Objects: o.objects,
+		KindOf:  o.cluster.CustomKind,
+	}
+}
+
+func (o *pluginOptions) placement() placement.Options {
+	c := &o.config.Admission
+	return placement.Options{
+		Subject:         o.subject,
+		Owner:           o.owner,
+		Kinds:           o.kinds,
+		Space:           placementSpaces(&c.Placement, o.user),
+		Named:           namedByPrefix(c, o.cluster.Owners),
+		DefaultPriority: o.cluster.DefaultPriority,
+	}
+}
+
+func (o *pluginOptions) policy() policy.Options {
+	return policy.Options{
+		Subject: o.subject,
+		Owner:   o.owner,
+		Kinds:   o.kinds,
+		Rules:   policyRules(&o.config.Admission.Policy),
+	}
+}
+
+func (o *pluginOptions) gate() gate.Options {
+	mode := o.config.Admission.Gate.Mode
+	return gate.Options{
+		Subject: o.subject,
+		Owner:   o.owner,
+		Off:     mode == configv1alpha1.GateOff,
+		Shadow:  mode == configv1alpha1.GateShadow,
+		Denies:  o.denies,
+		Observe: o.gated(mode),
+	}
+}
+
+func (o *pluginOptions) quota() quota.Options {
+	c := &o.config.Admission.Quota
+	return quota.Options{
+		Managed:       managed.MayBeManaged,
+		Owner:         o.owner,
+		Store:         o.cluster.quotaStore(c),
+		Reservation:   c.Reservation.Duration,
+		Now:           o.now,
+		ClusterScoped: o.cluster.isClusterScoped,
+	}
+}
