@@ -261,7 +261,7 @@ func makeHistory(seed uint64) []historyStep {
 }
 
 // TestHistories: whatever two tenants, a third and the system do, what one of the two sees is the same without the other's
-// steps, but for what the other grants it. What is found is shrunk, and belongs into testdata/histories.
+// steps, but for what the other grants it. What is found is shrunk, and belongs into internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	settings := historySettings(t, v1alpha1.ModeEnforce)

@@ -101,14 +101,14 @@ func TestThirdPartyClients(t *testing.T) {
 	}
 	lives := map[string]string{
 		"github.com/gophercloud/": "authn/keystone", "github.com/golang-jwt/": "authn/serviceaccount", "github.com/go-jose/": "authn/oidc",
-		"github.com/coreos/go-oidc": "authn/oidc", "golang.org/x/oauth2": "cmd/internal/cli/login", "golang.org/x/crypto/bcrypt": "authn/basicauth",
-		"k8s.io/pod-security-admission": "cmd/internal/simulate/podsecurity",
+		"github.com/coreos/go-oidc": "authn/oidc", "golang.org/x/oauth2": "internal/cli/login", "golang.org/x/crypto/bcrypt": "authn/basicauth",
+		"k8s.io/pod-security-admission": "internal/simulate/podsecurity",
 	}
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
 		for _, imported := range fields[1:] {
 			for client, folder := range lives {
-				if strings.HasPrefix(imported, client) && !under(fields[0], folder) && !under(fields[0], "cmd/internal/cli/login") {
+				if strings.HasPrefix(imported, client) && !under(fields[0], folder) && !under(fields[0], "internal/cli/login") {
 					t.Errorf("%s imports %s, which lives in %s", fields[0], imported, folder)
 				}
 			}

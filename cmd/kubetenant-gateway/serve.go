@@ -15,8 +15,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/gateway"
-	"github.com/kubetenant/kubetenant/cmd/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/gateway"
+	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 

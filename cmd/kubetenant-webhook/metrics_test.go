@@ -20,9 +20,9 @@ import (
 	live "github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
-	"github.com/kubetenant/kubetenant/docs/deploy"
+	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/serving/certificates"
+	"github.com/kubetenant/kubetenant/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 

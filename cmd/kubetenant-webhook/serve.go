@@ -18,9 +18,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/serving"
-	"github.com/kubetenant/kubetenant/cmd/internal/state"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
+	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 

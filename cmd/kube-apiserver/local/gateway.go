@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
-	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+	gatewaymanifests "github.com/kubetenant/kubetenant/internal/manifests/gateway"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
 const gatewayBinary = "kubetenant-gateway"
@@ -147,14 +147,14 @@ func (s *shape) prepareGateway(ctx context.Context, config *v1alpha1.GatewayClus
 	if err != nil {
 		return err
 	}
-	roles, err := (&manifests.Options{Accounts: true}).Roles(config)
+	roles, err := (&gatewaymanifests.Options{Accounts: true}).Roles(config)
 	if err != nil {
 		return err
 	}
 	if err := s.apply(ctx, roles); err != nil {
 		return err
 	}
-	for _, name := range []string{manifests.ReaderAccount, manifests.ImpersonatorAccount} {
+	for _, name := range []string{gatewaymanifests.ReaderAccount, gatewaymanifests.ImpersonatorAccount} {
 		if err := s.writeToken(ctx, client, name); err != nil {
 			return err
 		}
