@@ -12,6 +12,7 @@ while read -r -u 3 package target; do
   kept=$(go list -f '{{.Dir}}' "$package")/testdata/fuzz/$target
   mkdir -p "$kept"
   every=$(($(find "$found" -type f | wc -l) / $1 + 1))
-  find "$found" -type f -size +0 -printf '%s %p\n' | sort -rn | awk "NR % $every == 0 { print \$2 }" | xargs -r cp -t "$kept"
+  find "$found" -type f -printf '%s %p\n' | sort -rn |
+    awk -v every="$every" 'NR % every == 0 { print $2 }' | xargs -r cp -t "$kept"
   go test -run "^$target\$" -cover "$package"
 done 3<<<"$targets"
