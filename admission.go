@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/binding"
@@ -181,12 +182,12 @@ type admissionParts struct {
 }
 
 // gated returns what counts a write that TenantGate refuses, or would.
-func (p *admissionParts) gated(mode v1alpha1.GateMode) func() {
+func (p *admissionParts) gated(mode configv1alpha1.GateMode) func() {
 	return func() { p.gates.WithLabelValues(string(mode)).Inc() }
 }
 
 // newPlugins returns the plugins of a configuration, in their order: this is the table of them.
-func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) {
+func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, error) {
 	c := &config.Admission
 	kinds := workloadKinds(c.Workloads)
 	owners, subject, names := p.cluster.Owners, p.subject, p.names
@@ -216,8 +217,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Resources: groupResources(c.Restriction.Resources), ExemptSystem: c.Restriction.ExemptSystem, Subject: subject, Owner: owners.Of})},
 		{Name: rolebinding.Name, Interface: rolebinding.New(rolebinding.Options{
 			Subject: subject, Owner: owners.Of, Named: owners.AskedBy, Names: names, QualifiedNames: config.Authentication.QualifyNames,
-			ForbidExternalIPs: c.Services.ExternalIPs == v1alpha1.PermissionForbid,
-			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == v1alpha1.PermissionForbid, Kinds: kinds,
+			ForbidExternalIPs: c.Services.ExternalIPs == configv1alpha1.PermissionForbid,
+			ForbidVolumeNames: c.PersistentVolumeClaims.VolumeName == configv1alpha1.PermissionForbid, Kinds: kinds,
 			Namespaced: p.cluster.isNamespacedKind, Objects: p.cluster.ControllerObjects, Spread: spreadOf, Members: membersOf, MemberRoles: p.cluster.memberRoles, Authorizer: p.grantors})},
 		{Name: managed.Name, Interface: managed.New(managed.Options{Subject: subject, Terminating: owners.Terminating,
 			Holds: p.cluster.holds(), Held: owners.Held, Gives: p.cluster.gives, Template: templateOf, Authorizer: p.grantors})},
@@ -231,8 +232,8 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 			Subject: subject, Owner: owner, Kinds: kinds, Space: placementSpaces(&c.Placement, user), Named: namedByPrefix(c, owners), DefaultPriority: p.cluster.DefaultPriority})},
 		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(policy.Options{Subject: subject, Owner: owner, Kinds: kinds, Rules: policyRules(&c.Policy)})},
 		{Name: label.Name, Interface: label.New(owner)},
-		{Name: gate.Name, Setting: "admission.gate", Interface: gate.New(gate.Options{Subject: subject, Owner: owner, Off: c.Gate.Mode == v1alpha1.GateOff,
-			Shadow: c.Gate.Mode == v1alpha1.GateShadow, Denies: p.denies, Observe: p.gated(c.Gate.Mode)})},
+		{Name: gate.Name, Setting: "admission.gate", Interface: gate.New(gate.Options{Subject: subject, Owner: owner, Off: c.Gate.Mode == configv1alpha1.GateOff,
+			Shadow: c.Gate.Mode == configv1alpha1.GateShadow, Denies: p.denies, Observe: p.gated(c.Gate.Mode)})},
 		{Name: quota.Name, Setting: "admission.quota", Last: true, Interface: quota.New(quota.Options{
 			Managed: managed.MayBeManaged, Owner: owner, Store: p.cluster.quotaStore(&c.Quota), Reservation: c.Quota.Reservation.Duration, Now: p.now, ClusterScoped: p.cluster.isClusterScoped})},
 	}, nil
@@ -240,7 +241,7 @@ func newPlugins(p *admissionParts, config *v1alpha1.Settings) ([]Plugin, error) 
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while
 // the pod runs.
-func namedByPrefix(c *v1alpha1.Admission, owners *authz.Owners) func(context.Context, tenant.ID, string) (tenant.ID, error) {
+func namedByPrefix(c *configv1alpha1.Admission, owners *authz.Owners) func(context.Context, tenant.ID, string) (tenant.ID, error) {
 	if c.Namespace.NamespacePrefix != v1alpha1.NamespacePrefixRequired {
 		return nil
 	}
@@ -276,9 +277,9 @@ func (c *Cluster) isNamespacedKind(kind schema.GroupKind) bool {
 }
 
 // statusExceptions reports whether a tenant may write a status that is a controller's.
-func statusExceptions(allowed []v1alpha1.StatusException) func(tenant.ID, schema.GroupResource) bool {
+func statusExceptions(allowed []configv1alpha1.StatusException) func(tenant.ID, schema.GroupResource) bool {
 	return func(id tenant.ID, resource schema.GroupResource) bool {
-		return slices.ContainsFunc(allowed, func(e v1alpha1.StatusException) bool {
+		return slices.ContainsFunc(allowed, func(e configv1alpha1.StatusException) bool {
 			set, err := tenant.ParseSet(e.Tenants)
 			return err == nil && set.Has(id) && slices.Contains(groupResources(e.Resources), resource)
 		})
@@ -286,7 +287,7 @@ func statusExceptions(allowed []v1alpha1.StatusException) func(tenant.ID, schema
 }
 
 // recordedAnnotations are those that a tenant may not set on its namespaces since they are recorded.
-func recordedAnnotations(c *v1alpha1.Admission) []string {
+func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	if !*c.Attribution.Creator.Enabled {
 		return []string{tenant.HeldAnnotation}
 	}
@@ -294,7 +295,7 @@ func recordedAnnotations(c *v1alpha1.Admission) []string {
 }
 
 // governedKinds says of each kind whose identity is recorded whether it is KubeVela's.
-func governedKinds(kinds []v1alpha1.BindingKind) map[schema.GroupKind]bool {
+func governedKinds(kinds []configv1alpha1.BindingKind) map[schema.GroupKind]bool {
 	governed := map[schema.GroupKind]bool{}
 	for _, k := range kinds {
 		governed[schema.GroupKind{Group: k.Group, Kind: k.Kind}] = k.KubeVela
@@ -302,7 +303,7 @@ func governedKinds(kinds []v1alpha1.BindingKind) map[schema.GroupKind]bool {
 	return governed
 }
 
-func workloadKinds(configured []v1alpha1.WorkloadKind) workload.Kinds {
+func workloadKinds(configured []configv1alpha1.WorkloadKind) workload.Kinds {
 	others := map[schema.GroupKind][]string{}
 	for _, k := range configured {
 		kind := schema.GroupKind{Group: k.Group, Kind: k.Kind}
@@ -311,8 +312,8 @@ func workloadKinds(configured []v1alpha1.WorkloadKind) workload.Kinds {
 	return workload.New(others)
 }
 
-func workloadUser(c *v1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribution.WorkloadUser, error) {
-	out := &attribution.WorkloadUser{Off: !*c.Enabled, BypassAuth: c.BypassAuth, Restamp: c.Foreign == v1alpha1.ForeignRestamp, TrustControllers: *c.TrustControllers, Names: names}
+func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribution.WorkloadUser, error) {
+	out := &attribution.WorkloadUser{Off: !*c.Enabled, BypassAuth: c.BypassAuth, Restamp: c.Foreign == configv1alpha1.ForeignRestamp, TrustControllers: *c.TrustControllers, Names: names}
 	for _, list := range []struct {
 		from []string
 		to   *[]*regexp.Regexp
@@ -369,7 +370,7 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
 
 // quotaStore returns the store that a configuration asks for.
-func (c *Cluster) quotaStore(config *v1alpha1.Quota) quota.Store {
+func (c *Cluster) quotaStore(config *configv1alpha1.Quota) quota.Store {
 	switch {
 	case c.Quotas == nil || !*config.Enabled:
 		return unlimited{}

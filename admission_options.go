@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/lifecycle"
@@ -17,12 +18,12 @@ import (
 )
 
 // fieldPolicies are the policies of fields by their names.
-var fieldPolicies = map[v1alpha1.FieldPolicy]plugins.Policy{
-	v1alpha1.FieldForbid: plugins.Forbid, v1alpha1.FieldAllowListed: plugins.AllowListed, v1alpha1.FieldIgnore: plugins.Ignore}
+var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
+	configv1alpha1.FieldForbid: plugins.Forbid, configv1alpha1.FieldAllowListed: plugins.AllowListed, configv1alpha1.FieldIgnore: plugins.Ignore}
 
 // policyRules returns what holds for each tenant, nil where nothing does.
-func policyRules(c *v1alpha1.Policy) func(tenant.ID) plugins.Rules {
-	merge := func(all ...*v1alpha1.PolicyRules) plugins.Rules {
+func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
+	merge := func(all ...*configv1alpha1.PolicyRules) plugins.Rules {
 		rules, held := plugins.Rules{}, false
 		for _, r := range all {
 			for name, rule := range r.Fields() {
@@ -53,7 +54,7 @@ func policyRules(c *v1alpha1.Policy) func(tenant.ID) plugins.Rules {
 }
 
 // placementSpaces returns what holds for each tenant.
-func placementSpaces(c *v1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
+func placementSpaces(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
 	scheduler := ""
 	if !user.Off && user.Scheduling != nil {
 		scheduler = user.Scheduling.SchedulerName // it is put into pods, so it is allowed
@@ -74,7 +75,7 @@ func placementSpaces(c *v1alpha1.Placement, user *attribution.WorkloadUser) func
 }
 
 // placementSpace is what rules say, the later in place of the earlier.
-func placementSpace(scheduler string, rules ...*v1alpha1.PlacementRules) *placement.Space {
+func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.Space {
 	space := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
 	for _, r := range rules {
 		for name, rule := range r.Fields() {

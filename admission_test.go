@@ -21,8 +21,8 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestReinvocation: a server asks its plugins again when a webhook changed the object. Nothing that they
@@ -32,10 +32,10 @@ func TestReinvocation(t *testing.T) {
 	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}}); err != nil {
 		t.Fatal(err)
 	}
-	settings := &v1alpha1.Settings{}
-	settings.Admission.Placement.Defaults = &v1alpha1.PlacementDefaults{NodeSelector: map[string]string{"pool": "acme"}, Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}
-	settings.Admission.Attribution.WorkloadUser.Scheduling = &v1alpha1.WorkloadScheduling{Queue: "root.{tenant}"}
-	settings.Admission.Binding.Kinds = []v1alpha1.BindingKind{{Group: "example.com", Kind: "Application", KubeVela: true}}
+	settings := &configv1alpha1.Settings{}
+	settings.Admission.Placement.Defaults = &configv1alpha1.PlacementDefaults{NodeSelector: map[string]string{"pool": "acme"}, Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}
+	settings.Admission.Attribution.WorkloadUser.Scheduling = &configv1alpha1.WorkloadScheduling{Queue: "root.{tenant}"}
+	settings.Admission.Binding.Kinds = []configv1alpha1.BindingKind{{Group: "example.com", Kind: "Application", KubeVela: true}}
 	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)

@@ -23,9 +23,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authn/tokenfile"
 	"github.com/kubetenant/kubetenant/authn/webhook"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Credentials are those that are presented to a stack.
@@ -45,7 +45,7 @@ const (
 // sourceParts are what sources are opened with.
 type sourceParts struct {
 	Authentication
-	settings *v1alpha1.Authentication
+	settings *configv1alpha1.Authentication
 	names    *tenant.SystemNames
 	report   reload.Report
 	revoked  func() *authn.Revocations // nil where nothing is
@@ -67,7 +67,7 @@ type sourceParts struct {
 type sourceKind struct {
 	// bearer says that they are of tokens that a server does not take for its own.
 	bearer bool
-	open   func(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error
+	open   func(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error
 }
 
 // sourceKinds is the table of the kinds of source, by their names in the configuration.
@@ -86,7 +86,7 @@ func sourceKinds() map[string]sourceKind {
 
 // addSources opens the sources that are shown credentials, and puts them into the chain. The error names each
 // that could not be opened.
-func addSources(ctx context.Context, p *sourceParts, sources []v1alpha1.Source, chain *authn.Chain) error {
+func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.Source, chain *authn.Chain) error {
 	var problems []error
 	kinds := sourceKinds()
 	for i := range sources {
@@ -111,7 +111,7 @@ func addSources(ctx context.Context, p *sourceParts, sources []v1alpha1.Source, 
 	return utilerrors.NewAggregate(problems)
 }
 
-func openSource(ctx context.Context, p *sourceParts, config *v1alpha1.Source, kind sourceKind) (authn.Source, error) {
+func openSource(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, kind sourceKind) (authn.Source, error) {
 	tenants, err := tenant.ParseSet(config.Tenants)
 	if err != nil {
 		return authn.Source{}, err
@@ -124,7 +124,7 @@ func openSource(ctx context.Context, p *sourceParts, config *v1alpha1.Source, ki
 	return s, err
 }
 
-func openX509(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
+func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	type bundle struct {
 		pem         []byte
 		authorities *authnx509.Authorities
@@ -144,7 +144,7 @@ func openX509(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *a
 	}
 	go file.Run(ctx)
 	p.clientCAs = append(p.clientCAs, func() []byte { return file.Load().pem })
-	o := authnx509.Options{SystemOrganizations: config.X509.SystemOrganizations, DenyOldFormat: config.X509.OldFormat == v1alpha1.OldFormatDeny}
+	o := authnx509.Options{SystemOrganizations: config.X509.SystemOrganizations, DenyOldFormat: config.X509.OldFormat == configv1alpha1.OldFormatDeny}
 	if p.revoked != nil {
 		o.Revoked = func(c *x509.Certificate) error {
 			if p.revoked().HasCertificate(c) {
@@ -157,7 +157,7 @@ func openX509(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *a
 	return nil
 }
 
-func openTokenFile(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
+func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	id, isSet := config.TokenFile.Default()
 	o := tokenfile.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
 	a, err := tokenfile.Open(ctx, config.TokenFile.Path, o)
@@ -169,7 +169,7 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *v1alpha1.Source,
 	return nil
 }
 
-func openBasicAuthFile(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
+func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	id, isSet := config.BasicAuthFile.Default()
 	o := basicauth.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
 	a, err := basicauth.Open(ctx, config.BasicAuthFile.Path, o)
@@ -181,7 +181,7 @@ func openBasicAuthFile(ctx context.Context, p *sourceParts, config *v1alpha1.Sou
 	return nil
 }
 
-func openFrontProxy(_ context.Context, p *sourceParts, _ *v1alpha1.Source, s *authn.Source) error {
+func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source, s *authn.Source) error {
 	if p.RequestHeader == nil {
 		return errors.New("the server trusts no front proxy (--requestheader-client-ca-file is not set)")
 	}
@@ -199,7 +199,7 @@ var (
 	errOtherIssuer = errors.New("serviceAccount.issuer is none of the server's (--service-account-issuer)")
 )
 
-func openServiceAccount(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
+func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	if len(p.ServiceAccountIssuers) > 0 && !slices.Contains(p.ServiceAccountIssuers, config.ServiceAccount.Issuer) {
 		return errOtherIssuer
 	}
@@ -222,7 +222,7 @@ func openServiceAccount(ctx context.Context, p *sourceParts, config *v1alpha1.So
 	return nil
 }
 
-func openOIDC(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *authn.Source) error {
+func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	if p.issues(config.OIDC.JWT.Issuer.URL) {
 		return errOwnIssuer
 	}
@@ -235,10 +235,10 @@ func openOIDC(ctx context.Context, p *sourceParts, config *v1alpha1.Source, s *a
 	return nil
 }
 
-func openKeystone(ctx context.Context, p *sourceParts, source *v1alpha1.Source, s *authn.Source) error {
+func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {
 	config := source.Keystone
 	o := keystone.Options{
-		AuthURL: config.AuthURL, DomainID: config.Domain == v1alpha1.DomainByID, LegacyExtras: config.LegacyExtras,
+		AuthURL: config.AuthURL, DomainID: config.Domain == configv1alpha1.DomainByID, LegacyExtras: config.LegacyExtras,
 		Tenants: make(map[string]tenant.ID, len(config.TenantMap)), TTL: config.Cache.TTL.Duration,
 		NegativeTTL: config.Cache.NegativeTTL.Duration, Stale: config.Cache.StaleOnOutage.Duration, Now: p.now,
 	}
@@ -263,7 +263,7 @@ func openKeystone(ctx context.Context, p *sourceParts, source *v1alpha1.Source, 
 	return nil
 }
 
-func openWebhook(ctx context.Context, p *sourceParts, source *v1alpha1.Source, s *authn.Source) error {
+func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {
 	config := source.Webhook
 	if p.issues(config.Match.Issuer) {
 		return errOwnIssuer
@@ -293,7 +293,7 @@ func openWebhook(ctx context.Context, p *sourceParts, source *v1alpha1.Source, s
 	return nil
 }
 
-func matchOf(m *v1alpha1.TokenMatch) authn.Match {
+func matchOf(m *configv1alpha1.TokenMatch) authn.Match {
 	switch {
 	case m.Issuer != "":
 		return authn.Match{Issuers: []string{m.Issuer}}
@@ -326,7 +326,7 @@ func followRevocations(ctx context.Context, path string, report reload.Report, c
 }
 
 func parseRevocations(data []byte) (authn.Revocations, error) {
-	config, err := v1alpha1.DecodeRevocation(data)
+	config, err := configv1alpha1.DecodeRevocation(data)
 	if err != nil {
 		return authn.Revocations{}, err
 	}

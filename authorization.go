@@ -20,10 +20,10 @@ import (
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/reviews"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // RBAC is a server's RBAC in both evaluators: the configuration chooses.
@@ -79,7 +79,7 @@ type authorizationParts struct {
 
 // newBoundary returns the boundary with its exceptions, grants before lines of the policy file, and with
 // what it delegates to: the policy's lines for the own space, RBAC, and what else the server had.
-func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Authorization) (*authz.Boundary, error) {
+func newBoundary(ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization) (*authz.Boundary, error) {
 	o := authz.Options{
 		Subjects: &authz.Subjects{Names: p.names, SystemNamespaces: config.SystemNamespaces,
 			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners, Lineage: p.cluster.lineage()},
@@ -90,7 +90,7 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 		Labelled:   p.cluster.Labelled,
 		Selectable: groupResources(config.SelectableResources),
 		Stale:      p.cluster.Stale,
-		Shadow:     config.Mode == v1alpha1.ModeShadow,
+		Shadow:     config.Mode == configv1alpha1.ModeShadow,
 		Observe:    p.observe,
 
 		QualifiedNames: p.qualified,
@@ -133,11 +133,11 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *v1alpha1.Au
 }
 
 // addRBAC adds the evaluator of RBAC that the configuration chooses.
-func (p *authorizationParts) addRBAC(ctx context.Context, config *v1alpha1.Authorization, o *authz.Options, chain *delegates) {
+func (p *authorizationParts) addRBAC(ctx context.Context, config *configv1alpha1.Authorization, o *authz.Options, chain *delegates) {
 	r := p.RBAC
 	switch {
 	case r == nil:
-	case config.RBAC.Evaluator == v1alpha1.EvaluatorUpstream && r.Upstream != nil:
+	case config.RBAC.Evaluator == configv1alpha1.EvaluatorUpstream && r.Upstream != nil:
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
@@ -150,7 +150,7 @@ func (p *authorizationParts) addRBAC(ctx context.Context, config *v1alpha1.Autho
 	}
 }
 
-func objectVerbs(resources []v1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
+func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
 	for _, r := range resources {
 		out = append(out, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name, Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
 	}
@@ -159,8 +159,8 @@ func objectVerbs(resources []v1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
 
 // derivesRights reports whether callers of tenants have rights that follow from their Tenant: the index alone
 // evaluates RBAC, and the boundary is enforced.
-func (p *authorizationParts) derivesRights(config *v1alpha1.Authorization) bool {
-	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == v1alpha1.EvaluatorIndexed && config.Mode != v1alpha1.ModeShadow
+func (p *authorizationParts) derivesRights(config *configv1alpha1.Authorization) bool {
+	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed && config.Mode != configv1alpha1.ModeShadow
 }
 
 // delegates are what a boundary delegates to, and ask it where requests belong.

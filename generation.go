@@ -21,6 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins/workload"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -38,7 +39,7 @@ type generation struct {
 	defaultQuota  corev1.ResourceList       // of tenants that have none
 	clientCAs     []func() []byte           // of the x509 sources
 	revoked       func() *authn.Revocations // nil where nothing is
-	config        *v1alpha1.Settings        // defaulted; not to be changed
+	config        *configv1alpha1.Settings  // defaulted; not to be changed
 	hash, mode    string                    // of the configuration
 	tenantMetrics int                       // how many tenants are counted by name
 	described     workload.Kinds            // that describe pods
@@ -56,7 +57,7 @@ type shared struct {
 	compiler  func() authenticationcel.Compiler
 	sessions  *authz.Sessions
 	// required is that of the generation in force. Generations come one after the other.
-	required v1alpha1.RequireTenant
+	required configv1alpha1.RequireTenant
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
 	// isInForce reports whether a generation is the one that counts.
@@ -111,7 +112,7 @@ func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 
 // newGeneration returns the generation of a valid configuration. Its files are followed until ctx ends or
 // the generation is stopped.
-func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (_ *generation, err error) {
+func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Settings) (_ *generation, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -139,7 +140,7 @@ func newGeneration(ctx context.Context, of *shared, config *v1alpha1.Settings) (
 		}
 	}
 	authorization := &authorizationParts{Authorization: of.Authorization, cluster: &of.Cluster, names: names, qualified: config.Authentication.QualifyNames,
-		accountsInGroup: of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.ServiceAccount != nil }),
+		accountsInGroup: of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }),
 		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: g.revoked, sourceTenant: of.sourceTenant, report: report,
 		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") }}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
@@ -242,7 +243,7 @@ func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
 
 // systemNames are the names that only the system tenant's callers may bear, of the whole
 // configuration: what one source takes for the system's, no other may hand out.
-func systemNames(config *v1alpha1.Settings) *tenant.SystemNames {
+func systemNames(config *configv1alpha1.Settings) *tenant.SystemNames {
 	names := config.Authorization.SystemSubjects.Names()
 	for _, src := range config.Authentication.Sources {
 		if src.X509 != nil {
@@ -252,7 +253,7 @@ func systemNames(config *v1alpha1.Settings) *tenant.SystemNames {
 	return names
 }
 
-func groupResources(list []v1alpha1.GroupResource) []schema.GroupResource {
+func groupResources(list []configv1alpha1.GroupResource) []schema.GroupResource {
 	out := make([]schema.GroupResource, 0, len(list))
 	for _, r := range list {
 		out = append(out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
@@ -264,16 +265,16 @@ func groupResources(list []v1alpha1.GroupResource) []schema.GroupResource {
 // a file beside it that cannot be read now.
 //
 // [cluster.PublishConfiguration]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#PublishConfiguration
-func (s *Stack) Published() (*v1alpha1.Published, error) {
+func (s *Stack) Published() (*configv1alpha1.Published, error) {
 	g := s.current.Load()
 	settings, err := g.config.Complete() // a copy
 	if err != nil {
 		return nil, err
 	}
 	if s.shared.Authorization.RBAC == nil { // as where the server keeps RBAC to itself
-		settings.Authorization.RBAC.Evaluator = v1alpha1.EvaluatorUpstream
+		settings.Authorization.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream
 	}
-	p := &v1alpha1.Published{Hash: g.hash, Settings: *settings}
+	p := &configv1alpha1.Published{Hash: g.hash, Settings: *settings}
 	read := func(into *string, path string) {
 		data, failed := os.ReadFile(path) // #nosec G304 -- the configuration names it
 		if failed != nil {

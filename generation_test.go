@@ -13,6 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -25,9 +26,9 @@ func TestPublishedEvaluator(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rbac *kubetenant.RBAC
-		want v1alpha1.Evaluator
-	}{{nil, v1alpha1.EvaluatorUpstream}, {&kubetenant.RBAC{Index: rbac.NewIndex()}, v1alpha1.EvaluatorIndexed}} {
-		stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Server{
+		want configv1alpha1.Evaluator
+	}{{nil, configv1alpha1.EvaluatorUpstream}, {&kubetenant.RBAC{Index: rbac.NewIndex()}, configv1alpha1.EvaluatorIndexed}} {
+		stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{
 			Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
 			Authorization:  kubetenant.Authorization{RBAC: c.rbac}, Cluster: kubetenant.Cluster{Owners: authz.NewOwners(none, nil)}})
 		if err != nil {
@@ -54,17 +55,17 @@ func TestDerivesRights(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		rbac   *kubetenant.RBAC
-		change func(*v1alpha1.Authorization)
+		change func(*configv1alpha1.Authorization)
 		want   bool
 	}{
-		{"compiled in, by default", &kubetenant.RBAC{Index: index}, func(*v1alpha1.Authorization) {}, true},
-		{"without RBAC", nil, func(*v1alpha1.Authorization) {}, false},
-		{"the server asks its own evaluator next", &kubetenant.RBAC{Index: index, AskedAgain: true}, func(*v1alpha1.Authorization) {}, false},
-		{"the server's own evaluator", &kubetenant.RBAC{Index: index}, func(a *v1alpha1.Authorization) { a.RBAC.Evaluator = v1alpha1.EvaluatorUpstream }, false},
-		{"Shadow mode", &kubetenant.RBAC{Index: index}, func(a *v1alpha1.Authorization) { a.Mode = v1alpha1.ModeShadow }, false},
+		{"compiled in, by default", &kubetenant.RBAC{Index: index}, func(*configv1alpha1.Authorization) {}, true},
+		{"without RBAC", nil, func(*configv1alpha1.Authorization) {}, false},
+		{"the server asks its own evaluator next", &kubetenant.RBAC{Index: index, AskedAgain: true}, func(*configv1alpha1.Authorization) {}, false},
+		{"the server's own evaluator", &kubetenant.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream }, false},
+		{"Shadow mode", &kubetenant.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.Mode = configv1alpha1.ModeShadow }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := &v1alpha1.Settings{}
+			config := &configv1alpha1.Settings{}
 			c.change(&config.Authorization)
 			stack, err := kubetenant.New(t.Context(), config, kubetenant.Server{
 				Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},

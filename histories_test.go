@@ -20,8 +20,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 var (
@@ -132,7 +132,7 @@ var methods = map[string]string{"get": "GET", "list": "GET", "watch": "GET", "cr
 
 // play plays a history and returns what a tenant saw in it: the answers to its own requests, and after each step that is
 // not the other's what its watches showed, and whether they had ended.
-func play(t testing.TB, settings *v1alpha1.Settings, history []historyStep) []string {
+func play(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
 	t.Helper()
 	m := newMemory(t, settings)
 	defer m.close()
@@ -218,14 +218,14 @@ func (m *memory) step(s *historyStep) (string, *memoryWatch) {
 }
 
 // differs returns how what a tenant sees of a history is not the same without the other's steps.
-func differs(t testing.TB, settings *v1alpha1.Settings, history []historyStep) string {
+func differs(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) string {
 	t.Helper()
 	without := slices.DeleteFunc(slices.Clone(history), func(s historyStep) bool { return s.isBy(other) })
 	return cmp.Diff(play(t, settings, without), play(t, settings, history))
 }
 
 // shortest leaves out of a history what is not needed for the difference.
-func shortest(t testing.TB, settings *v1alpha1.Settings, history []historyStep) []historyStep {
+func shortest(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []historyStep {
 	t.Helper()
 	for i := 0; i < len(history); {
 		shorter := slices.Delete(slices.Clone(history), i, i+1)
@@ -238,9 +238,9 @@ func shortest(t testing.TB, settings *v1alpha1.Settings, history []historyStep) 
 	return history
 }
 
-func historySettings(t testing.TB, mode v1alpha1.Mode) *v1alpha1.Settings {
+func historySettings(t testing.TB, mode configv1alpha1.Mode) *configv1alpha1.Settings {
 	t.Helper()
-	settings, err := (&v1alpha1.Settings{}).Complete()
+	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func makeHistory(seed uint64) []historyStep {
 // steps, but for what the other grants it. What is found is shrunk, and belongs into internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	settings := historySettings(t, v1alpha1.ModeEnforce)
+	settings := historySettings(t, configv1alpha1.ModeEnforce)
 	var next atomic.Int64
 	var failed atomic.Bool
 	var workers sync.WaitGroup
@@ -301,10 +301,10 @@ func TestKeptHistories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if difference := differs(t, historySettings(t, v1alpha1.ModeEnforce), history); difference != "" {
+			if difference := differs(t, historySettings(t, configv1alpha1.ModeEnforce), history); difference != "" {
 				t.Error(difference)
 			}
-			if differs(t, historySettings(t, v1alpha1.ModeShadow), history) == "" {
+			if differs(t, historySettings(t, configv1alpha1.ModeShadow), history) == "" {
 				t.Error("this history would tell nothing without the boundary")
 			}
 		})
@@ -314,7 +314,7 @@ func TestKeptHistories(t *testing.T) {
 // TestHistoriesTell: without the boundary most histories tell the two apart.
 func TestHistoriesTell(t *testing.T) {
 	t.Parallel()
-	settings, found := historySettings(t, v1alpha1.ModeShadow), 0
+	settings, found := historySettings(t, configv1alpha1.ModeShadow), 0
 	for seed := range uint64(40) {
 		if differs(t, settings, makeHistory(seed)) != "" {
 			found++

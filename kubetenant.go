@@ -36,6 +36,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/policy"
@@ -154,7 +155,7 @@ type Stack struct {
 
 // New returns the stack of a configuration, which it defaults and validates. The files that it names
 // are followed until ctx ends. The error says which source, file, line or field is wrong.
-func New(ctx context.Context, config *v1alpha1.Settings, server Server) (*Stack, error) {
+func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 		return nil, err
 	}
 	file, err := reload.Open(path, func(data []byte) (*generation, error) {
-		config, err := v1alpha1.Decode(data)
+		config, err := configv1alpha1.Decode(data)
 		if err != nil {
 			return nil, err
 		}
@@ -201,7 +202,7 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 
 // Prepare is for who holds several stacks by one configuration: it returns what makes a new version of that, which is complete,
 // count in this one. Of commit and discard one MUST be called, once, and no other Prepare before.
-func (s *Stack) Prepare(ctx context.Context, config *v1alpha1.Settings) (commit, discard func(), err error) {
+func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (commit, discard func(), err error) {
 	g, err := newGeneration(ctx, s.shared, config)
 	if err != nil {
 		return nil, nil, err
@@ -213,10 +214,10 @@ func (s *Stack) Prepare(ctx context.Context, config *v1alpha1.Settings) (commit,
 // none of them; or a file of kind Revocation by itself. What the server itself must bring is not
 // looked at, and no identity provider is asked anything.
 func Check(ctx context.Context, path string) error {
-	if _, is, err := v1alpha1.LoadRevocation(path); is {
+	if _, is, err := configv1alpha1.LoadRevocation(path); is {
 		return err
 	}
-	config, err := v1alpha1.Load(path)
+	config, err := configv1alpha1.Load(path)
 	if err != nil {
 		return err
 	}
@@ -347,7 +348,7 @@ func (s *Stack) swap(g *generation) {
 	case before == nil:
 	case before.boundary.Shadow && !g.boundary.Shadow: // what was only recorded
 		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
-	case required == v1alpha1.RequireTenantAlways && s.shared.required != required:
+	case required == configv1alpha1.RequireTenantAlways && s.shared.required != required:
 		s.shared.sessions.EndTenants(func(id tenant.ID) bool { return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone })
 	}
 	s.shared.required = required

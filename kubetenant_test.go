@@ -39,9 +39,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins/gate"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -328,7 +328,7 @@ func TestCheck(t *testing.T) {
 
 // TestNewCompletes: settings that were neither defaulted nor validated open nothing.
 func TestNewCompletes(t *testing.T) {
-	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
+	stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestNewCompletes(t *testing.T) {
 			t.Errorf("%s is admitted by a stack of empty settings", a.GetKind().Kind)
 		}
 	}
-	bad := &v1alpha1.Settings{Authentication: v1alpha1.Authentication{Sources: []v1alpha1.Source{{Name: "x"}}}}
+	bad := &configv1alpha1.Settings{Authentication: configv1alpha1.Authentication{Sources: []configv1alpha1.Source{{Name: "x"}}}}
 	if _, err := kubetenant.New(t.Context(), bad, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}}); err == nil {
 		t.Error("invalid settings are accepted")
 	}

@@ -33,8 +33,8 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // memory is an API server of Namespaces and ConfigMaps in memory, with a stack's filters and plugins around it, where
@@ -44,7 +44,7 @@ type memory struct {
 	t          testing.TB
 	stack      *kubetenant.Stack
 	server     http.Handler
-	settings   *v1alpha1.Settings
+	settings   *configv1alpha1.Settings
 	cancel     context.CancelFunc
 	namespaces map[string]*corev1.Namespace // as the server has them
 	cached     map[string]*corev1.Namespace // as the informer has them
@@ -66,7 +66,7 @@ type memoryWatch struct {
 	seen       []string
 }
 
-func newMemory(t testing.TB, settings *v1alpha1.Settings) *memory {
+func newMemory(t testing.TB, settings *configv1alpha1.Settings) *memory {
 	t.Helper()
 	m := &memory{t: t, settings: settings, namespaces: map[string]*corev1.Namespace{}, cached: map[string]*corev1.Namespace{}, objects: map[types.NamespacedName]*corev1.ConfigMap{},
 		grants: map[string]*grant.Grant{}, index: grant.NewIndex(), now: time.Unix(1_000_000, 0)}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // reloadMetrics count the new versions of files, and say which configuration is in force.
@@ -41,7 +41,7 @@ func (m *reloadMetrics) inForce(g *generation) {
 }
 
 // hashOf tells configurations apart, whatever their files look like.
-func hashOf(config *v1alpha1.Settings) (string, error) {
+func hashOf(config *configv1alpha1.Settings) (string, error) {
 	data, err := json.Marshal(config)
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6]), err

@@ -16,15 +16,15 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestARefusedConfiguration leaves the limit of tenants that are counted by name as it is.
 func TestARefusedConfiguration(t *testing.T) {
-	config := func(limit int, sources ...v1alpha1.Source) *v1alpha1.Settings {
+	config := func(limit int, sources ...configv1alpha1.Source) *configv1alpha1.Settings {
 		t.Helper()
-		c := &v1alpha1.Settings{Service: v1alpha1.Service{TenantMetrics: &limit}, Authentication: v1alpha1.Authentication{Sources: sources}}
+		c := &configv1alpha1.Settings{Service: configv1alpha1.Service{TenantMetrics: &limit}, Authentication: configv1alpha1.Authentication{Sources: sources}}
 		complete, err := c.Complete()
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestARefusedConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := v1alpha1.Source{Name: "t", TokenFile: &v1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")}}
+	missing := configv1alpha1.Source{Name: "t", TokenFile: &configv1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")}}
 	if _, err := newGeneration(t.Context(), stack.shared, config(7, missing)); err == nil {
 		t.Fatal("a file that is not there was read")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -147,17 +148,17 @@ func (c *Cluster) isOver(id tenant.ID) bool {
 const warnEvery = 10 * time.Minute
 
 // access returns how far the callers of tenants may go where a Tenant is required so; nil where nothing holds them.
-func (c *Cluster) access(ctx context.Context, required v1alpha1.RequireTenant) func(tenant.ID) authz.Access {
+func (c *Cluster) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
 	of := func(tenant.ID) authz.Access { return authz.AccessNone }
 	if c.Tenants != nil {
 		of = c.Tenants.Of
 	}
 	switch {
-	case required == v1alpha1.RequireTenantAlways:
+	case required == configv1alpha1.RequireTenantAlways:
 		return of
 	case c.Tenants == nil:
 		return nil
-	case required == v1alpha1.RequireTenantWarn:
+	case required == configv1alpha1.RequireTenantWarn:
 		w := &tenantWarnings{at: map[tenant.ID]time.Time{}}
 		return func(id tenant.ID) authz.Access {
 			access := of(id)
@@ -195,8 +196,8 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 }
 
 // checkRequired refuses to require Tenants while an owner of a namespace has none, as far as that is known.
-func (c *Cluster) checkRequired(required v1alpha1.RequireTenant) error {
-	if required != v1alpha1.RequireTenantAlways || c.WithoutTenant == nil {
+func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
+	if required != configv1alpha1.RequireTenantAlways || c.WithoutTenant == nil {
 		return nil
 	}
 	ids, known := c.WithoutTenant()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/waittest"
@@ -66,12 +67,12 @@ func (o tenantsOf) TenantOf(name string) tenant.ID {
 }
 
 // requiring returns the stack of a cluster with Tenants where they are required so.
-func requiring(ctx context.Context, t *testing.T, required v1alpha1.RequireTenant, c kubetenant.Cluster) (*kubetenant.Stack, error) {
+func requiring(ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c kubetenant.Cluster) (*kubetenant.Stack, error) {
 	t.Helper()
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
 	}, nil)
-	settings := &v1alpha1.Settings{}
+	settings := &configv1alpha1.Settings{}
 	settings.Authorization.RequireTenant = required
 	return kubetenant.New(ctx, settings, kubetenant.Server{Cluster: c, Authorization: kubetenant.Authorization{
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -84,17 +85,17 @@ func requiring(ctx context.Context, t *testing.T, required v1alpha1.RequireTenan
 func TestRequireTenant(t *testing.T) {
 	known := tenantsOf{"open": authz.AccessOpen, "reads": authz.AccessReadOnly, "closed": authz.AccessClosed, "unknown": authz.AccessUnknown}
 	for _, c := range []struct {
-		required v1alpha1.RequireTenant
+		required configv1alpha1.RequireTenant
 		tenants  kubetenant.Tenants
 		want     map[string]authz.Reason
 	}{
 		{"", known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{v1alpha1.RequireTenantNever, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{v1alpha1.RequireTenantWarn, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{v1alpha1.RequireTenantAlways, known, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{v1alpha1.RequireTenantNever, nil, nil},
-		{v1alpha1.RequireTenantWarn, nil, nil},
-		{v1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
+		{configv1alpha1.RequireTenantNever, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantWarn, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantAlways, known, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantNever, nil, nil},
+		{configv1alpha1.RequireTenantWarn, nil, nil},
+		{configv1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
 			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject}},
 	} {
 		stack, err := requiring(t.Context(), t, c.required, kubetenant.Cluster{Tenants: c.tenants})
@@ -123,11 +124,11 @@ func TestRequireTenantIsRefused(t *testing.T) {
 		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
 		"never said": {nil, ""},
 	} {
-		_, err := requiring(t.Context(), t, v1alpha1.RequireTenantAlways, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
+		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, other := range []v1alpha1.RequireTenant{v1alpha1.RequireTenantNever, v1alpha1.RequireTenantWarn} {
+		for _, other := range []configv1alpha1.RequireTenant{configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn} {
 			if _, err := requiring(t.Context(), t, other, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
 				t.Errorf("%s, %s: %v", name, other, err)
 			}
@@ -271,7 +272,7 @@ func watching(t *testing.T, stack *kubetenant.Stack, id string) context.Context 
 func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)
-	stack, err := requiring(ctx, t, v1alpha1.RequireTenantWarn, kubetenant.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
+	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn, kubetenant.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
 	if err != nil {
 		t.Fatal(err)
 	}

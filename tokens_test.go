@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const tokensConfig = `apiVersion: kubetenant.dev/v1alpha1
@@ -127,8 +127,8 @@ func TestRevocationIsFollowed(t *testing.T) {
 func TestLentRevocations(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
-	settings := func(list string) *v1alpha1.Settings {
-		config, err := v1alpha1.Decode(fmt.Appendf(nil, "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  revocation: { path: %s }\n"+
+	settings := func(list string) *configv1alpha1.Settings {
+		config, err := configv1alpha1.Decode(fmt.Appendf(nil, "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  revocation: { path: %s }\n"+
 			"  sources: [ { name: tokens, tokenFile: { path: tokens.csv } } ]\n", list))
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // auditing is where requests are recorded, and which. The zero value records none.
@@ -23,7 +23,7 @@ type auditing struct {
 }
 
 // openAuditing reads a policy, nil for none, and opens its log, unless it is the one that is open.
-func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error) {
+func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, error) {
 	if config == nil {
 		return &auditing{}, nil
 	}
@@ -55,7 +55,7 @@ func (g *Gateway) openAuditing(config *v1alpha1.GatewayAudit) (*auditing, error)
 
 // openLog opens the log to write on. Requests that go on for long tell of their end there: who lets go of it last,
 // closes it.
-func openLog(config *v1alpha1.GatewayAudit) (*wholeLines, error) {
+func openLog(config *configv1alpha1.GatewayAudit) (*wholeLines, error) {
 	if config.LogPath == "-" {
 		return &wholeLines{out: os.Stdout}, nil
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 var (
@@ -130,7 +130,7 @@ var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "ev
 // meanwhile, or a member that is given to another tenant, would stay.
 func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 	info, known := request.RequestInfoFrom(r.Context())
-	if !known || id.IsSystem() || !info.IsResourceRequest || c.config.Admission != v1alpha1.GatewayAdmissionRequired {
+	if !known || id.IsSystem() || !info.IsResourceRequest || c.config.Admission != configv1alpha1.GatewayAdmissionRequired {
 		return false
 	}
 	switch info.Verb {

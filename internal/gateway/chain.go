@@ -23,16 +23,16 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // route is the way to one cluster by one version of the configuration. It is not changed once requests take it, and is then safe for
 // concurrent use.
 type route struct {
 	name    string
-	config  *v1alpha1.GatewayCluster
-	shared  *v1alpha1.Gateway // what holds for all clusters
+	config  *configv1alpha1.GatewayCluster
+	shared  *configv1alpha1.Gateway // what holds for all clusters
 	gateway *Gateway
 	cluster *cluster
 
@@ -109,7 +109,7 @@ func (c *route) unknownCluster(a *auditing) http.Handler {
 // authenticator is the sources of the configuration, and the cluster's own service accounts.
 func (c *route) authenticator() authenticator.Request {
 	sources := c.gateway.stack.Authenticator
-	if c.config.ServiceAccounts.Tokens != v1alpha1.TokensPass {
+	if c.config.ServiceAccounts.Tokens != configv1alpha1.TokensPass {
 		return sources
 	}
 	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.cluster.keys, limits: c.cluster.limits, revoked: c.gateway.stack.Revocations, reviews: c.cluster.client.AuthenticationV1().TokenReviews()}), sources)
@@ -206,7 +206,7 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 	if !isImpersonation(a.GetVerb()) {
 		return authorizer.DecisionAllow, "", nil
 	}
-	if c.config.Impersonator.Mode == v1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
+	if c.config.Impersonator.Mode == configv1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
 		return authorizer.DecisionDeny, "service accounts are not impersonated at this cluster", nil
 	}
 	return c.ask(ctx, a)

@@ -15,10 +15,10 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // cluster is what is known of one cluster, and what is open there, from one version of the configuration to the next.
@@ -45,7 +45,7 @@ type clusterKey struct {
 var errNoRoute = errors.New("the cluster is not configured")
 
 // newCluster follows a cluster until ctx ends or it is stopped. What is revoked there, somebody else follows.
-func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, revoked func() *authn.Revocations) (_ *cluster, err error) {
+func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, revoked func() *authn.Revocations) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -91,7 +91,7 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *v1a
 // labelsHold reports whether labels of the cluster are to be believed.
 func (k *cluster) labelsHold() bool {
 	c := k.route.Load()
-	return c != nil && (c.config.Admission == v1alpha1.GatewayAdmissionUnchecked || k.state.LabelsHold())
+	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsHold())
 }
 
 func (k *cluster) source(id tenant.ID) tenant.ID {

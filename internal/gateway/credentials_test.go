@@ -6,13 +6,13 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // TestRenewLosesToAReload: a kubeconfig that has changed brings no configuration back that another has replaced meanwhile.
 func TestRenewLosesToAReload(t *testing.T) {
 	g := &Gateway{}
-	before, now := &generation{settings: &v1alpha1.Settings{}}, &generation{settings: &v1alpha1.Settings{}}
+	before, now := &generation{settings: &configv1alpha1.Settings{}}, &generation{settings: &configv1alpha1.Settings{}}
 	g.current.Store(now)
 	if renewed, err := g.renew(t.Context(), before); renewed || err != nil || g.current.Load() != now {
 		t.Errorf("one that is replaced: %v, %v", renewed, err)

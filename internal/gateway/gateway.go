@@ -24,10 +24,10 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Gateway is the handler. It is safe for concurrent use.
@@ -55,7 +55,7 @@ type generation struct {
 	unknownCluster http.Handler
 	view           http.Handler // nil for none
 	auditing       *auditing
-	settings       *v1alpha1.Settings
+	settings       *configv1alpha1.Settings
 }
 
 var errNoSection = errors.New("the configuration has no section gateway")
@@ -79,7 +79,7 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		}
 	}
 	file, err := reload.Open(path, func(data []byte) (*generation, error) {
-		config, err := v1alpha1.Decode(data)
+		config, err := configv1alpha1.Decode(data)
 		if err != nil {
 			return nil, err
 		}
@@ -131,21 +131,21 @@ func (c *route) accepts(there tenant.ID, issued time.Time) bool {
 }
 
 // withoutAccounts returns settings without the sources of service accounts, which are the clusters' own to know.
-func withoutAccounts(s *v1alpha1.Settings) *v1alpha1.Settings {
+func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	out := *s
-	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources), func(src v1alpha1.Source) bool { return src.ServiceAccount != nil })
+	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources), func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil })
 	return &out
 }
 
 // follow makes a version of the configuration count.
-func (g *Gateway) follow(ctx context.Context, settings *v1alpha1.Settings) (*generation, error) {
+func (g *Gateway) follow(ctx context.Context, settings *configv1alpha1.Settings) (*generation, error) {
 	g.following.Lock()
 	defer g.following.Unlock()
 	return g.apply(ctx, settings)
 }
 
 // apply is follow, for who has locked.
-func (g *Gateway) apply(ctx context.Context, settings *v1alpha1.Settings) (_ *generation, err error) {
+func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) (_ *generation, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
 	}
@@ -234,7 +234,7 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 }
 
 // newRoute returns the way to a cluster, to the one that is followed already, if it is the same.
-func (g *Gateway) newRoute(ctx context.Context, config *v1alpha1.GatewayCluster, settings *v1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
+func (g *Gateway) newRoute(ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
 	c = &route{name: config.Name, config: config, shared: settings.Gateway, gateway: g}
 	reader, err := load(config.Reader.KubeConfigFile)
 	if err != nil {
@@ -293,7 +293,7 @@ func (c *route) reach(sender *rest.Config) (err error) {
 }
 
 // keyOf tells clusters apart: what is followed of the cluster hangs on it.
-func keyOf(reader fingerprint, c *v1alpha1.GatewayCluster, settings *v1alpha1.Settings) clusterKey {
+func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings) clusterKey {
 	return clusterKey{reader: reader, namespace: c.Namespace,
 		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled)}
 }

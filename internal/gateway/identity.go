@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/transport"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Why an identity is not carried on, for the audit log; to be tested with [errors.Is].
@@ -29,7 +29,7 @@ var (
 // mapping gives identities their names in a cluster. It is safe for concurrent use.
 type mapping struct {
 	to, from map[tenant.ID]tenant.ID
-	config   v1alpha1.GatewayIdentity
+	config   configv1alpha1.GatewayIdentity
 	groups   *regexp.Regexp
 	users    map[tenantUser]string
 	extras   map[string]bool
@@ -41,7 +41,7 @@ type tenantUser struct {
 }
 
 // newMapping returns the mapping of a valid configuration.
-func newMapping(c *v1alpha1.GatewayCluster) (*mapping, error) {
+func newMapping(c *configv1alpha1.GatewayCluster) (*mapping, error) {
 	m := &mapping{to: map[tenant.ID]tenant.ID{}, from: map[tenant.ID]tenant.ID{}, config: c.Identity, users: map[tenantUser]string{}, extras: map[string]bool{}}
 	for from, to := range c.TenantMap {
 		source, err := tenant.Parse(from)
@@ -127,7 +127,7 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	if as, mapped := m.users[tenantUser{id, name}]; mapped {
 		return as, nil
 	}
-	if m.config.Unmapped == v1alpha1.UnmappedDeny && !id.IsSystem() {
+	if m.config.Unmapped == configv1alpha1.UnmappedDeny && !id.IsSystem() {
 		return "", errUnmapped
 	}
 	return m.config.UsernamePrefix + name, nil

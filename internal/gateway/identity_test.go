@@ -7,17 +7,17 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func mappingOf(t *testing.T, change func(*v1alpha1.GatewayCluster)) *mapping {
+func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mapping {
 	t.Helper()
-	c := v1alpha1.GatewayCluster{Name: "c", Tenants: []string{"*"}}
+	c := configv1alpha1.GatewayCluster{Name: "c", Tenants: []string{"*"}}
 	change(&c)
-	s := &v1alpha1.Settings{Gateway: &v1alpha1.Gateway{Clusters: []v1alpha1.GatewayCluster{c}}}
-	v1alpha1.Default(s)
+	s := &configv1alpha1.Settings{Gateway: &configv1alpha1.Gateway{Clusters: []configv1alpha1.GatewayCluster{c}}}
+	configv1alpha1.Default(s)
 	m, err := newMapping(&s.Gateway.Clusters[0])
 	if err != nil {
 		t.Fatal(err)
@@ -39,24 +39,24 @@ func TestIdentityCarried(t *testing.T) {
 	none, no := "", false
 	dev := "dev-.*"
 	for what, c := range map[string]struct {
-		change func(*v1alpha1.GatewayCluster)
+		change func(*configv1alpha1.GatewayCluster)
 		want   want
 	}{
-		"by default":       {func(*v1alpha1.GatewayCluster) {}, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme"}, 1, "acme"}},
-		"a tenant map":     {func(c *v1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"}},
-		"a pattern, whole": {func(c *v1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev }, want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"}},
-		"no groups":        {func(c *v1alpha1.GatewayCluster) { c.Identity.GroupPattern = &none }, want{"alice", "", []string{"tenant:acme"}, 1, "acme"}},
-		"prefixes": {func(c *v1alpha1.GatewayCluster) {
+		"by default":       {func(*configv1alpha1.GatewayCluster) {}, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme"}, 1, "acme"}},
+		"a tenant map":     {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"}},
+		"a pattern, whole": {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev }, want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"}},
+		"no groups":        {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &none }, want{"alice", "", []string{"tenant:acme"}, 1, "acme"}},
+		"prefixes": {func(c *configv1alpha1.GatewayCluster) {
 			c.Identity.UsernamePrefix, c.Identity.GroupsPrefix, c.Identity.GroupPattern = "kt:", "g:", &dev
 		},
 			want{"kt:alice", "", []string{"g:dev-a", "tenant:acme"}, 1, "acme"}},
-		"without the user": {func(c *v1alpha1.GatewayCluster) {
+		"without the user": {func(c *configv1alpha1.GatewayCluster) {
 			c.Identity.WithUser, c.Identity.DefaultUser, c.Identity.GroupPattern = &no, "gateway", &none
 		},
 			want{"gateway", "", []string{"tenant:acme"}, 1, "acme"}},
-		"another name, extras and the UID": {func(c *v1alpha1.GatewayCluster) {
-			c.Identity = v1alpha1.GatewayIdentity{WithUID: true, Extras: []string{"example.com/floor"}, GroupPattern: &none, Unmapped: v1alpha1.UnmappedDeny,
-				Users: []v1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}}}
+		"another name, extras and the UID": {func(c *configv1alpha1.GatewayCluster) {
+			c.Identity = configv1alpha1.GatewayIdentity{WithUID: true, Extras: []string{"example.com/floor"}, GroupPattern: &none, Unmapped: configv1alpha1.UnmappedDeny,
+				Users: []configv1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}}}
 		}, want{"bob", "u1", []string{"tenant:acme"}, 2, "acme"}},
 	} {
 		m := mappingOf(t, c.change)
@@ -79,9 +79,9 @@ func TestIdentityCarried(t *testing.T) {
 // TestIdentityRefused: what cannot be carried as it is, is not carried at all.
 func TestIdentityRefused(t *testing.T) {
 	acme, other := tenanttest.ID(t, "acme"), tenanttest.ID(t, "acme-eu")
-	plain := func(*v1alpha1.GatewayCluster) {}
+	plain := func(*configv1alpha1.GatewayCluster) {}
 	for what, c := range map[string]struct {
-		change func(*v1alpha1.GatewayCluster)
+		change func(*configv1alpha1.GatewayCluster)
 		id     tenant.ID
 		user   user.DefaultInfo
 		want   error
@@ -92,8 +92,8 @@ func TestIdentityRefused(t *testing.T) {
 		"a line break":                          {plain, acme, user.DefaultInfo{Name: "a\r\nImpersonate-Group: system:masters"}, errForm},
 		"white space at an end":                 {plain, acme, user.DefaultInfo{Name: "alice "}, errForm},
 		"a group with a line break":             {plain, acme, user.DefaultInfo{Name: "a", Groups: []string{"b\nc"}}, errForm},
-		"a name that is another tenant's there": {func(c *v1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, other, user.DefaultInfo{Name: "a"}, errTenantName},
-		"nobody that is mapped":                 {func(c *v1alpha1.GatewayCluster) { c.Identity.Unmapped = v1alpha1.UnmappedDeny }, acme, user.DefaultInfo{Name: "a"}, errUnmapped},
+		"a name that is another tenant's there": {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, other, user.DefaultInfo{Name: "a"}, errTenantName},
+		"nobody that is mapped":                 {func(c *configv1alpha1.GatewayCluster) { c.Identity.Unmapped = configv1alpha1.UnmappedDeny }, acme, user.DefaultInfo{Name: "a"}, errUnmapped},
 	} {
 		m := mappingOf(t, c.change)
 		there, err := m.caller(c.id, &c.user)
@@ -108,7 +108,7 @@ func TestIdentityRefused(t *testing.T) {
 
 // TestImpersonatedCarried: whom a caller asks to be is carried as asked, or not at all.
 func TestImpersonatedCarried(t *testing.T) {
-	m := mappingOf(t, func(c *v1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
+	m := mappingOf(t, func(c *configv1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
 	of := map[string][]string{tenant.ExtraKey: {"acme"}}
 	for what, c := range map[string]struct {
 		user user.DefaultInfo

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/idp"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -41,7 +41,7 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	if err := os.WriteFile(path, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v1alpha1.Load(path); err != nil {
+	if _, err := configv1alpha1.Load(path); err != nil {
 		t.Fatal(err)
 	}
 	s, err := kubetenant.Open(t.Context(), path, kubetenant.Server{

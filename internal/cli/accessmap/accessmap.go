@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -95,7 +96,7 @@ type Map struct {
 }
 
 // New decides the cells of a cluster under a configuration. decided is told how many identities are done.
-func New(ctx context.Context, p *simulator.Snapshot, config *v1alpha1.Settings, decided func(done, all int)) (*Map, error) {
+func New(ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int)) (*Map, error) {
 	p = p.Under(config)
 	stack, err := simulator.New(ctx, config, p, nil, nil)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Caller is who a server takes the caller for.
@@ -109,7 +109,7 @@ func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Cal
 // Subjects returns the default configuration's rules for an identity's tenant, and those of a certificate's
 // group, which the webhook shape needs.
 func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*authz.Subjects, error) {
-	settings, err := (&v1alpha1.Settings{}).Complete()
+	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Mode is a deployment mode. The zero value means that kubetenant was not found.
@@ -94,7 +94,7 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 
 // Published returns the configuration that the installation publishes. One that another deployment mode left behind is not
 // read. The error wraps [ErrUntrusted] if its namespace has the label of a tenant. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
-func (i *Installation) Published(ctx context.Context) (*v1alpha1.Published, error) {
+func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
 		namespace = metav1.NamespaceSystem
@@ -123,5 +123,5 @@ func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("whether %s derives rights from Tenants could not be determined: %w", i.Server, err)
 	}
 	a := p.Settings.Authorization
-	return a.Mode == v1alpha1.ModeEnforce && a.RBAC.Evaluator == v1alpha1.EvaluatorIndexed, nil
+	return a.Mode == configv1alpha1.ModeEnforce && a.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed, nil
 }

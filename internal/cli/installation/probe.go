@@ -21,10 +21,10 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -105,7 +105,7 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, and the configuration that says of which deployment mode they are cannot be read: %w", err)
 	case published.Settings.Gateway != nil:
 		return &Installation{Mode: Gateway, Direct: true}, nil
-	case published.Settings.Authorization.Mode == v1alpha1.ModeShadow:
+	case published.Settings.Authorization.Mode == configv1alpha1.ModeShadow:
 		return &Installation{Mode: Webhook}, nil
 	}
 	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests and its configuration has no gateway: see --authorization-config in docs/webhook.md")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // configuration returns the problems of a TenancyConfiguration, and those of the files that it names.
@@ -22,7 +22,7 @@ func configuration(ctx context.Context, path string, data []byte) ([]Problem, er
 	if err := yaml.Unmarshal(data, &root); err != nil {
 		return placed(path, []Problem{syntax(err)}), nil
 	}
-	config, err := v1alpha1.Load(path)
+	config, err := configv1alpha1.Load(path)
 	if err != nil {
 		return placed(path, problemsOf(&root, path, err)), nil
 	}
@@ -56,7 +56,7 @@ func hasError(found []Problem) bool {
 
 // namedFiles returns the problems of the files that a configuration names. One that is missing is the
 // configuration's own.
-func namedFiles(ctx context.Context, config *v1alpha1.TenancyConfiguration) ([]Problem, error) {
+func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Problem, error) {
 	var all []Problem
 	add := func(path string, found []Problem) { all = append(all, placed(path, found)...) }
 	for _, s := range config.Authentication.Sources {
@@ -96,7 +96,7 @@ func revocation(path string, data []byte) []Problem {
 	if err := yaml.Unmarshal(data, &root); err != nil {
 		return []Problem{syntax(err)}
 	}
-	if _, err := v1alpha1.DecodeRevocation(data); err != nil {
+	if _, err := configv1alpha1.DecodeRevocation(data); err != nil {
 		return problemsOf(&root, path, err)
 	}
 	return nil

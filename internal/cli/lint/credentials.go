@@ -14,13 +14,13 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/basicauth"
 	"github.com/kubetenant/kubetenant/authn/tokenfile"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // credentials returns the problems of a token or password file. It warns of a record without a tenant
 // unless the server refuses that record.
-func credentials(ctx context.Context, data []byte, kind Kind, config *v1alpha1.CredentialFile) ([]Problem, error) {
+func credentials(ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile) ([]Problem, error) {
 	found, err := refused(ctx, data, kind, config)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func credentials(ctx context.Context, data []byte, kind Kind, config *v1alpha1.C
 
 // refused returns the records that the server's readers refuse. The readers stop at the first problem, so refused
 // removes that record and reads the rest again.
-func refused(ctx context.Context, data []byte, kind Kind, config *v1alpha1.CredentialFile) (found []Problem, err error) {
+func refused(ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile) (found []Problem, err error) {
 	dir, err := os.MkdirTemp("", "lint-")
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func record(lines [][]byte, line, field int) (first, last, column int) {
 }
 
 // oldFormat warns of each record without a tenant if the system tenant is its default.
-func oldFormat(data []byte, config *v1alpha1.CredentialFile) []Problem {
+func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Problem {
 	if byDefault, _ := config.Default(); !byDefault.IsSystem() {
 		return nil
 	}
@@ -146,7 +146,7 @@ func oldFormat(data []byte, config *v1alpha1.CredentialFile) []Problem {
 
 // defaultNames are the names that the default configuration reserves.
 func defaultNames() (*tenant.SystemNames, error) {
-	settings, err := (&v1alpha1.Settings{}).Complete()
+	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		return nil, err
 	}

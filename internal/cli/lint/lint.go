@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // Kind is what a file is.
@@ -73,7 +73,7 @@ func File(ctx context.Context, path string, kind Kind) ([]Problem, error) {
 	var found []Problem
 	switch kind {
 	case Tokens, Passwords:
-		found, err = credentials(ctx, data, kind, &v1alpha1.CredentialFile{})
+		found, err = credentials(ctx, data, kind, &configv1alpha1.CredentialFile{})
 		found = append(found, readable(path)...)
 	case ABAC:
 		found = policy(data)
@@ -112,11 +112,11 @@ func kindOf(path string, data []byte) Kind {
 	switch {
 	case bytes.Contains(data, []byte("-----BEGIN CERTIFICATE REQUEST")), bytes.Contains(data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")):
 		return Certificate
-	case filepath.Ext(path) == ".jsonl", json.Valid(first) && bytes.HasPrefix(first, []byte("{")) && !bytes.Contains(first, []byte(v1alpha1.KindTenancyConfiguration)):
+	case filepath.Ext(path) == ".jsonl", json.Valid(first) && bytes.HasPrefix(first, []byte("{")) && !bytes.Contains(first, []byte(configv1alpha1.KindTenancyConfiguration)):
 		return ABAC
 	case yaml.Unmarshal(data, &is) == nil && is.Kind == "CertificateSigningRequest":
 		return Certificate
-	case is.Kind == v1alpha1.KindRevocation:
+	case is.Kind == configv1alpha1.KindRevocation:
 		return Revocation
 	case is.Kind != "":
 		return Config

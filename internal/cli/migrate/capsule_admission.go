@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // admissionSettings are the settings of the configuration for the tenants of a file.
 type admissionSettings struct {
-	Policy    []v1alpha1.TenantPolicy
-	Placement []v1alpha1.TenantPlacement
+	Policy    []configv1alpha1.TenantPolicy
+	Placement []configv1alpha1.TenantPlacement
 }
 
 // file returns a configuration with the settings, or "" if there are none. A server accepts the configuration.
@@ -32,11 +33,11 @@ func (s *admissionSettings) file() (string, error) {
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
-		"kind":       v1alpha1.KindTenancyConfiguration,
+		"kind":       configv1alpha1.KindTenancyConfiguration,
 		"admission":  admission,
 	})
 	if err == nil {
-		_, err = v1alpha1.Decode(text)
+		_, err = configv1alpha1.Decode(text)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", configurationFile, err)
@@ -48,7 +49,7 @@ func (s *admissionSettings) file() (string, error) {
 func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	spec := t.get("spec")
 	ingress := spec.get("ingressOptions")
-	policy := v1alpha1.TenantPolicy{Tenants: []string{t.id.String()}, PolicyRules: v1alpha1.PolicyRules{
+	policy := configv1alpha1.TenantPolicy{Tenants: []string{t.id.String()}, PolicyRules: configv1alpha1.PolicyRules{
 		ImageRegistries:   convertRule("imageRegistries", spec.get("containerRegistries")),
 		ImagePullPolicies: convertNames("imagePullPolicies", spec.get("imagePullPolicies")),
 		IngressClasses:    convertRule("ingressClasses", ingress.get("allowedClasses")),
@@ -61,7 +62,7 @@ func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	if len(policy.Fields()) > 0 {
 		m.settings.Policy = append(m.settings.Policy, policy)
 	}
-	placement := v1alpha1.TenantPlacement{Tenants: policy.Tenants, PlacementRules: v1alpha1.PlacementRules{
+	placement := configv1alpha1.TenantPlacement{Tenants: policy.Tenants, PlacementRules: configv1alpha1.PlacementRules{
 		PriorityClassName: convertRule("priorityClasses", spec.get("priorityClasses")),
 		RuntimeClassName:  convertRule("runtimeClasses", spec.get("runtimeClasses")),
 		Defaults:          convertNodeSelector(spec.get("nodeSelector")),
@@ -89,7 +90,7 @@ func (t *capsuleTenant) convertWildcards(ingress node) {
 	}
 }
 
-func convertNodeSelector(selector node) *v1alpha1.PlacementDefaults {
+func convertNodeSelector(selector node) *configv1alpha1.PlacementDefaults {
 	labels := map[string]string{}
 	for _, key := range selector.keys() {
 		label := selector.get(key)
@@ -104,12 +105,12 @@ func convertNodeSelector(selector node) *v1alpha1.PlacementDefaults {
 	if len(labels) == 0 {
 		return nil
 	}
-	return &v1alpha1.PlacementDefaults{NodeSelector: labels}
+	return &configv1alpha1.PlacementDefaults{NodeSelector: labels}
 }
 
 // convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a rule cannot express
 // is reported and not allowed.
-func convertRule(field string, list node) *v1alpha1.FieldRule {
+func convertRule(field string, list node) *configv1alpha1.FieldRule {
 	if !list.isSet {
 		return nil
 	}
@@ -125,7 +126,7 @@ func convertRule(field string, list node) *v1alpha1.FieldRule {
 }
 
 // convertNames returns the rule for a plain list of allowed names, or nil if the list is empty.
-func convertNames(field string, list node) *v1alpha1.FieldRule {
+func convertNames(field string, list node) *configv1alpha1.FieldRule {
 	items := list.items()
 	if len(items) == 0 {
 		return nil
@@ -134,14 +135,14 @@ func convertNames(field string, list node) *v1alpha1.FieldRule {
 }
 
 // ruleOf returns a rule that allows the names that are valid.
-func ruleOf(field string, names []node) *v1alpha1.FieldRule {
-	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
+func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
+	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	for _, item := range names {
 		entry, isText := item.value.(string)
 		if field == "imageRegistries" {
 			entry = strings.ToLower(entry)
 		}
-		problem := v1alpha1.PolicyEntryProblem(field, entry)
+		problem := configv1alpha1.PolicyEntryProblem(field, entry)
 		switch {
 		case !isText:
 			continue
@@ -155,7 +156,7 @@ func ruleOf(field string, names []node) *v1alpha1.FieldRule {
 			item.left("%q is not allowed, since it %s; correct it", entry, problem)
 			continue
 		case !slices.Contains(rule.Allowed, entry):
-			rule.Policy, rule.Allowed = v1alpha1.FieldAllowListed, append(rule.Allowed, entry)
+			rule.Policy, rule.Allowed = configv1alpha1.FieldAllowListed, append(rule.Allowed, entry)
 		}
 		item.consume()
 	}
@@ -164,8 +165,8 @@ func ruleOf(field string, names []node) *v1alpha1.FieldRule {
 }
 
 // convertServices returns the allowed types of Services, or nil if all types are allowed.
-func convertServices(allowed node) *v1alpha1.FieldRule {
-	rule := &v1alpha1.FieldRule{Policy: v1alpha1.FieldForbid}
+func convertServices(allowed node) *configv1alpha1.FieldRule {
+	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	types := []corev1.ServiceType{
 		corev1.ServiceTypeNodePort,
 		corev1.ServiceTypeLoadBalancer,
@@ -174,7 +175,7 @@ func convertServices(allowed node) *v1alpha1.FieldRule {
 	for _, t := range types {
 		isAllowed, isFlag := allowed.get(strings.ToLower(string(t[:1])) + string(t[1:])).flag()
 		if isAllowed || !isFlag {
-			rule.Policy, rule.Allowed = v1alpha1.FieldAllowListed, append(rule.Allowed, string(t))
+			rule.Policy, rule.Allowed = configv1alpha1.FieldAllowListed, append(rule.Allowed, string(t))
 		}
 	}
 	if len(rule.Allowed) == len(types) {

@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -160,7 +161,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		if name == "configuration/tenancy.yaml" {
-			if _, err := v1alpha1.Decode([]byte(text)); err != nil {
+			if _, err := configv1alpha1.Decode([]byte(text)); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, text)
 			}
 			continue

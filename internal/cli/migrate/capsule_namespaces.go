@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // claim is a place where the file says that a namespace belongs to a Capsule Tenant.
@@ -96,8 +96,8 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 
 // namespaceProblem returns why a namespace cannot be adopted, or "".
 func namespaceProblem(name string, claims []claim, owner string) string {
-	s := &v1alpha1.Settings{}
-	v1alpha1.Default(s)
+	s := &configv1alpha1.Settings{}
+	configv1alpha1.Default(s)
 	system := append(slices.Clone(s.Authorization.SystemNamespaces), "capsule-system")
 	for _, c := range claims {
 		if c.tenant != claims[0].tenant {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -215,8 +216,8 @@ func (t *capsuleTenant) serviceAccount(namespace, name string) (rbacv1.Subject, 
 
 // systemNames are the names that a server reserves by default.
 func systemNames() *tenant.SystemNames {
-	s := &v1alpha1.Settings{}
-	v1alpha1.Default(s)
+	s := &configv1alpha1.Settings{}
+	configv1alpha1.Default(s)
 	return s.Authorization.SystemSubjects.Names()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -233,7 +234,7 @@ func TestCapsuleAdmission(t *testing.T) {
 		"storage classes":  {`storageClasses: { allowed: [ slow, fast, slow ] }`, `policy.storageClasses {allowed:[fast,slow],policy:AllowListed}`, nil},
 		"an empty list":    {`storageClasses: {}`, `policy.storageClasses {policy:Forbid}`, nil},
 		"a selector":       {`storageClasses: { matchExpressions: [ { key: tier, operator: Exists } ] }`, `policy.storageClasses {policy:Forbid}`, []string{"spec.storageClasses.matchExpressions: classes are not selected by labels; list the names that it selects"}},
-		"registries":       {`containerRegistries: { allowed: [ Quay.io/oil, nginx ] }`, `policy.imageRegistries {allowed:[quay.io/oil],policy:AllowListed}`, []string{`spec.containerRegistries.allowed[1]: "nginx" is not allowed, since it ` + v1alpha1.PolicyEntryProblem("imageRegistries", "nginx") + "; correct it"}},
+		"registries":       {`containerRegistries: { allowed: [ Quay.io/oil, nginx ] }`, `policy.imageRegistries {allowed:[quay.io/oil],policy:AllowListed}`, []string{`spec.containerRegistries.allowed[1]: "nginx" is not allowed, since it ` + configv1alpha1.PolicyEntryProblem("imageRegistries", "nginx") + "; correct it"}},
 		"a placeholder":    {`containerRegistries: { allowed: [ "quay.io/{tenant}" ] }`, `policy.imageRegistries {policy:Forbid}`, []string{"spec.containerRegistries.allowed[0]: {tenant} would be replaced by the name of the tenant; write the name"}},
 		"pull policies":    {`imagePullPolicies: [ Always ]`, `policy.imagePullPolicies {allowed:[Always],policy:AllowListed}`, nil},
 		"ingress classes":  {`ingressOptions: { allowWildcardHostnames: true, allowedClasses: { allowed: [ public ] } }`, `policy.ingressClasses {allowed:[public],policy:AllowListed}`, nil},

@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // boundary returns that of the default configuration over a snapshot and what more it holds.
 func boundary(t *testing.T, of *simulator.Snapshot, more ...runtime.Object) *privileges.Boundary {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}

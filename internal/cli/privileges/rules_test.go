@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -114,7 +115,7 @@ func TestByPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}

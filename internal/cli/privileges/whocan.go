@@ -17,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -67,7 +68,7 @@ type Boundary struct {
 
 // NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it. lines, which may
 // be nil, are its policy file's.
-func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *v1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
+func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
 	without := *config
 	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -59,7 +60,7 @@ func shop(t *testing.T) *simulator.Snapshot {
 func TestWhoCan(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestWhoCan(t *testing.T) {
 func TestNobodysAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +144,8 @@ func TestWhoCanByLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for evaluator, want := range map[v1alpha1.Evaluator][2]string{v1alpha1.EvaluatorIndexed: {c.web, c.all}, v1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"}} {
-			config, err := (&v1alpha1.Settings{}).Complete()
+		for evaluator, want := range map[configv1alpha1.Evaluator][2]string{configv1alpha1.EvaluatorIndexed: {c.web, c.all}, configv1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"}} {
+			config, err := (&configv1alpha1.Settings{}).Complete()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,24 +188,24 @@ func TestWhoCanByTenants(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, verb, namespace string
-		change                func(*v1alpha1.Settings, *simulator.Snapshot)
+		change                func(*configv1alpha1.Settings, *simulator.Snapshot)
 		want                  []string
 	}{
 		{"an admin", "delete", "acme--web", nil, []string{erin}},
 		{"a member", "get", "acme--web", nil, []string{member, erin}},
 		{"another tenant's namespace", "delete", "globex--shop", nil, nil},
-		{"the server's own evaluator", "delete", "acme--web", func(s *v1alpha1.Settings, _ *simulator.Snapshot) {
-			s.Authorization.RBAC.Evaluator = v1alpha1.EvaluatorUpstream
+		{"the server's own evaluator", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {
+			s.Authorization.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream
 		}, nil},
-		{"Shadow mode", "delete", "acme--web", func(s *v1alpha1.Settings, _ *simulator.Snapshot) {
-			s.Authorization.Mode = v1alpha1.ModeShadow
+		{"Shadow mode", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {
+			s.Authorization.Mode = configv1alpha1.ModeShadow
 		}, nil},
-		{"kube-apiserver evaluates RBAC", "delete", "acme--web", func(_ *v1alpha1.Settings, s *simulator.Snapshot) {
+		{"kube-apiserver evaluates RBAC", "delete", "acme--web", func(_ *configv1alpha1.Settings, s *simulator.Snapshot) {
 			s.RightsElsewhere = true
 		}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config, err := (&v1alpha1.Settings{}).Complete()
+			config, err := (&configv1alpha1.Settings{}).Complete()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // mostTenants is the maximum number of Tenants that a report names as not ready.
@@ -54,8 +54,8 @@ type Versions struct {
 
 // Configuration describes the configuration that the server publishes.
 type Configuration struct {
-	Hash string        `json:"hash,omitempty"`
-	Mode v1alpha1.Mode `json:"mode,omitempty"`
+	Hash string              `json:"hash,omitempty"`
+	Mode configv1alpha1.Mode `json:"mode,omitempty"`
 }
 
 // Replica is one server of kubetenant.
@@ -132,7 +132,7 @@ func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, f
 	if err != nil || found.Mode == installation.Gateway && !found.Direct { // a gateway publishes nothing of its own
 		r.unknown(PartConfiguration)
 		r.unknown(PartReplicas)
-		if errors.Is(err, v1alpha1.ErrNotPublished) {
+		if errors.Is(err, configv1alpha1.ErrNotPublished) {
 			r.problem("The server publishes a configuration that this version cannot read: use the kubectl-tenant of its release.")
 		}
 		if errors.Is(err, installation.ErrUntrusted) {
@@ -159,7 +159,7 @@ func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, f
 }
 
 // addReplicas adds the replicas in live. If live is empty, it adds the replicas that have published a configuration.
-func (r *Report) addReplicas(p *v1alpha1.Published, live []string) {
+func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
 	hashes := map[string][]string{}
 	published := map[string]bool{}
 	for _, entry := range p.Replicas {

@@ -25,9 +25,9 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Adoption gives namespaces that are nobody's to a tenant, with the objects in them.
@@ -37,7 +37,7 @@ type Adoption struct {
 	// Objects reads and labels what is in the namespaces.
 	Objects dynamic.Interface
 	// Config is the server's, by which objects are judged.
-	Config *v1alpha1.Settings
+	Config *configv1alpha1.Settings
 	// DryRun labels nothing. With Server the server checks whether it would label the namespaces.
 	DryRun, Server bool
 	// Say is told of what was done, Warn of what will be refused.

@@ -20,10 +20,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // serving is a cluster that serves DaemonSets; the fake one's discovery prefers nothing.
@@ -53,7 +53,7 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	k := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: map[string]string{tenant.Label: "globex"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}

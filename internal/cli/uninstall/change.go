@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // lastLooks is the number of checks in a row that must find no server with kubetenant. A load balancer may choose
@@ -65,7 +65,7 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if err != nil {
 		return true, nil //nolint:nilerr // its mode is unknown
 	}
-	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == v1alpha1.ModeShadow, nil
+	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == configv1alpha1.ModeShadow, nil
 }
 
 // hasService reports whether the admission webhooks or the Deployment of the webhook service exist.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -68,8 +69,8 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 // systemNamespaces returns the default system namespaces and those of the published configuration. A configuration in
 // a namespace with a tenant's label may be the tenant's, and is ignored.
 func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
-	var defaults v1alpha1.Settings
-	v1alpha1.Default(&defaults)
+	var defaults configv1alpha1.Settings
+	configv1alpha1.Default(&defaults)
 	all := defaults.Authorization.SystemNamespaces
 	for _, namespace := range r.publishers {
 		if _, labelled := o.of[namespace]; labelled {
@@ -81,7 +82,7 @@ func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error)
 			all = append(all, p.Settings.Authorization.SystemNamespaces...)
 			slices.Sort(all)
 			return slices.Compact(all), nil
-		case !apierrors.IsNotFound(err) && !errors.Is(err, v1alpha1.ErrNotPublished):
+		case !apierrors.IsNotFound(err) && !errors.Is(err, configv1alpha1.ErrNotPublished):
 			return nil, fmt.Errorf("read the published configuration in namespace %s: %w", namespace, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -35,13 +35,13 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 		defined = defined || err == nil
 	}
 	for _, namespace := range append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...) {
-		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx, v1alpha1.PublishedName,
+		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx, configv1alpha1.PublishedName,
 			metav1.GetOptions{})
 		if err == nil {
 			return defined, published, nil
 		}
 		if !apierrors.IsNotFound(err) {
-			return false, nil, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, v1alpha1.PublishedName, err)
+			return false, nil, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, configv1alpha1.PublishedName, err)
 		}
 	}
 	return defined, nil, nil
@@ -73,11 +73,11 @@ func (r *run) note(ctx context.Context) error {
 		return nil
 	}
 	published := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
-	published.SetName(v1alpha1.PublishedName)
+	published.SetName(configv1alpha1.PublishedName)
 	published.SetNamespace(metav1.NamespaceSystem)
 	published.SetAnnotations(map[string]string{progress: onlyNamespaces})
 	objects := r.Admin.Objects.Resource(core("configmaps")).Namespace(metav1.NamespaceSystem)
-	_, err := objects.Patch(ctx, v1alpha1.PublishedName, types.MergePatchType,
+	_, err := objects.Patch(ctx, configv1alpha1.PublishedName, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+progress+`":"`+onlyNamespaces+`"}}}`), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = objects.Create(ctx, published, metav1.CreateOptions{})
@@ -91,7 +91,7 @@ func (r *run) note(ctx context.Context) error {
 // published deletes the published configurations. It deletes the one in kube-system last.
 func (r *run) published(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
-		if err := r.deleteNamed(ctx, namespace, named{core("configmaps"), []string{v1alpha1.PublishedName}}); err != nil {
+		if err := r.deleteNamed(ctx, namespace, named{core("configmaps"), []string{configv1alpha1.PublishedName}}); err != nil {
 			return err
 		}
 		if !slices.Contains(r.ServiceNamespaces, namespace) {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // accounts are the service accounts that are installed, whose names their roles and bindings have too.
@@ -49,9 +49,9 @@ func service() []named {
 // serviceNamespaces are those in which something of kubetenant may be. A namespace of a tenant is none.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.PublishedName})
+		metav1.ListOptions{FieldSelector: "metadata.name=" + configv1alpha1.PublishedName})
 	if err != nil {
-		return nil, fmt.Errorf("list ConfigMaps %s: %w", v1alpha1.PublishedName, err)
+		return nil, fmt.Errorf("list ConfigMaps %s: %w", configv1alpha1.PublishedName, err)
 	}
 	all := slices.Clone(r.ServiceNamespaces)
 	for i := range list.Items {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // sources refuses to continue while a running server accepts credentials of tenants, unless Force is set.
@@ -47,7 +47,7 @@ func (r *run) sources(ctx context.Context) error {
 
 // checkReplicas refuses to continue while a replica has another configuration than the published one, which may accept
 // credentials of tenants. Replicas of Pods that are gone stay in the published configuration, and are ignored.
-func (r *run) checkReplicas(ctx context.Context, p *v1alpha1.Published) error {
+func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) error {
 	var others []string
 	for _, replica := range p.Replicas {
 		if replica.Hash != p.Hash {
@@ -112,7 +112,7 @@ func (r *run) unlessForced(problem error) error {
 
 // sourcesOfTenants returns the sources that accept credentials of tenants. It leaves out service accounts, since their
 // names are unique in the cluster and their Pods continue to run.
-func sourcesOfTenants(s *v1alpha1.Settings) (all []string) {
+func sourcesOfTenants(s *configv1alpha1.Settings) (all []string) {
 	for i := range s.Authentication.Sources {
 		source := &s.Authentication.Sources[i]
 		onlySystem := len(source.Tenants) == 1 && source.Tenants[0] == tenant.System().String()

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/manifests/charts"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Options are what the configuration does not say.
@@ -38,7 +38,7 @@ var (
 // Generate returns the files, by their path: gateway.yaml to apply where the gateway runs, clusters/<name>.yaml in each cluster, and kubeconfigs/* for
 // the Secret of the configuration.
 func Generate(o Options) (map[string][]byte, error) {
-	config, err := v1alpha1.Load(o.Config)
+	config, err := configv1alpha1.Load(o.Config)
 	switch {
 	case err != nil:
 		return nil, err
@@ -84,7 +84,7 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := v1alpha1.Load(o.Config)
+	config, err := configv1alpha1.Load(o.Config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,7 +110,7 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 }
 
 // notesOf returns what the configuration of a cluster makes of its impersonator.
-func notesOf(c *v1alpha1.GatewayCluster) (notes []string) {
+func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
 	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
 	if _, anybody := usersOf(c); anybody {
 		say("the impersonator may be any user: whoever holds its credential is worth an admin of the cluster")
@@ -121,7 +121,7 @@ func notesOf(c *v1alpha1.GatewayCluster) (notes []string) {
 	case *c.Identity.GroupPattern != "":
 		say("groups are not named, so that the impersonator may be in any, system:masters too: whoever holds its credential is worth an admin of the cluster")
 	}
-	if c.Admission == v1alpha1.GatewayAdmissionUnchecked {
+	if c.Admission == configv1alpha1.GatewayAdmissionUnchecked {
 		say("admission is Unchecked: a label that somebody forges is believed")
 	}
 	if c.Reader.KubeConfigFile == c.Impersonator.KubeConfigFile {

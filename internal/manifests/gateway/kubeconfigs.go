@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // tokensDirectory is where the chart puts the Secret of the accounts' tokens.
@@ -19,7 +19,7 @@ const tokensDirectory = "/etc/kubetenant/tokens/" // #nosec G101 -- a directory
 
 // addKubeconfigs adds those of the two accounts of each cluster that the operator has a context for, by the names that the configuration gives
 // them. They hold where a cluster is and no credential: of its tokens they name the files.
-func (o *Options) addKubeconfigs(clusters []v1alpha1.GatewayCluster, out map[string][]byte) error {
+func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out map[string][]byte) error {
 	if len(o.Contexts) == 0 {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -33,7 +34,7 @@ var (
 // Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook service. They are two service accounts and what they may do. The reader reads what the boundary has to
 // know, the impersonator may do nothing but act for the callers that the configuration lets through. That is worth an admin where users are not
 // named: whoever holds its credential is whom he likes, but for groups and extras that a role names.
-func (o *Options) Roles(c *v1alpha1.GatewayCluster) ([]byte, error) {
+func (o *Options) Roles(c *configv1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
 		account(c.Namespace, ReaderAccount), account(c.Namespace, ImpersonatorAccount),
 		role(ReaderAccount, readerRules()), binding(c.Namespace, ReaderAccount),
@@ -71,9 +72,9 @@ func readerRules() []rbacv1.PolicyRule {
 }
 
 // impersonatorRules let the impersonator be the callers of a cluster, of whom the configuration names what it can.
-func (o *Options) impersonatorRules(c *v1alpha1.GatewayCluster) []rbacv1.PolicyRule {
+func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.PolicyRule {
 	verb := []string{"impersonate"}
-	if c.Impersonator.Mode == v1alpha1.ImpersonationConstrained {
+	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
 		verb = []string{"impersonate:user-info"}
 	}
 	groups, extras := rbacv1.PolicyRule{Resources: []string{"groups"}}, rbacv1.PolicyRule{Resources: []string{"userextras/" + tenant.ExtraKey}}
@@ -99,7 +100,7 @@ func (o *Options) impersonatorRules(c *v1alpha1.GatewayCluster) []rbacv1.PolicyR
 	if c.Identity.WithUID {
 		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"uids"}})
 	}
-	constrained := c.Impersonator.Mode == v1alpha1.ImpersonationConstrained
+	constrained := c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained
 	if o.Accounts && !constrained {
 		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"serviceaccounts"}})
 	}
@@ -127,11 +128,11 @@ func impersonateOn(verbs []string) []string {
 }
 
 // usersOf returns whom alone the impersonator has to be, or that it has to be anybody.
-func usersOf(c *v1alpha1.GatewayCluster) (names []string, anybody bool) {
+func usersOf(c *configv1alpha1.GatewayCluster) (names []string, anybody bool) {
 	switch {
 	case !*c.Identity.WithUser:
 		return []string{c.Identity.DefaultUser}, false
-	case c.Identity.Unmapped == v1alpha1.UnmappedDeny && !slices.Contains(c.Tenants, tenant.System().String()):
+	case c.Identity.Unmapped == configv1alpha1.UnmappedDeny && !slices.Contains(c.Tenants, tenant.System().String()):
 		for _, u := range c.Identity.Users {
 			names = append(names, u.As)
 		}

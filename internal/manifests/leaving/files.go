@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // bufferSize is the number of bytes that are read to tell JSON from YAML.
@@ -29,7 +29,7 @@ func IsExport(data []byte) bool {
 	exported, configures := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
 		exported = exported || isList(meta) || kindOf(meta) != nil
-		configures = configures || meta.Kind == v1alpha1.KindTenancyConfiguration || meta.Kind == v1alpha1.KindRevocation
+		configures = configures || meta.Kind == configv1alpha1.KindTenancyConfiguration || meta.Kind == configv1alpha1.KindRevocation
 		return nil
 	})
 	return exported && !configures && err == nil

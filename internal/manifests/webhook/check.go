@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // A Finding is something in an installed set that fails open, locks the cluster up, or denies somebody by
@@ -47,7 +47,7 @@ const maxTokenTTL = time.Second
 
 // checker collects what is found.
 type checker struct {
-	settings    *v1alpha1.Settings
+	settings    *configv1alpha1.Settings
 	namespace   string
 	made        map[string]map[string]any // by generate, by kind and name
 	selfManaged bool                      // the set makes the service's certificates itself
@@ -82,7 +82,7 @@ func (c *checker) reportAll(found []leaving.Finding) {
 // the cluster is put there, such as its AuthenticationConfiguration, its Namespaces and its bindings. It is
 // held against the configuration.
 func Check(dir, config, namespace string) ([]Finding, error) {
-	loaded, err := v1alpha1.Load(config)
+	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/manifests/charts"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
@@ -190,7 +191,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := v1alpha1.Load(o.Config)
+	config, err := configv1alpha1.Load(o.Config)
 	switch {
 	case err != nil:
 		return nil, err
@@ -245,7 +246,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 }
 
 // settingsValues puts into the values of the chart what the configuration says.
-func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
+func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguration) {
 	v["grants"] = *config.Authorization.Grants.Enabled
 	v["quota"] = *config.Admission.Quota.Enabled
 	groups := sets.New[string]()
@@ -255,7 +256,7 @@ func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 	v["workloadGroups"] = sets.List(groups)
 	v["reservedPrefixes"] = config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired
 	v["fromGroups"] = config.Authorization.Subject.FromGroups
-	v["rbac"] = config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed
+	v["rbac"] = config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed
 	restricted := []map[string]string{}
 	for _, r := range config.Admission.Restriction.Resources {
 		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
@@ -269,7 +270,7 @@ func settingsValues(v map[string]any, config *v1alpha1.TenancyConfiguration) {
 // exemptOf returns the identities that are not held up: those that the configuration takes for the system
 // tenant's by their names, whom the service would leave to the others anyway. Of the system namespaces
 // default is none of them: anybody may find that label on it.
-func exemptOf(a *v1alpha1.Authorization) map[string]any {
+func exemptOf(a *configv1alpha1.Authorization) map[string]any {
 	prefixes := slices.Clone(a.SystemSubjects.UserPrefixes)
 	for _, namespace := range a.SystemNamespaces {
 		if namespace != metav1.NamespaceDefault {
@@ -286,7 +287,7 @@ func configFiles(config string) (map[string]string, error) {
 		return nil, err
 	}
 	files := map[string]string{"tenancy.yaml": string(data)}
-	decoded, err := v1alpha1.Decode(data)
+	decoded, err := configv1alpha1.Decode(data)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -75,7 +76,7 @@ func HTTP2Timeouts() map[string]string {
 
 // New returns what the boundary has to know of the cluster that config reaches, for a process whose namespace there is given: that
 // of the ConfigMap in which the controller tells what is swept. Nothing is asked before [State.Run].
-func New(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*State, error) {
+func New(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = qps, burst
@@ -113,7 +114,7 @@ func New(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*S
 }
 
 // NewForGateway is [New] for who must know whether the cluster asks the webhook service: see [State.AdmissionInPlace].
-func NewForGateway(config *rest.Config, settings *v1alpha1.Settings, namespace string) (*State, error) {
+func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func (s *State) LabelsHold() bool {
 }
 
 // NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and registers the metrics of what it follows.
-func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
+func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func NewForWebhooks(config *rest.Config, settings *v1alpha1.Settings, namespace 
 			return nil, err
 		}
 	}
-	if settings.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
+	if settings.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
 		index := rbac.NewIndex()
 		synced, err := index.Follow(s.factory.Rbac().V1())
 		if err != nil {

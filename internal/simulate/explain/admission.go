@@ -26,7 +26,6 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Admission says what becomes of a write that is allowed. The empty one is not asked.
@@ -71,7 +70,7 @@ func (is admitted) step() string {
 }
 
 // Writes puts what a case of a scenario writes into the question, with the request for it.
-func (q *Query) Writes(a *v1alpha1.Admit) error {
+func (q *Query) Writes(a *scenario.Admit) error {
 	w, err := scenario.WriteOf(a)
 	if err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Query is what is explained. It is not safe for concurrent use.
@@ -32,7 +32,7 @@ type Query struct {
 	Request authorizer.AttributesRecord
 	// Write is what is written, where that is known; nil else.
 	Write    *Write
-	Config   *v1alpha1.Settings
+	Config   *configv1alpha1.Settings
 	Snapshot *simulator.Snapshot
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.
 	Delegate authorizer.Authorizer
@@ -108,7 +108,7 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 }
 
 // with returns the query with another configuration and further objects.
-func (q *Query) with(config *v1alpha1.Settings, more ...runtime.Object) (*Query, error) {
+func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*Query, error) {
 	changed := *q
 	changed.asked, changed.Config = nil, config
 	if q.Write != nil {
@@ -257,7 +257,7 @@ func (q *Query) grantsSaid(a *answer) string {
 }
 
 // policyOf returns the policy file of a configuration; nil for none.
-func policyOf(config *v1alpha1.Settings) (*abac.Policy, error) {
+func policyOf(config *configv1alpha1.Settings) (*abac.Policy, error) {
 	if config.Authorization.ABAC == nil {
 		return nil, nil
 	}

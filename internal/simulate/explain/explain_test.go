@@ -12,10 +12,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestScenarios: an explanation ends as every case of the corpus does, and what it proposes is tried.
@@ -28,7 +28,7 @@ func TestScenarios(t *testing.T) {
 	}
 	cases, remedies, writes := 0, map[string]int{}, map[explain.Admission]int{}
 	for _, file := range files {
-		all, err := v1alpha1.LoadScenarios(file)
+		all, err := scenario.LoadScenarios(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
-			config, err := v1alpha1.Load(w.ConfigFile)
+			config, err := configv1alpha1.Load(w.ConfigFile)
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
@@ -95,7 +95,7 @@ func TestScenarios(t *testing.T) {
 }
 
 // question returns one about a scenario, to be asked again and again.
-func question(t *testing.T, s *v1alpha1.Scenario, config *v1alpha1.Settings) *explain.Query {
+func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Settings) *explain.Query {
 	t.Helper()
 	q := &explain.Query{Config: config, Said: "a test"}
 	var err error
@@ -119,7 +119,7 @@ func hangsOnOthers(file, name string) bool {
 }
 
 // explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
-func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Query, c *v1alpha1.Case, withouts map[string]*explain.Explanation) explain.Admission {
+func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Query, c *scenario.Case, withouts map[string]*explain.Explanation) explain.Admission {
 	t.Helper()
 	if err := q.Writes(c.Admit); err != nil {
 		t.Fatalf("%s: %s: %v", file, c.Name, err)

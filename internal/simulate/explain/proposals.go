@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -135,11 +136,11 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 	r := &q.Request
 	resource := schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}
 	scope := authz.Scopes{Custom: q.Snapshot.CustomScope}.Of(resource)
-	listed := v1alpha1.GroupResource{Group: r.APIGroup, Resource: r.Resource}
+	listed := configv1alpha1.GroupResource{Group: r.APIGroup, Resource: r.Resource}
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.Verb) && r.Subresource == "" && r.Namespace == ""
 	switch {
 	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // these objects name other tenants
-		config := q.configured(func(z *v1alpha1.Authorization) {
+		config := q.configured(func(z *configv1alpha1.Authorization) {
 			z.SharedClusterResources = append(slices.Clip(z.SharedClusterResources), listed)
 		})
 		const text = "To let callers of every tenant read %s, the cluster's admin can set this in the configuration.\n" +
@@ -150,7 +151,7 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 			return c, err
 		}
 	case reads && r.Verb != "get" && scope == authz.ScopeUnknown:
-		config := q.configured(func(z *v1alpha1.Authorization) {
+		config := q.configured(func(z *configv1alpha1.Authorization) {
 			z.SelectableResources = append(slices.Clip(z.SelectableResources), listed)
 		})
 		const text = "If the API server of this resource honors label selectors, the cluster's admin can set this " +
@@ -167,14 +168,14 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 
 // proposeReviews returns the setting that allows reviews of a tenant's own tokens and subjects.
 func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) {
-	config := q.configured(func(z *v1alpha1.Authorization) { z.DelegatedReviews = true })
+	config := q.configured(func(z *configv1alpha1.Authorization) { z.DelegatedReviews = true })
 	const text = "To let every tenant review its own tokens and subjects, the cluster's admin can set this in the " +
 		"configuration.\nIt has no effect behind the webhook service."
 	return q.tryConfig(ctx, a, text, config, map[string]any{"delegatedReviews": true})
 }
 
 // tryConfig calls try with a configuration that differs in the given fields of authorization.
-func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *v1alpha1.Settings,
+func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *configv1alpha1.Settings,
 	fields map[string]any) (*change, error) {
 	after, err := q.with(config)
 	if err != nil {
@@ -249,7 +250,7 @@ func (q *Query) line(caller, space tenant.ID) ([]byte, error) {
 
 // withLine returns the configuration with a copy of the policy file to which the line was added,
 // and a function that removes the copy.
-func (q *Query) withLine(line []byte) (*v1alpha1.Settings, func(), error) {
+func (q *Query) withLine(line []byte) (*configv1alpha1.Settings, func(), error) {
 	var data []byte
 	if file := q.Config.Authorization.ABAC; file != nil {
 		var err error
@@ -271,5 +272,5 @@ func (q *Query) withLine(line []byte) (*v1alpha1.Settings, func(), error) {
 		remove()
 		return nil, nil, err
 	}
-	return q.configured(func(z *v1alpha1.Authorization) { z.ABAC = &v1alpha1.ABAC{Path: path} }), remove, nil
+	return q.configured(func(z *configv1alpha1.Authorization) { z.ABAC = &configv1alpha1.ABAC{Path: path} }), remove, nil
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -59,7 +60,7 @@ func apply(t *testing.T, q *explain.Query, r *explain.Remedy) {
 			if err := os.WriteFile(path, []byte(r.YAML), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			q.Config.Authorization.ABAC = &v1alpha1.ABAC{Path: path}
+			q.Config.Authorization.ABAC = &configv1alpha1.ABAC{Path: path}
 		case strings.HasPrefix(r.YAML, "authorization:"):
 			if err := yaml.UnmarshalStrict([]byte(r.YAML), q.Config); err != nil {
 				t.Fatal(err)
@@ -146,7 +147,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
 	own, write := ask("get", "pods", "acme--web"), ask("create", "pods", "acme--web")
 	of := func(spec map[string]any) func(*explain.Query) { return with(t, aTenant(spec)) }
-	always := func(q *explain.Query) { q.Config.Authorization.RequireTenant = v1alpha1.RequireTenantAlways }
+	always := func(q *explain.Query) { q.Config.Authorization.RequireTenant = configv1alpha1.RequireTenantAlways }
 	named, account := ask("get", "pods", ""), ask("impersonate", "serviceaccounts", "globex--shop")
 	named.Name, account.Name = "p", "robot"
 	certificate := &user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated, "dev", "tenant:acme"}, Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=1"}}}
@@ -161,8 +162,10 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{"two tenants", &user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}}, own, nil, "", "The caller's tenant is not valid"},
 			{"an account of a missing namespace", &user.DefaultInfo{Name: "system:serviceaccount:acme--wbe:robot", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}, own, nil, "",
 				"There is no namespace acme--wbe, so its service account has no tenant."}},
-		authz.ReasonSystemGroup:   {{"a system group", somebody("alice", "acme", "system:masters"), own, nil, "", "A tenant's caller may not be in a group"}},
-		authz.ReasonRevoked:       {{"revoked", alice, own, func(q *explain.Query) { q.Config.Authentication.Revocation = &v1alpha1.RevocationFile{Path: revoked} }, "", "The caller is revoked. Remove it from"}},
+		authz.ReasonSystemGroup: {{"a system group", somebody("alice", "acme", "system:masters"), own, nil, "", "A tenant's caller may not be in a group"}},
+		authz.ReasonRevoked: {{"revoked", alice, own, func(q *explain.Query) {
+			q.Config.Authentication.Revocation = &configv1alpha1.RevocationFile{Path: revoked}
+		}, "", "The caller is revoked. Remove it from"}},
 		authz.ReasonImpersonation: {{"a group of the system", carol, ask("impersonate", "groups", ""), nil, "", "No setting allows a tenant's caller to impersonate"}},
 		authz.ReasonNotOwned: {
 			{"another tenant's", carol, ask("get", "secrets", "globex--shop"), nil, "To allow this, an admin of tenant globex can create:", ""},

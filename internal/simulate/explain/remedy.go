@@ -10,9 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // maxChanges is the maximum number of changes in one remedy.
@@ -221,7 +221,7 @@ func noTenantPath(caller tenant.ID) string {
 }
 
 // configured returns a copy of the configuration with a change.
-func (q *Query) configured(change func(*v1alpha1.Authorization)) *v1alpha1.Settings {
+func (q *Query) configured(change func(*configv1alpha1.Authorization)) *configv1alpha1.Settings {
 	config := *q.Config
 	change(&config.Authorization)
 	return &config

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -74,7 +75,7 @@ func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,14 +106,14 @@ func policy(t *testing.T, spec string) func(*explain.Query) {
 	if err := os.WriteFile(path, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{`+spec+`}}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return func(q *explain.Query) { q.Config.Authorization.ABAC = &v1alpha1.ABAC{Path: path} }
+	return func(q *explain.Query) { q.Config.Authorization.ABAC = &configv1alpha1.ABAC{Path: path} }
 }
 
 // TestSteps: each part of the stack says in its own step why it let the request through, or held it back.
 func TestSteps(t *testing.T) {
 	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
 	own, foreign := ask("get", "pods", "acme--web"), ask("get", "secrets", "globex--shop")
-	shadow := func(q *explain.Query) { q.Config.Authorization.Mode = v1alpha1.ModeShadow }
+	shadow := func(q *explain.Query) { q.Config.Authorization.Mode = configv1alpha1.ModeShadow }
 	off := func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) }
 	const line = `"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets","namespace":"globex--shop","readonly":true`
 	for name, c := range map[string]struct {

@@ -25,9 +25,9 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -104,7 +104,7 @@ type Report struct {
 type Replayer struct{ stack *kubetenant.Stack }
 
 // New returns a player of a configuration over a snapshot, until ctx ends.
-func New(ctx context.Context, config *v1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {
+func New(ctx context.Context, config *configv1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {
 	stack, err := simulator.New(ctx, config, s, nil, nil)
 	return &Replayer{stack}, err
 }

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/replay"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // cluster is one of tenants t0 to tN, each with a namespace in which its alice may edit.
@@ -50,7 +50,7 @@ func player(tb testing.TB, n int) (context.Context, *replay.Replayer) {
 	tb.Helper()
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(tb.Context(), logr.Discard())
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type Write struct {
 }
 
 // WriteOf returns where a write goes: as it says, else as its object says.
-func WriteOf(a *v1alpha1.Admit) (Write, error) {
+func WriteOf(a *Admit) (Write, error) {
 	raw := a.Object
 	if raw == nil {
 		raw = a.OldObject
@@ -69,7 +69,7 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 
 // Admit implements [Session]: the boundary with a delegate that allows, then each plugin mutates,
 // then each validates.
-func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1.Admit) (Admission, error) {
+func (s *session) Admit(ctx context.Context, c *Credential, a *Admit) (Admission, error) {
 	s.allowing = true
 	defer func() { s.allowing = false }()
 	u, denied, err := s.userInfo(ctx, c)
@@ -107,7 +107,7 @@ func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1
 var verbs = map[string]string{"CREATE": "create", "UPDATE": "update", "DELETE": "delete", "CONNECT": "create"}
 
 // WriteAttributes returns what a write asks an authorizer for.
-func WriteAttributes(a *v1alpha1.Admit, w *Write) authorizer.AttributesRecord {
+func WriteAttributes(a *Admit, w *Write) authorizer.AttributesRecord {
 	verb := verbs[a.Operation]
 	if strings.Contains(a.Via, "patch") || strings.Contains(a.Via, "apply") || a.Via == "strategic" {
 		verb = "patch"
@@ -120,7 +120,7 @@ func WriteAttributes(a *v1alpha1.Admit, w *Write) authorizer.AttributesRecord {
 		Subresource: a.Subresource, Namespace: w.Namespace, Name: name, ResourceRequest: true}
 }
 
-func (s *session) boundary(ctx context.Context, u user.Info, a *v1alpha1.Admit, w Write) (string, error) {
+func (s *session) boundary(ctx context.Context, u user.Info, a *Admit, w Write) (string, error) {
 	record := WriteAttributes(a, &w)
 	record.User = u
 	decision, reason, err := s.stack.Authorizer.Authorize(ctx, record)

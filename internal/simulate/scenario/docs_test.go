@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -34,12 +35,12 @@ func TestExamplesOfTheDocs(t *testing.T) {
 			switch {
 			case strings.Contains(block, "kind: TenancyConfiguration"):
 				configurations++
-				if _, err := v1alpha1.Decode([]byte(block)); err != nil {
+				if _, err := configv1alpha1.Decode([]byte(block)); err != nil {
 					t.Errorf("%s: %v", page, err)
 				}
 			case strings.Contains(block, "kind: Revocation"):
 				revocations++
-				if _, err := v1alpha1.DecodeRevocation([]byte(block)); err != nil {
+				if _, err := configv1alpha1.DecodeRevocation([]byte(block)); err != nil {
 					t.Errorf("%s: %v", page, err)
 				}
 			case strings.Contains(block, "kind: AccessGrant"):
@@ -73,7 +74,7 @@ func blocks(page string) []string {
 
 func runBlock(t *testing.T, page, block string) int {
 	t.Helper()
-	all, err := v1alpha1.DecodeScenarios([]byte(block))
+	all, err := scenario.DecodeScenarios([]byte(block))
 	if err != nil {
 		t.Errorf("%s: %v", page, err)
 	}
@@ -100,7 +101,7 @@ func TestCorpus(t *testing.T) {
 	}
 	passed := 0
 	for _, file := range files {
-		all, err := v1alpha1.LoadScenarios(file)
+		all, err := scenario.LoadScenarios(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,10 +9,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func compareIdentity(e *v1alpha1.Expect, got Authentication) (string, string, bool) {
+func compareIdentity(e *Expect, got Authentication) (string, string, bool) {
 	text := got.String()
 	switch {
 	case e.Unauthenticated:
@@ -72,7 +71,7 @@ func (i Authentication) String() string {
 	return "unauthenticated"
 }
 
-func compareDecision(e *v1alpha1.Expect, got Decision) (string, string, bool) {
+func compareDecision(e *Expect, got Decision) (string, string, bool) {
 	want := e.Decision
 	ok := got.Decision == e.Decision
 	if e.NotAllowed {
@@ -85,7 +84,7 @@ func compareDecision(e *v1alpha1.Expect, got Decision) (string, string, bool) {
 	return want, fmt.Sprintf("%s with reason %q", got.Decision, got.Reason), ok
 }
 
-func compareAdmission(e *v1alpha1.Expect, got Admission) (string, string, bool) {
+func compareAdmission(e *Expect, got Admission) (string, string, bool) {
 	if e.Denied != nil {
 		ok := got.Denied != "" && strings.Contains(got.Denied, *e.Denied)
 		text := got.Denied

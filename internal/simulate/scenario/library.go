@@ -33,14 +33,13 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Library runs scenarios in process, through kubetenant.Open and upstream's own filters.
 type Library struct{}
 
 // Skip implements [Shape].
-func (Library) Skip(*v1alpha1.Scenario, *v1alpha1.Case) string { return "" }
+func (Library) Skip(*Scenario, *Case) string { return "" }
 
 // Keys implements [Shape].
 func (Library) Keys() *Keys { return nil }
@@ -97,7 +96,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		},
 		Now: w.Now(),
 	}
-	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
+	if w.Scenario.Delegate == DelegateRBAC {
 		server.Authorization.RBAC = &kubetenant.RBAC{Index: snapshot.Index()}
 	}
 	if server.Cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
@@ -118,21 +117,21 @@ type session struct {
 func (s *session) Close() { s.cancel() }
 
 func (s *session) delegate(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-	if s.allowing || s.world.Scenario.Delegate == v1alpha1.DelegateAllow {
+	if s.allowing || s.world.Scenario.Delegate == DelegateAllow {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
 // Authenticate implements [Session].
-func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (Authentication, error) {
+func (s *session) Authenticate(ctx context.Context, c *Credential) (Authentication, error) {
 	identity, _, err := s.resolve(ctx, c)
 	return identity, err
 }
 
 // resolve sends a self review through a server's filters up to authorization. It returns the user
 // that a handler would see, or the reason why none would.
-func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Authentication, string, error) {
+func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, string, error) {
 	r, err := s.request(ctx, c)
 	if err != nil {
 		return Authentication{}, "", err
@@ -173,7 +172,7 @@ func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (Authenti
 	return got, status.Message, nil
 }
 
-func (s *session) authenticate(r *http.Request, c *v1alpha1.Credential) (*authenticator.Response, bool, error) {
+func (s *session) authenticate(r *http.Request, c *Credential) (*authenticator.Response, bool, error) {
 	switch {
 	case c.User != nil:
 		u := &user.DefaultInfo{Name: c.User.Name, UID: c.User.UID, Groups: c.User.Groups, Extra: c.User.Extra}
@@ -184,7 +183,7 @@ func (s *session) authenticate(r *http.Request, c *v1alpha1.Credential) (*authen
 	return s.stack.Authenticator.AuthenticateRequest(r)
 }
 
-func (s *session) request(ctx context.Context, c *v1alpha1.Credential) (*http.Request, error) {
+func (s *session) request(ctx context.Context, c *Credential) (*http.Request, error) {
 	const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	ctx = authenticator.WithAudiences(ctx, authenticator.Audiences{Audience})
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, http.NoBody)
@@ -204,7 +203,7 @@ func (s *session) request(ctx context.Context, c *v1alpha1.Credential) (*http.Re
 }
 
 // Authorize implements [Session]: as a SubjectAccessReview of the resolved user would.
-func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (Decision, error) {
+func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Decision, error) {
 	u, denied, err := s.userInfo(ctx, c)
 	if err != nil || denied != "" {
 		return Decision{"deny", denied}, err
@@ -215,7 +214,7 @@ func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1al
 }
 
 // userInfo returns the resolved user, or why it was not reached.
-func (s *session) userInfo(ctx context.Context, c *v1alpha1.Credential) (*user.DefaultInfo, string, error) {
+func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInfo, string, error) {
 	identity, denied, err := s.resolve(ctx, c)
 	switch {
 	case err != nil:
@@ -230,7 +229,7 @@ func (s *session) userInfo(ctx context.Context, c *v1alpha1.Credential) (*user.D
 }
 
 // Attributes returns a request as the authorizer sees it.
-func Attributes(u user.Info, r *v1alpha1.Request) authorizer.AttributesRecord {
+func Attributes(u user.Info, r *Request) authorizer.AttributesRecord {
 	a := authorizer.AttributesRecord{
 		User: u, Verb: r.Verb, Namespace: r.Namespace, APIGroup: r.APIGroup, APIVersion: "*",
 		Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,

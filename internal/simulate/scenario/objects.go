@@ -11,15 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // objects are what tokens of service accounts are bound to, by kind, namespace and name. They
 // implement serviceaccount.Objects.
 type objects map[[3]string][]byte
 
-func objectsOf(s *v1alpha1.Scenario) (objects, error) {
+func objectsOf(s *Scenario) (objects, error) {
 	held, err := Held(s)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // bootstrapPolicy are the roles and bindings that every kube-apiserver makes (k8s.io/kubernetes
@@ -35,7 +34,7 @@ func Bootstrap() ([]runtime.Object, error) {
 
 // Snapshot returns what decisions of a scenario hang on, with the roles and bindings that every cluster holds,
 // and what is asked where its RBAC has no opinion. A scenario whose delegate is not RBAC has no roles.
-func Snapshot(s *v1alpha1.Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
+func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	snapshot := simulator.NewSnapshot()
 	all, err := Bootstrap()
 	if err != nil {
@@ -58,12 +57,12 @@ func Snapshot(s *v1alpha1.Scenario) (*simulator.Snapshot, authorizer.Authorizer,
 		}
 	}
 	switch s.Delegate {
-	case v1alpha1.DelegateAllow:
+	case DelegateAllow:
 		snapshot.DropRBAC()
 		return snapshot, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
 		}), nil
-	case v1alpha1.DelegateNoOpinion:
+	case DelegateNoOpinion:
 		snapshot.DropRBAC()
 	}
 	return snapshot, nil, nil

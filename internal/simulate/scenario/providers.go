@@ -19,7 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // Audience of the API server, and the issuer of its service accounts, in every shape.
@@ -92,7 +92,7 @@ func (w *World) makeProviders() error {
 }
 
 // makeServiceAccounts names the key that the server signs with.
-func (w *World) makeServiceAccounts(src *v1alpha1.Source) {
+func (w *World) makeServiceAccounts(src *configv1alpha1.Source) {
 	if len(src.ServiceAccount.KeyFiles) > 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (w *World) makeKey(name string) (*authntest.Key, error) {
 }
 
 // makeIssuer serves discovery and keys; the issuer keeps its own URL.
-func (w *World) makeIssuer(src *v1alpha1.Source) error {
+func (w *World) makeIssuer(src *configv1alpha1.Source) error {
 	if src.OIDC.JWT.Issuer.DiscoveryURL != nil {
 		return nil
 	}
@@ -135,7 +135,7 @@ func serveJSON(mux *http.ServeMux, path string, content any) {
 }
 
 // makeKeystone serves what validates tokens: service login and validation (Identity API v3).
-func (w *World) makeKeystone(src *v1alpha1.Source) error {
+func (w *World) makeKeystone(src *configv1alpha1.Source) error {
 	if src.Keystone.CloudsFile != "" {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (w *World) makeKeystone(src *v1alpha1.Source) error {
 }
 
 // makeWebhook serves a TokenReview service.
-func (w *World) makeWebhook(src *v1alpha1.Source) error {
+func (w *World) makeWebhook(src *configv1alpha1.Source) error {
 	if src.Webhook.KubeConfigFile != "" {
 		return nil
 	}
@@ -192,11 +192,11 @@ func (w *World) makeWebhook(src *v1alpha1.Source) error {
 // faulty returns what a service does instead of answering, nil if it answers.
 func faulty(fault string) func(http.ResponseWriter, *http.Request) {
 	switch fault {
-	case v1alpha1.FaultHang:
+	case FaultHang:
 		return func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	case v1alpha1.FaultClose:
+	case FaultClose:
 		return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-	case v1alpha1.FaultError:
+	case FaultError:
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError) }
 	}
 	return nil

@@ -11,15 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Shape is one way in which the project runs.
 type Shape interface {
 	// Skip says why the shape cannot run a case of the scenario; nil asks about the whole. Empty
 	// if it can.
-	Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string
+	Skip(s *Scenario, c *Case) string
 	// Keys are those of the shape's servers; nil if each world has its own.
 	Keys() *Keys
 	// Open builds the stack of a world. Its error is what a scenario calls invalid.
@@ -29,11 +27,11 @@ type Shape interface {
 // Session answers for one scenario. One goroutine uses it.
 type Session interface {
 	// Authenticate says who the credential is.
-	Authenticate(ctx context.Context, c *v1alpha1.Credential) (Authentication, error)
+	Authenticate(ctx context.Context, c *Credential) (Authentication, error)
 	// Authorize decides about a request of the credential's owner.
-	Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (Decision, error)
+	Authorize(ctx context.Context, c *Credential, r *Request) (Decision, error)
 	// Admit sends a write of the credential's owner through boundary and admission.
-	Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1.Admit) (Admission, error)
+	Admit(ctx context.Context, c *Credential, a *Admit) (Admission, error)
 	// Close ends what Open began.
 	Close()
 }
@@ -117,7 +115,7 @@ func Files(paths []string) ([]string, error) {
 
 // Run runs the cases of a scenario in a shape and hands each result to report. The error means that
 // the scenario could not be run at all.
-func Run(ctx context.Context, shape Shape, file string, s *v1alpha1.Scenario, report func(Result)) error {
+func Run(ctx context.Context, shape Shape, file string, s *Scenario, report func(Result)) error {
 	result := func(name string, status Status, expected, got string) {
 		report(Result{file, s.Metadata.Name, name, status, expected, got})
 	}
@@ -167,8 +165,8 @@ func Run(ctx context.Context, shape Shape, file string, s *v1alpha1.Scenario, re
 
 // admitLast returns the cases, those of admission behind the others: a server may have to change
 // its rules for them.
-func admitLast(cases []v1alpha1.Case) []*v1alpha1.Case {
-	var before, after []*v1alpha1.Case
+func admitLast(cases []Case) []*Case {
+	var before, after []*Case
 	for i := range cases {
 		if c := &cases[i]; c.Admit == nil {
 			before = append(before, c)
@@ -179,7 +177,7 @@ func admitLast(cases []v1alpha1.Case) []*v1alpha1.Case {
 	return append(before, after...)
 }
 
-func caseNames(s *v1alpha1.Scenario) []string {
+func caseNames(s *Scenario) []string {
 	if s.Invalid != "" {
 		return []string{invalidCase}
 	}
@@ -191,7 +189,7 @@ func caseNames(s *v1alpha1.Scenario) []string {
 }
 
 // runCase returns what was expected of a case, what came, and whether they agree.
-func runCase(ctx context.Context, session Session, c *v1alpha1.Case) (expected, got string, ok bool) {
+func runCase(ctx context.Context, session Session, c *Case) (expected, got string, ok bool) {
 	if e := &c.Expect; e.User != nil || e.Unauthenticated || e.Refused != nil {
 		identity, err := session.Authenticate(ctx, &c.Credential)
 		if err != nil {

@@ -14,12 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // token returns the bearer token that a credential presents, empty if it presents none, and sees to
 // it that whoever is asked about it answers.
-func (w *World) token(ctx context.Context, c *v1alpha1.Credential) (string, error) {
+func (w *World) token(ctx context.Context, c *Credential) (string, error) {
 	switch {
 	case c.ServiceAccount != nil:
 		return w.serviceAccountToken(ctx, c.ServiceAccount)
@@ -34,7 +34,7 @@ func (w *World) token(ctx context.Context, c *v1alpha1.Credential) (string, erro
 }
 
 // source returns the source of a name, or the first that is of the kind.
-func (w *World) source(name, kind string, is func(*v1alpha1.Source) bool) (*v1alpha1.Source, error) {
+func (w *World) source(name, kind string, is func(*configv1alpha1.Source) bool) (*configv1alpha1.Source, error) {
 	for i := range w.Config.Authentication.Sources {
 		if src := &w.Config.Authentication.Sources[i]; is(src) && (name == "" || name == src.Name) {
 			return src, nil
@@ -46,8 +46,8 @@ func (w *World) source(name, kind string, is func(*v1alpha1.Source) bool) (*v1al
 	return nil, fmt.Errorf("credential: the configuration has no source %q of kind %s", name, kind)
 }
 
-func (w *World) serviceAccountToken(ctx context.Context, c *v1alpha1.ServiceAccountCredential) (string, error) {
-	src, err := w.source("", "serviceAccount", func(s *v1alpha1.Source) bool { return s.ServiceAccount != nil })
+func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCredential) (string, error) {
+	src, err := w.source("", "serviceAccount", func(s *configv1alpha1.Source) bool { return s.ServiceAccount != nil })
 	if err != nil {
 		return "", err
 	}
@@ -73,8 +73,8 @@ func (w *World) serviceAccountToken(ctx context.Context, c *v1alpha1.ServiceAcco
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }
 
-func (w *World) idToken(c *v1alpha1.OIDCCredential) (string, error) {
-	src, err := w.source(c.Issuer, "oidc", func(s *v1alpha1.Source) bool { return s.OIDC != nil })
+func (w *World) idToken(c *OIDCCredential) (string, error) {
+	src, err := w.source(c.Issuer, "oidc", func(s *configv1alpha1.Source) bool { return s.OIDC != nil })
 	if err != nil {
 		return "", err
 	}
@@ -86,7 +86,7 @@ func (w *World) idToken(c *v1alpha1.OIDCCredential) (string, error) {
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }
 
-func (w *World) keystoneToken(c *v1alpha1.KeystoneCredential) (string, error) {
+func (w *World) keystoneToken(c *KeystoneCredential) (string, error) {
 	token := c.Token
 	if token == "" {
 		token = "gAAAAA" + rand.Text()
@@ -105,8 +105,8 @@ func (w *World) keystoneToken(c *v1alpha1.KeystoneCredential) (string, error) {
 	return token, nil
 }
 
-func (w *World) webhookToken(c *v1alpha1.WebhookCredential) (string, error) {
-	src, err := w.source(c.Source, "webhook", func(s *v1alpha1.Source) bool { return s.Webhook != nil })
+func (w *World) webhookToken(c *WebhookCredential) (string, error) {
+	src, err := w.source(c.Source, "webhook", func(s *configv1alpha1.Source) bool { return s.Webhook != nil })
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func (w *World) webhookToken(c *v1alpha1.WebhookCredential) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if token, err = sign(key, map[string]any{"iss": issuer, "jti": rand.Text()}, &v1alpha1.Forgery{}); err != nil {
+		if token, err = sign(key, map[string]any{"iss": issuer, "jti": rand.Text()}, &Forgery{}); err != nil {
 			return "", err
 		}
 	}
@@ -147,7 +147,7 @@ func merged(claims, more map[string]any) map[string]any {
 }
 
 // sign returns the token of claims, as forged.
-func sign(key *authntest.Key, claims map[string]any, f *v1alpha1.Forgery) (string, error) {
+func sign(key *authntest.Key, claims map[string]any, f *Forgery) (string, error) {
 	if key == nil {
 		return "", errors.New("credential: the runner has no key of this source: leave its keyFiles or discoveryURL out")
 	}
@@ -160,13 +160,13 @@ func sign(key *authntest.Key, claims map[string]any, f *v1alpha1.Forgery) (strin
 		}
 	}
 	switch f.SignWith {
-	case v1alpha1.SignWithNone:
+	case SignWithNone:
 		header["alg"] = "none"
 		return authntest.Unsigned(merged(header, f.Header), payload)
-	case v1alpha1.SignWithPublicKeyAsHMAC:
+	case SignWithPublicKeyAsHMAC:
 		header["alg"] = "HS256"
 		return key.SignHMAC(merged(header, f.Header), payload)
-	case v1alpha1.SignWithOtherKey:
+	case SignWithOtherKey:
 		var err error
 		if key, err = authntest.NewKey(key.Algorithm); err != nil {
 			return "", err

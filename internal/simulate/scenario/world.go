@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -38,12 +39,12 @@ const (
 
 // World is what a scenario's configuration needs around it: files, authorities and credentials.
 type World struct {
-	Scenario *v1alpha1.Scenario
+	Scenario *Scenario
 	// Dir holds the files; the local server accepts it as its directory.
 	Dir string
 	// Config is the configuration with its paths filled in, and ConfigFile a file of it. It may be
 	// invalid.
-	Config     *v1alpha1.TenancyConfiguration
+	Config     *configv1alpha1.TenancyConfiguration
 	ConfigFile string
 
 	// UID returns the UID of a ServiceAccount, empty for one that does not exist. The shape sets it.
@@ -100,7 +101,7 @@ func (k *Keys) Write(dir string) error {
 const serviceAccountKey = "pki/service-account.key"
 
 // NewWorld makes the files and authorities of a scenario in a new directory. With nil it has keys of its own.
-func NewWorld(s *v1alpha1.Scenario, keys *Keys) (_ *World, err error) {
+func NewWorld(s *Scenario, keys *Keys) (_ *World, err error) {
 	dir, err := os.MkdirTemp("", "scenario-")
 	if err != nil {
 		return nil, err
@@ -119,9 +120,9 @@ func NewWorld(s *v1alpha1.Scenario, keys *Keys) (_ *World, err error) {
 			return nil, err
 		}
 	}
-	w.Config = &v1alpha1.TenancyConfiguration{Settings: s.Config}
+	w.Config = &configv1alpha1.TenancyConfiguration{Settings: s.Config}
 	w.Config.Authentication.Sources = slices.Clone(s.Config.Authentication.Sources)
-	w.Config.APIVersion, w.Config.Kind = v1alpha1.GroupVersion, v1alpha1.KindTenancyConfiguration
+	w.Config.APIVersion, w.Config.Kind = v1alpha1.GroupVersion, configv1alpha1.KindTenancyConfiguration
 	if err := w.writeFiles(); err != nil {
 		return nil, err
 	}
@@ -232,7 +233,7 @@ func (c *ca) write(path string) error {
 
 // Held returns all that the cluster of a scenario holds: its objects and the old objects of its
 // cases. Two that are one object and differ are an error.
-func Held(s *v1alpha1.Scenario) ([]runtime.RawExtension, error) {
+func Held(s *Scenario) ([]runtime.RawExtension, error) {
 	all := slices.Clone(s.Objects)
 	seen := map[string]string{}
 	for i := range s.Cases {
@@ -240,7 +241,7 @@ func Held(s *v1alpha1.Scenario) ([]runtime.RawExtension, error) {
 		if a == nil || a.OldObject == nil {
 			continue
 		}
-		w, err := WriteOf(&v1alpha1.Admit{OldObject: a.OldObject})
+		w, err := WriteOf(&Admit{OldObject: a.OldObject})
 		if err != nil {
 			return nil, err
 		}
@@ -257,7 +258,7 @@ func Held(s *v1alpha1.Scenario) ([]runtime.RawExtension, error) {
 }
 
 // Certificate returns the client certificate that a credential presents, nil if it presents none.
-func (w *World) Certificate(c *v1alpha1.Credential) (*tls.Certificate, error) {
+func (w *World) Certificate(c *Credential) (*tls.Certificate, error) {
 	if c.X509 == nil {
 		return nil, nil
 	}
@@ -300,7 +301,7 @@ func (w *World) issuer(name string) (*ca, error) {
 	return issuer, nil
 }
 
-func (w *World) template(c *v1alpha1.X509Credential) (*x509.Certificate, error) {
+func (w *World) template(c *X509Credential) (*x509.Certificate, error) {
 	serial := big.NewInt(c.Serial)
 	if c.Serial == 0 {
 		var err error
@@ -336,7 +337,7 @@ func (w *World) template(c *v1alpha1.X509Credential) (*x509.Certificate, error) 
 
 // Headers returns the HTTP headers that a credential is sent with, impersonation included. Tokens are
 // made anew with each call.
-func (w *World) Headers(ctx context.Context, c *v1alpha1.Credential) (http.Header, error) {
+func (w *World) Headers(ctx context.Context, c *Credential) (http.Header, error) {
 	h := http.Header{}
 	for name, values := range c.Headers {
 		for _, v := range values {
@@ -359,7 +360,7 @@ func (w *World) Headers(ctx context.Context, c *v1alpha1.Credential) (http.Heade
 }
 
 // SetImpersonation asks for an identity in the headers of a request.
-func SetImpersonation(h http.Header, u *v1alpha1.UserCredential) {
+func SetImpersonation(h http.Header, u *UserCredential) {
 	h.Set("Impersonate-User", u.Name)
 	if u.UID != "" {
 		h.Set("Impersonate-Uid", u.UID)

@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -90,7 +91,7 @@ func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Sc
 
 // New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
 // no opinion; nil has none.
-func New(ctx context.Context, config *v1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*kubetenant.Stack, error) {
+func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*kubetenant.Stack, error) {
 	namespaces, err := s.NamespaceLister()
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -90,9 +91,9 @@ type Binding struct {
 
 // Under returns the snapshot as a configuration's evaluator of RBAC sees it. The server's own evaluator ignores the
 // annotations that limit or end a binding, and derives no right from a Tenant.
-func (s *Snapshot) Under(config *v1alpha1.Settings) *Snapshot {
+func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
 	plain := *s
-	if config.Authorization.RBAC.Evaluator == v1alpha1.EvaluatorIndexed {
+	if config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
 		plain.Bindings = slices.Concat(s.Bindings, s.derived(s.Rights(config)))
 		return &plain
 	}
@@ -107,9 +108,9 @@ func (s *Snapshot) Under(config *v1alpha1.Settings) *Snapshot {
 
 // Rights returns a function that returns the rights that a tenant's callers have without a binding. It is nil if a
 // server with the configuration derives none.
-func (s *Snapshot) Rights(config *v1alpha1.Settings) func(tenant.ID) []rbac.Derived {
+func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.Derived {
 	a := config.Authorization
-	if a.RBAC.Evaluator != v1alpha1.EvaluatorIndexed || a.Mode == v1alpha1.ModeShadow || s.RightsElsewhere {
+	if a.RBAC.Evaluator != configv1alpha1.EvaluatorIndexed || a.Mode == configv1alpha1.ModeShadow || s.RightsElsewhere {
 		return nil
 	}
 	return func(id tenant.ID) []rbac.Derived { return tenants.Rights(id, s.Tenants[id].Admins) }

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestEmptyIsNotAbsent: an empty tenant label makes a namespace nobody's, and an empty scope limits a binding to no
@@ -43,7 +43,7 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 		if name == "nobody's" && !snapshot.Owner("web").IsZero() {
 			t.Errorf("%s: owned by %s", name, snapshot.Owner("web"))
 		}
-		config, err := (&v1alpha1.Settings{}).Complete()
+		config, err := (&configv1alpha1.Settings{}).Complete()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -32,7 +33,7 @@ func TestServersOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func TestAdmitOrder(t *testing.T) {
 func TestQuotasOfTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	config, err := (&v1alpha1.Settings{}).Complete()
+	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // benchedPod is about 2.4 KB of JSON.
@@ -58,7 +58,7 @@ func BenchmarkAdmission(b *testing.B) {
 	find := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
 		return owner, nil
 	}
-	stack, err := kubetenant.New(b.Context(), &v1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{
+	stack, err := kubetenant.New(b.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{
 		Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), ControllerMetadata: find, ControllerObjects: find}})
 	if err != nil {
 		b.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -51,7 +51,7 @@ func TestCommandLinePages(t *testing.T) {
 			s := start(t, t.TempDir())
 			prepare(t, s)
 			waittest.Until(t, func() error { // by which the commands go
-				if out, err := kubectl(t, s, "admin", "get", "configmap", v1alpha1.PublishedName, "-n", "kube-system"); err != nil {
+				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName, "-n", "kube-system"); err != nil {
 					return fmt.Errorf("the configuration is not published: %s", out)
 				}
 				return nil

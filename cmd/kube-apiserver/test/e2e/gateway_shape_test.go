@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -51,16 +52,16 @@ const (
 )
 
 // Skip implements [scenario.Shape].
-func (s *behindGateway) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
+func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	if why := s.compiledIn.Skip(sc, c); why != "" {
 		return why
 	}
 	switch {
 	case sc.Invalid != "":
 		return exceptGatewayConfigured
-	case slices.ContainsFunc(sc.Config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.FrontProxy != nil }):
+	case slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.FrontProxy != nil }):
 		return exceptGatewayProxies
-	case c == nil && !slices.ContainsFunc(sc.Cases, func(c v1alpha1.Case) bool { return c.Admit == nil }):
+	case c == nil && !slices.ContainsFunc(sc.Cases, func(c scenario.Case) bool { return c.Admit == nil }):
 		return exceptGatewayAdmission
 	case c == nil:
 		return ""
@@ -71,13 +72,13 @@ func (s *behindGateway) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	case len(c.Credential.Headers) > 0:
 		return exceptGatewayProxies
 	case c.Credential.User != nil && hasRetired(sc), // whose file dates no token
-		c.Request != nil && c.Request.Path != "" && sc.Config.Authorization.RequireTenant == v1alpha1.RequireTenantAlways && c.Expect.Decision == "allow": // who has no tenant reviews nothing
+		c.Request != nil && c.Request.Path != "" && sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow": // who has no tenant reviews nothing
 		return exceptGatewayNobody
 	case c.Credential.Anonymous, c.Credential.User != nil && recordOf(c.Credential.User) == nil, c.Credential.Impersonate != nil:
 		return exceptGatewayNobody
 	case c.Request != nil && (c.Request.LabelSelector != "" || c.Request.FieldSelector != "" || c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
 		return exceptGatewayLists
-	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"), sc.Delegate == v1alpha1.DelegateRBAC && limitsBindings(sc),
+	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"), sc.Delegate == scenario.DelegateRBAC && limitsBindings(sc),
 		sc.Config.Authorization.ABAC != nil && c.Expect.Decision == "allow", needsDerivedRights(sc, c):
 		return exceptGatewayCluster
 	case c.Request != nil && sc.Config.Authorization.DelegatedReviews:
@@ -87,26 +88,26 @@ func (s *behindGateway) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 }
 
 // isOverAll reports whether a request may be one over all namespaces: asked about by its own caller it would be limited, and is allowed.
-func isOverAll(r *v1alpha1.Request) bool {
+func isOverAll(r *scenario.Request) bool {
 	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
 }
 
 // limitsBindings reports whether a scenario has bindings that annotations limit, which the cluster's own evaluator does not know.
-func limitsBindings(sc *v1alpha1.Scenario) bool {
+func limitsBindings(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) || strings.Contains(string(o.Raw), tenant.ScopeAnnotation)
 	})
 }
 
 // hasRetired reports whether a scenario has a tenant that was deleted.
-func hasRetired(sc *v1alpha1.Scenario) bool {
+func hasRetired(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindRetiredTenant+`"`)
 	})
 }
 
 // recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user, uid, groups, tenant; nil where none can.
-func recordOf(u *v1alpha1.UserCredential) []string {
+func recordOf(u *scenario.UserCredential) []string {
 	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
 	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == user.AllAuthenticated || !id.IsZero() && g == id.Group() })
 	reserved := func(name string) bool {
@@ -119,9 +120,9 @@ func recordOf(u *v1alpha1.UserCredential) []string {
 }
 
 // flags are those of a server behind a gateway of the configuration at config.
-func (*behindGateway) flags(config, dir string, d v1alpha1.Delegate) ([]string, error) {
+func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind", strings.Join(authorizersBehind(d), ",")}
-	if d != v1alpha1.DelegateNoOpinion {
+	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
 	policy := filepath.Join(dir, "abac.jsonl")
@@ -130,7 +131,7 @@ func (*behindGateway) flags(config, dir string, d v1alpha1.Delegate) ([]string, 
 }
 
 // tokenOf is the token of a user that is taken verbatim.
-func tokenOf(c *v1alpha1.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
+func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
 
 // prepareGateway puts a gateway into the configuration, before the server whose directory is given, and a source of those that are taken verbatim.
 func prepareGateway(w *scenario.World, dir string) error {
@@ -222,17 +223,17 @@ func (s *gatewaySession) Close() {
 }
 
 // presented returns what a credential is shown as: who is taken verbatim has a token.
-func (s *gatewaySession) presented(c *v1alpha1.Credential) *v1alpha1.Credential {
+func (s *gatewaySession) presented(c *scenario.Credential) *scenario.Credential {
 	for i := range s.world.Scenario.Cases {
 		if of := &s.world.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
-			return &v1alpha1.Credential{BearerToken: tokenOf(of)}
+			return &scenario.Credential{BearerToken: tokenOf(of)}
 		}
 	}
 	return c
 }
 
 // Authenticate implements [scenario.Session]: the library's identity, once a SelfSubjectReview has shown that it is what was carried to the cluster.
-func (s *gatewaySession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, error) {
+func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	identity, err := s.library.Authenticate(ctx, c)
 	if err != nil {
 		return identity, err
@@ -283,7 +284,7 @@ func carriedGroups(u *scenario.User) []string {
 }
 
 // Authorize implements [scenario.Session] by a SelfSubjectAccessReview.
-func (s *gatewaySession) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (scenario.Decision, error) {
+func (s *gatewaySession) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
 	review := authorizationv1.SelfSubjectAccessReview{}
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
 	if r.Path != "" {

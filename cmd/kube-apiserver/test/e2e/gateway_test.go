@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/isolation"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -351,7 +351,7 @@ func TestGatewayPage(t *testing.T) {
 	}
 	_, config, _ := strings.Cut(string(text), "```yaml\n")
 	config, _, _ = strings.Cut(config, "```")
-	if c, err := v1alpha1.Decode([]byte(config)); err != nil || c.Gateway == nil || len(c.Gateway.Clusters) != 2 {
+	if c, err := configv1alpha1.Decode([]byte(config)); err != nil || c.Gateway == nil || len(c.Gateway.Clusters) != 2 {
 		t.Errorf("its configuration: %v", err)
 	}
 	s := start(t, t.TempDir(), "--gateway")

@@ -262,7 +262,7 @@ func seededAt(key string) (schema.GroupResource, bool) {
 func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *caller) error {
 	made := maps.Clone(p.taken)
 	for i := range held {
-		w, err := scenario.WriteOf(&v1alpha1.Admit{Object: &held[i]})
+		w, err := scenario.WriteOf(&scenario.Admit{Object: &held[i]})
 		if err != nil {
 			return err
 		}

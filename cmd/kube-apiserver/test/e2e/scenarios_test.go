@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // binaries returns the folder of the built commands.
@@ -36,7 +36,7 @@ func binary(t *testing.T, name string) string {
 type shape interface {
 	scenario.Shape
 	// key is the same for scenarios that one server can be started for.
-	key(*v1alpha1.Scenario) (string, error)
+	key(*scenario.Scenario) (string, error)
 	close() error
 }
 
@@ -56,7 +56,7 @@ func TestWebhookScenarios(t *testing.T) {
 // located is a scenario and the file that it stands in.
 type located struct {
 	file string
-	*v1alpha1.Scenario
+	*scenario.Scenario
 }
 
 // corpus returns the scenarios that run on servers: of the configurations that are wrong, all of which the
@@ -69,7 +69,7 @@ func corpus(t *testing.T) []located {
 	}
 	var all []located
 	for _, file := range files {
-		scenarios, err := v1alpha1.LoadScenarios(file)
+		scenarios, err := scenario.LoadScenarios(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
 			}
 		}
 	}
-	for field := range reflect.TypeFor[v1alpha1.Source]().Fields() {
+	for field := range reflect.TypeFor[configv1alpha1.Source]().Fields() {
 		if field.Type.Kind() == reflect.Pointer && !kinds[field.Name] {
 			t.Errorf("no scenario of startedCold has a source of kind %s", field.Name)
 		}
@@ -167,7 +167,7 @@ func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
 }
 
 // kindsOf returns the kinds that are set in a source: one.
-func kindsOf(src *v1alpha1.Source) []string {
+func kindsOf(src *configv1alpha1.Source) []string {
 	var kinds []string
 	for field, value := range reflect.ValueOf(src).Elem().Fields() {
 		if field.Type.Kind() == reflect.Pointer && !value.IsNil() {

@@ -45,7 +45,7 @@ type compiledIn struct {
 var startedCold = []string{"revocation", "front proxy", "keystone", "webhook"}
 
 // shared reports whether a scenario can run on a server that others have used.
-func shared(s *v1alpha1.Scenario) bool {
+func shared(s *scenario.Scenario) bool {
 	return s.Invalid == "" && !slices.Contains(startedCold, s.Metadata.Name)
 }
 
@@ -53,7 +53,7 @@ func shared(s *v1alpha1.Scenario) bool {
 func (s *compiledIn) Keys() *scenario.Keys { return s.keys }
 
 // key says for which scenarios one server can be started.
-func (*compiledIn) key(s *v1alpha1.Scenario) (string, error) { return string(s.Delegate), nil }
+func (*compiledIn) key(s *scenario.Scenario) (string, error) { return string(s.Delegate), nil }
 
 // close ends the plane.
 func (s *compiledIn) close() error {
@@ -64,13 +64,13 @@ func (s *compiledIn) close() error {
 }
 
 // Skip implements [scenario.Shape].
-func (*compiledIn) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
+func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 	switch {
 	case s.Now != nil:
 		return "a server has the machine's clock"
 	case c != nil && c.Credential.User != nil && c.Credential.Impersonate != nil:
 		return "a user taken verbatim cannot impersonate over HTTP"
-	case c != nil && c.Admit != nil && s.Delegate == v1alpha1.DelegateNoOpinion:
+	case c != nil && c.Admit != nil && s.Delegate == scenario.DelegateNoOpinion:
 		return "admission needs a delegate that allows"
 	}
 	return ""
@@ -80,12 +80,12 @@ func (*compiledIn) Skip(s *v1alpha1.Scenario, c *v1alpha1.Case) string {
 const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
 
 // flags are those of a server with the configuration at config.
-func (s *compiledIn) flags(config, dir string, d v1alpha1.Delegate) ([]string, error) {
+func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--"}
 	switch d {
-	case v1alpha1.DelegateAllow:
+	case scenario.DelegateAllow:
 		args = append(args, "--authorization-mode=AlwaysAllow")
-	case v1alpha1.DelegateNoOpinion:
+	case scenario.DelegateNoOpinion:
 		policy := filepath.Join(dir, "abac.jsonl")
 		args = append(args, "--authorization-mode=ABAC", "--authorization-policy-file="+policy)
 		return args, os.WriteFile(policy, []byte(selfReviewPolicy), 0o600)
@@ -247,7 +247,7 @@ func (s *session) Close() {
 }
 
 // as sends a request with a scenario's credential.
-func (s *session) as(ctx context.Context, c *v1alpha1.Credential, method, path string, body []byte, h http.Header) (answer, error) {
+func (s *session) as(ctx context.Context, c *scenario.Credential, method, path string, body []byte, h http.Header) (answer, error) {
 	headers, err := s.world.Headers(ctx, c)
 	if err != nil {
 		return answer{}, err
@@ -368,7 +368,7 @@ func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtensi
 
 // seed creates an object.
 func (s *session) seed(ctx context.Context, raw []byte) error {
-	w, err := scenario.WriteOf(&v1alpha1.Admit{Object: rawExtension(raw)})
+	w, err := scenario.WriteOf(&scenario.Admit{Object: rawExtension(raw)})
 	if err != nil {
 		return err
 	}
@@ -387,9 +387,9 @@ func collection(w scenario.Write) string {
 }
 
 // Authenticate implements [scenario.Session] by a SelfSubjectReview.
-func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, error) {
+func (s *session) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	if c.Anonymous { // present nothing, really
-		c = &v1alpha1.Credential{Headers: c.Headers}
+		c = &scenario.Credential{Headers: c.Headers}
 	}
 	identity, denied, err := s.resolve(ctx, c)
 	if err == nil && denied != "" && !identity.Unclaimed {
@@ -398,7 +398,7 @@ func (s *session) Authenticate(ctx context.Context, c *v1alpha1.Credential) (sce
 	return identity, err
 }
 
-func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, string, error) {
+func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario.Authentication, string, error) {
 	switch {
 	case c.User != nil:
 		u := c.User
@@ -434,7 +434,7 @@ func (s *session) resolve(ctx context.Context, c *v1alpha1.Credential) (scenario
 }
 
 // Authorize implements [scenario.Session] by a SubjectAccessReview of the resolved user.
-func (s *session) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (scenario.Decision, error) {
+func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
 	identity, denied, err := s.resolve(ctx, c)
 	switch {
 	case err != nil:

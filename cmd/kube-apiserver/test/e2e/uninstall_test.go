@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -397,7 +397,7 @@ func removeSources(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", v1alpha1.PublishedName, "-o", "yaml")
+		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", configv1alpha1.PublishedName, "-o", "yaml")
 		if err != nil || strings.Contains(out, "x509") {
 			return fmt.Errorf("the source is still there: %w", err)
 		}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestWebhookExceptions: what the shape cannot know stands in the page under the heading by which its cases
@@ -40,7 +39,7 @@ func exceptionsAreTold(t *testing.T, name string, shape scenario.Shape, headings
 	}
 	skipped, all := map[string]int{}, 0
 	for _, file := range files {
-		scenarios, err := v1alpha1.LoadScenarios(file)
+		scenarios, err := scenario.LoadScenarios(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,17 +17,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // behindWebhook runs scenarios on unmodified kube-apiservers with the webhook service.
 type behindWebhook struct{ compiledIn }
 
 // key implements shape: what is installed for a configuration is the server's from its start.
-func (s *behindWebhook) key(sc *v1alpha1.Scenario) (string, error) {
+func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 	w, err := scenario.NewWorld(sc, s.keys)
 	if err != nil {
 		return "", err
@@ -52,11 +52,11 @@ func (s *behindWebhook) key(sc *v1alpha1.Scenario) (string, error) {
 }
 
 // authorizersBehind are those that a server asks where the service has no opinion.
-func authorizersBehind(d v1alpha1.Delegate) []string {
+func authorizersBehind(d scenario.Delegate) []string {
 	switch d {
-	case v1alpha1.DelegateAllow:
+	case scenario.DelegateAllow:
 		return []string{"AlwaysAllow"}
-	case v1alpha1.DelegateNoOpinion:
+	case scenario.DelegateNoOpinion:
 		return []string{"ABAC"}
 	}
 	return []string{"Node", "RBAC"}
@@ -78,7 +78,7 @@ const (
 
 // needsDerivedRights reports whether a case is allowed by a right that follows from a Tenant. kube-apiserver's own
 // evaluator derives none.
-func needsDerivedRights(sc *v1alpha1.Scenario, c *v1alpha1.Case) bool {
+func needsDerivedRights(sc *scenario.Scenario, c *scenario.Case) bool {
 	return c.Expect.Decision == "allow" && strings.HasPrefix(sc.Metadata.Name, "rights that follow from a Tenant")
 }
 
@@ -86,7 +86,7 @@ func needsDerivedRights(sc *v1alpha1.Scenario, c *v1alpha1.Case) bool {
 const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*","nonResourcePath":"*"}}` + "\n"
 
 // Skip implements [scenario.Shape].
-func (s *behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
+func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	if why := s.compiledIn.Skip(sc, c); why != "" || c == nil {
 		return why
 	}
@@ -105,7 +105,7 @@ func (s *behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 	if c.Request != nil || c.Admit != nil { // whoever it is, is asked for verbatim
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
 			return exceptPrivileged
-		} else if u != nil && sc.Delegate == v1alpha1.DelegateRBAC && tenant.IsServiceAccountName(u.Name) && slices.ContainsFunc(sc.Config.Authentication.Sources, func(s v1alpha1.Source) bool { return s.ServiceAccount != nil }) {
+		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) && slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }) {
 			return exceptServiceAccounts // their groups are those that kube-apiserver gives them
 		}
 		return ""
@@ -124,9 +124,9 @@ func (s *behindWebhook) Skip(sc *v1alpha1.Scenario, c *v1alpha1.Case) string {
 }
 
 // flags are those of a server whose service has the configuration at config.
-func (*behindWebhook) flags(config, dir string, d v1alpha1.Delegate) ([]string, error) {
+func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind", strings.Join(authorizersBehind(d), ",")}
-	if d != v1alpha1.DelegateNoOpinion {
+	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
 	policy := filepath.Join(dir, "abac.jsonl")
@@ -135,7 +135,7 @@ func (*behindWebhook) flags(config, dir string, d v1alpha1.Delegate) ([]string, 
 
 // prepareService takes out of the configuration what the server behind the service does not have.
 func prepareService(w *scenario.World) error {
-	if w.Scenario.Delegate == v1alpha1.DelegateRBAC {
+	if w.Scenario.Delegate == scenario.DelegateRBAC {
 		return nil
 	}
 	return withoutRBAC(w.ConfigFile)
@@ -160,7 +160,7 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 }
 
 // session starts what the scenario runs on, with those flags, or the service anew where it runs already.
-func (s *behindWebhook) session(ctx context.Context, w *scenario.World, flags func(config, dir string, d v1alpha1.Delegate) ([]string, error)) (*session, error) {
+func (s *behindWebhook) session(ctx context.Context, w *scenario.World, flags func(config, dir string, d scenario.Delegate) ([]string, error)) (*session, error) {
 	if !shared(w.Scenario) {
 		args, err := flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
 		if err != nil {
@@ -200,7 +200,7 @@ func withoutRBAC(config string) error {
 	if authorization == nil {
 		authorization = map[string]any{}
 	}
-	authorization["rbac"] = map[string]any{"evaluator": v1alpha1.EvaluatorUpstream}
+	authorization["rbac"] = map[string]any{"evaluator": configv1alpha1.EvaluatorUpstream}
 	settings["authorization"] = authorization
 	if data, err = yaml.Marshal(settings); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (s *webhookSession) Close() {
 }
 
 // Authenticate implements [scenario.Session] by a TokenReview of the server.
-func (s *webhookSession) Authenticate(ctx context.Context, c *v1alpha1.Credential) (scenario.Authentication, error) {
+func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	headers, err := s.world.Headers(ctx, c)
 	if err != nil {
 		return scenario.Authentication{}, err
@@ -252,7 +252,7 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *v1alpha1.Credentia
 }
 
 // verbatim returns the credential of whoever c is.
-func (s *webhookSession) verbatim(ctx context.Context, c *v1alpha1.Credential) (*v1alpha1.Credential, error) {
+func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (*scenario.Credential, error) {
 	if c.User != nil || c.Anonymous {
 		return c, nil
 	}
@@ -267,11 +267,11 @@ func (s *webhookSession) verbatim(ctx context.Context, c *v1alpha1.Credential) (
 		return nil, fmt.Errorf("the credential is not authenticated: %s", identity)
 	}
 	u := identity.User
-	return &v1alpha1.Credential{User: &v1alpha1.UserCredential{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, nil
+	return &scenario.Credential{User: &scenario.UserCredential{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, nil
 }
 
 // Authorize implements [scenario.Session].
-func (s *webhookSession) Authorize(ctx context.Context, c *v1alpha1.Credential, r *v1alpha1.Request) (scenario.Decision, error) {
+func (s *webhookSession) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
 	c, err := s.verbatim(ctx, c)
 	if err != nil {
 		return scenario.Decision{}, err
@@ -280,7 +280,7 @@ func (s *webhookSession) Authorize(ctx context.Context, c *v1alpha1.Credential, 
 }
 
 // Admit implements [scenario.Session].
-func (s *webhookSession) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1.Admit) (scenario.Admission, error) {
+func (s *webhookSession) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
 	c, err := s.verbatim(ctx, c)
 	if err != nil {
 		return scenario.Admission{}, err

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func rawExtension(raw []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: raw} }
@@ -29,8 +28,8 @@ const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterR
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"},{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`
 
 // Admit implements [scenario.Session] by the real write, as a dry run so that cases do not meet.
-func (s *session) Admit(ctx context.Context, c *v1alpha1.Credential, a *v1alpha1.Admit) (scenario.Admission, error) {
-	if s.world.Scenario.Delegate == v1alpha1.DelegateRBAC && !s.allowing {
+func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
+	if s.world.Scenario.Delegate == scenario.DelegateRBAC && !s.allowing {
 		if err := s.allow(ctx); err != nil {
 			return scenario.Admission{}, err
 		}
@@ -88,7 +87,7 @@ func (s *session) withVersion(ctx context.Context, path string, object []byte) (
 }
 
 // httpWrite returns the request that a write is.
-func httpWrite(a *v1alpha1.Admit, w scenario.Write) (method, path string, body []byte, contentType string, err error) {
+func httpWrite(a *scenario.Admit, w scenario.Write) (method, path string, body []byte, contentType string, err error) {
 	query := url.Values{"dryRun": {"All"}}
 	path, contentType = collection(w), "application/json"
 	if a.Operation != "CREATE" || a.Subresource != "" {
@@ -116,7 +115,7 @@ func httpWrite(a *v1alpha1.Admit, w scenario.Write) (method, path string, body [
 	return method, path + "?" + query.Encode(), body, contentType, err
 }
 
-func update(a *v1alpha1.Admit) (method, contentType string, body []byte, err error) {
+func update(a *scenario.Admit) (method, contentType string, body []byte, err error) {
 	switch a.Via {
 	case "", "update":
 		return http.MethodPut, "application/json", a.Object.Raw, nil

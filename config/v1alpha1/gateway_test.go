@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 const gatewayHeader = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\ngateway:\n"

@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // KindRevocation is the kind of the file that authentication.revocation names.
@@ -178,24 +180,24 @@ func digits(s string) string { return strings.ToLower(strings.ReplaceAll(s, ":",
 
 // decodeOne decodes the one document of data.
 func decodeOne(data []byte, kind string, into any) (problems []error, err error) {
-	docs, err := documents(data)
+	docs, err := yamlfile.Documents(data)
 	if err != nil {
 		return nil, err
 	}
 	if len(docs) != 1 {
 		return nil, fmt.Errorf("%d documents, want one", len(docs))
 	}
-	return unmarshalStrict(docs[0], kind, into)
+	return yamlfile.Unmarshal(docs[0], tenantv1alpha1.GroupVersion, kind, into)
 }
 
 // LoadRevocation reads a file of kind Revocation. The second result is false, and nothing is
 // complained of, where the file is of another kind or cannot be read. The error names the file.
 func LoadRevocation(path string) (r *Revocation, is bool, err error) {
-	data, err := readFile(path)
+	data, err := yamlfile.Read(path)
 	if err != nil {
 		return nil, false, nil
 	}
-	docs, err := documents(data)
+	docs, err := yamlfile.Documents(data)
 	if err != nil || len(docs) == 0 {
 		return nil, false, nil
 	}

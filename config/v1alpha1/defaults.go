@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Default fills in what s leaves out, as the fields say. A list that is given, if only as [], is
@@ -49,7 +50,7 @@ func Default(s *Settings) {
 	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
 	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation,
 		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "argocd.argoproj.io/tracking-id", "argocd.argoproj.io/sync-wave")
-	defaultText(&s.Admission.Namespace.NamespacePrefix, NamespacePrefixRequired)
+	defaultText(&s.Admission.Namespace.NamespacePrefix, tenantv1alpha1.NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
 	defaultAdmission(&s.Admission)
 	defaultService(&s.Service)

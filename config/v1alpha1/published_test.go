@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 func published(t *testing.T) *v1alpha1.Published {

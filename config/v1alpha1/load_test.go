@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
@@ -125,38 +125,6 @@ func TestLoadResolvesPaths(t *testing.T) {
 	}
 }
 
-const scenarioHeader = "apiVersion: kubetenant.dev/v1alpha1\nkind: Scenario\nmetadata: { name: s }\n"
-
-func TestDecodeScenarios(t *testing.T) {
-	good := scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n"
-	all, err := v1alpha1.DecodeScenarios([]byte("---\n" + good + "---\n" + good))
-	if err != nil || len(all) != 2 || all[0].Delegate != v1alpha1.DelegateRBAC {
-		t.Errorf("DecodeScenarios() = %v, %v; want two behind RBAC", all, err)
-	}
-	for name, c := range map[string]struct{ text, want string }{
-		"nothing":               {"---\n", "no scenario"},
-		"a misspelt field":      {good + "---\n" + scenarioHeader + "case: []\n", "document 2: unknown field"},
-		"neither cases":         {scenarioHeader, "either cases or invalid"},
-		"a name twice":          {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } }, { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n", "Duplicate"},
-		"two credentials":       {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true, bearerToken: x }, expect: { unauthenticated: true } } ]\n", "exactly one kind"},
-		"no expectation":        {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: {} } ]\n", "user, unauthenticated or refused"},
-		"decision of nothing":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { decision: deny } } ]\n", "user, unauthenticated or refused"},
-		"a request undecided":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: { unauthenticated: true } } ]\n", "decision or notAllowed"},
-		"an unknown decision":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: { decision: maybe } } ]\n", "Unsupported value"},
-		"an unknown delegate":   {scenarioHeader + "delegate: Root\ncases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n", "delegate"},
-		"an update of nothing":  {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: UPDATE }, expect: { admitted: true } } ]\n", "object and oldObject"},
-		"an unknown operation":  {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: PATCH }, expect: { admitted: true } } ]\n", "Unsupported value"},
-		"an unknown patch":      {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {}, via: post }, expect: { admitted: true } } ]\n", "via"},
-		"admitted and denied":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {} }, expect: { admitted: true, denied: x } } ]\n", "or denied"},
-		"a request and a write": {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get }, admit: { operation: CREATE, object: {} }, expect: { admitted: true } } ]\n", "request already"},
-	} {
-		_, err := v1alpha1.DecodeScenarios([]byte(c.text))
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: DecodeScenarios() = %v; want %q", name, err, c.want)
-		}
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(header + "authentication: { sources: [ { name: a, tokenFile: { path: t.csv } } ] }\n"))
 	f.Add([]byte(`{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration"}`))
@@ -168,26 +136,6 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err == nil && len(v1alpha1.Validate(&c.Settings, nil)) > 0 {
 			t.Fatal("a decoded configuration is not valid")
-		}
-	})
-}
-
-func FuzzDecodeScenarios(f *testing.F) {
-	files, err := filepath.Glob("../../testdata/scenarios/*.yaml")
-	if err != nil || len(files) == 0 {
-		f.Fatal("no seeds", err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data[:min(len(data), 4096)])
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		all, err := v1alpha1.DecodeScenarios(data)
-		if (len(all) == 0) == (err == nil) {
-			t.Fatalf("DecodeScenarios() = %d, %v; want one of them", len(all), err)
 		}
 	})
 }

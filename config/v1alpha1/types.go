@@ -8,11 +8,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Group and version of the file formats, and the kind of the server's configuration.
-const (
-	GroupVersion             = "kubetenant.dev/v1alpha1"
-	KindTenancyConfiguration = "TenancyConfiguration"
-)
+// KindTenancyConfiguration is the kind of the configuration file of a server.
+const KindTenancyConfiguration = "TenancyConfiguration"
 
 // TenancyConfiguration is the one configuration file of a server.
 type TenancyConfiguration struct {
@@ -325,3 +322,15 @@ type GroupResource struct {
 	// +required
 	Resource string `json:"resource"`
 }
+
+// RequireTenant says whether a tenant needs a Tenant.
+type RequireTenant string
+
+const (
+	// RequireTenantNever lets the label of namespaces and the credential be enough.
+	RequireTenantNever RequireTenant = "Never"
+	// RequireTenantWarn logs of which tenants callers come that have no Tenant.
+	RequireTenantWarn RequireTenant = "Warn"
+	// RequireTenantAlways takes callers of a tenant without a Tenant for nobody's.
+	RequireTenantAlways RequireTenant = "Always"
+)

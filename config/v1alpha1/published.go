@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // PublishedName is the name of the ConfigMap in which a server publishes its configuration.
@@ -70,7 +72,7 @@ func (r *Replica) Data() (map[string]string, error) {
 
 // ConfigMap returns the object in a namespace. Its files are left out where they are too large.
 func (p *Published) ConfigMap(namespace string) (*corev1.ConfigMap, error) {
-	text, err := yaml.Marshal(&TenancyConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion, Kind: KindTenancyConfiguration}, Settings: p.Settings})
+	text, err := yaml.Marshal(&TenancyConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: tenantv1alpha1.GroupVersion, Kind: KindTenancyConfiguration}, Settings: p.Settings})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package v1alpha1
+package scenario
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // KindScenario is the kind of a scenario file.
@@ -19,7 +21,7 @@ type Scenario struct {
 	Metadata ScenarioMetadata `json:"metadata"`
 	// config is a TenancyConfiguration without apiVersion and kind. Its x509 sources need no
 	// clientCAFile: the runner makes the authorities.
-	Config Settings `json:"config,omitempty"`
+	Config configv1alpha1.Settings `json:"config,omitempty"`
 	// files are what the relative paths of config name.
 	Files map[string]string `json:"files,omitempty"`
 	// objects are what the cluster holds.

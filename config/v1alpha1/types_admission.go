@@ -2,6 +2,9 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Admission configures the admission plugins.
@@ -60,23 +63,11 @@ type Restriction struct {
 	ExemptSystem bool `json:"exemptSystem,omitempty"`
 }
 
-// NamespacePrefix says how a tenant's namespaces must be named.
-type NamespacePrefix string
-
-const (
-	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for that tenant, whoever
-	// asks.
-	NamespacePrefixRequired NamespacePrefix = "Required"
-	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
-	// conflict that the other has it.
-	NamespacePrefixNone NamespacePrefix = "None"
-)
-
 // Namespace configures TenantNamespace, which guards the Namespace objects of tenants.
 type Namespace struct {
 	// namespacePrefix is Required (default) or None.
 	// +optional
-	NamespacePrefix NamespacePrefix `json:"namespacePrefix,omitempty"`
+	NamespacePrefix tenantv1alpha1.NamespacePrefix `json:"namespacePrefix,omitempty"`
 	// podSecurity is the value of pod-security.kubernetes.io/enforce on the namespaces that tenants
 	// create: privileged, baseline (default) or restricted.
 	// +optional
@@ -397,4 +388,19 @@ type MovedRoleBinding struct {
 	// claimVolumeName is admission.persistentVolumeClaims.volumeName now.
 	// +optional
 	ClaimVolumeName Permission `json:"claimVolumeName,omitempty"`
+}
+
+// Quota configures TenantQuota.
+type Quota struct {
+	// enabled lets TenantQuota objects count. Default: true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+	// default limits a tenant that has no TenantQuota: one is made for it, which follows what stands
+	// here. Default: such a tenant is not limited.
+	// +optional
+	Default corev1.ResourceList `json:"default,omitempty"`
+	// reservation is how long a write that was let through may take to be stored and seen. It must be
+	// longer than requests may take (--request-timeout) and caches may be behind. Default: 2m.
+	// +optional
+	Reservation *metav1.Duration `json:"reservation,omitempty"`
 }

@@ -11,14 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
 	ns := path.Child("namespace")
-	if p := a.Namespace.NamespacePrefix; p != NamespacePrefixRequired && p != NamespacePrefixNone {
+	if p := a.Namespace.NamespacePrefix; p != tenantv1alpha1.NamespacePrefixRequired && p != tenantv1alpha1.NamespacePrefixNone {
 		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
-			[]NamespacePrefix{NamespacePrefixRequired, NamespacePrefixNone}))
+			[]tenantv1alpha1.NamespacePrefix{tenantv1alpha1.NamespacePrefixRequired, tenantv1alpha1.NamespacePrefixNone}))
 	}
 	errs = append(errs, oneOfThese(path.Child("gate", "mode"), a.Gate.Mode, GateOff, GateShadow, GateEnforce)...)
 	levels := []string{"privileged", "baseline", "restricted"}

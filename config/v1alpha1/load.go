@@ -1,31 +1,20 @@
 package v1alpha1
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
-)
 
-// maxFileBytes bounds a configuration or scenario file: a hundred times any seen, and small
-// enough that a wrong path (a disk, a log) ends in an error instead of in exhausted memory.
-const maxFileBytes = 16 << 20
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+)
 
 // Load reads, decodes, defaults and validates the configuration at path. Relative paths in it are
 // taken relative to the file's folder. The error names the file, and every problem with its
 // field.
 func Load(path string) (*TenancyConfiguration, error) {
-	data, err := readFile(path)
+	data, err := yamlfile.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -98,50 +87,4 @@ func (s *Settings) Paths() []*string {
 	}
 	add(s.Gateway.paths()...)
 	return all
-}
-
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxFileBytes {
-		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, maxFileBytes)
-	}
-	return os.ReadFile(path) // #nosec G304 -- the operator names the file
-}
-
-// documents returns the YAML documents of a file, without the empty ones.
-func documents(data []byte) ([][]byte, error) {
-	var all [][]byte
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", n, err)
-		}
-		if len(bytes.Trim(doc, "- \n\r\t")) > 0 {
-			all = append(all, doc)
-		}
-	}
-}
-
-// unmarshalStrict decodes a document of the kind. Its problems are the unknown, duplicate and
-// wrongly cased fields, beside which the rest is decoded.
-func unmarshalStrict(data []byte, kind string, into any) (problems []error, err error) {
-	asJSON, err := yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, err
-	}
-	var is metav1.TypeMeta
-	if err := json.Unmarshal(asJSON, &is); err != nil {
-		return nil, err
-	}
-	if is.APIVersion != GroupVersion || is.Kind != kind {
-		return nil, fmt.Errorf("want apiVersion %s and kind %s", GroupVersion, kind)
-	}
-	return kjson.UnmarshalStrict(asJSON, into)
 }

@@ -1,4 +1,4 @@
-package v1alpha1
+package scenario
 
 import (
 	"errors"
@@ -7,11 +7,14 @@ import (
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // LoadScenarios reads every scenario of the file at path.
 func LoadScenarios(path string) ([]*Scenario, error) {
-	data, err := readFile(path)
+	data, err := yamlfile.Read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -25,14 +28,14 @@ func LoadScenarios(path string) ([]*Scenario, error) {
 // DecodeScenarios decodes, defaults and validates the YAML documents of data, of which there must
 // be one at least. The error names the document, counted from 1.
 func DecodeScenarios(data []byte) ([]*Scenario, error) {
-	docs, err := documents(data)
+	docs, err := yamlfile.Documents(data)
 	if err != nil {
 		return nil, err
 	}
 	var all []*Scenario
 	for i, doc := range docs {
 		s := &Scenario{}
-		problems, err := unmarshalStrict(doc, KindScenario, s)
+		problems, err := yamlfile.Unmarshal(doc, v1alpha1.GroupVersion, KindScenario, s)
 		if err == nil {
 			err = utilerrors.NewAggregate(problems)
 		}
