@@ -12,7 +12,6 @@ mkdir -p "$(dirname "$1")"
 file=$(realpath "$1")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-chmod 755 "$dir" # apt-get downloads as a user of its own
 cd "$dir"
 if ! apt-get download -qq prometheus 2>/dev/null; then
   if [ "$(id -u)" != 0 ]; then
