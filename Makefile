@@ -34,16 +34,16 @@ help: ## this list
 
 BINARIES := $(addprefix $(BIN)/,kubectl-tenant kubectl_complete-tenant kubetenant-webhook kubetenant-gateway \
   kube-apiserver kubetenant-local kubectl vanilla-kube-apiserver)
-# Folders are sources too: the deletion of a file changes its folder.
 SOURCES := $(shell find . \( -name '.?*' -o -path ./bin -o -path ./docs -o -path ./examples -o -path ./hack \
-  -o -name testdata \) -prune -o ! -name '*_test.go' ! -name '*.md' -printf '$(CURDIR)/%P\n')
+  -o -name testdata \) -prune -o -type f ! -name '*_test.go' ! -name '*.md' -print | sort)
+# The name of this file depends on the list of sources, so that the deletion of a source is a change.
+BUILT := $(CACHE)/built-$(firstword $(shell echo $(SOURCES) | md5sum))
 
-build: $(BINARIES) ## the commands, into bin/; silent if nothing has changed
+build: $(BINARIES) $(BUILT) ## the commands, into bin/; silent if nothing has changed
 	@:
-$(BINARIES) &: $(SOURCES) hack/build.sh
-	@mkdir -p $(CACHE)
+$(BINARIES) $(BUILT) &: $(SOURCES) hack/build.sh
 	@hack/build.sh $(BIN) "$(LDFLAGS)"
-	@touch $(BINARIES)
+	@mkdir -p $(CACHE) && rm -f $(CACHE)/built-* && touch $(BINARIES) $(BUILT)
 
 demo: build ## a control plane with two tenants, and a walk through requests
 	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) $(if $(DEMO_EXIT),--exit)
