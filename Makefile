@@ -81,9 +81,10 @@ test-upstream-short: build ## the suites that CI runs
 test-idp: keystone $(CACHE)/idp/package.json ## a real Keystone and a real OpenID provider
 	KUBETENANT_IDP=$(CACHE)/idp $(SCRATCH) go test -race -count=1 -timeout 10m ./test/idp
 
-test-browser: $(CACHE)/browser/package.json ## the access map in a real browser
+test-browser: $(CACHE)/browser/package.json ## the access map and the diagrams of the docs in a real browser
 	@command -v chromium >/dev/null || hack/install-apt.sh chromium
-	KUBETENANT_BROWSER=$(CACHE)/browser $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap
+	KUBETENANT_BROWSER=$(CACHE)/browser $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap \
+	  ./test/browser
 
 RACE := $(BIN)/race
 test-race: build ## the scenarios on servers that have the race detector

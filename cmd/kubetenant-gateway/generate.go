@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubetenant/kubetenant/internal/manifests"
 	gatewaymanifests "github.com/kubetenant/kubetenant/internal/manifests/gateway"
-	"github.com/kubetenant/kubetenant/internal/serving/command"
 )
 
 func newGenerateCommand() *cobra.Command {
@@ -24,7 +24,7 @@ With --check it compares a set with the configuration as it is now, and says wha
 the impersonators are worth.`,
 		Args: cobra.NoArgs,
 	}
-	command.Generates(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
+	manifests.Generates(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubetenant/kubetenant/internal/manifests"
 	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
-	"github.com/kubetenant/kubetenant/internal/serving/command"
 )
 
 func newGenerateCommand() *cobra.Command {
@@ -22,7 +22,7 @@ in DIR, and names what would fail open, lock the cluster up, or leave somebody
 without a tenant.`,
 		Args: cobra.NoArgs,
 	}
-	command.Generates(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
+	manifests.Generates(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")

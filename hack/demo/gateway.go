@@ -30,7 +30,7 @@ func gatewayRequests(address string) []request {
 // walkGateway starts two clusters behind a gateway, goes through the requests and stops them; it returns how many went otherwise than expected.
 func (d *demo) walkGateway(ctx context.Context, bin string) (differences int, err error) {
 	_, _ = fmt.Fprintln(d.out, "starting two of upstream's kube-apiservers, of one kubetenant-gateway ...")
-	server, err := localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), filepath.Join(d.server.Dir, "gateway"), "--gateway", "--clusters", "2", "--workload-controllers=false", "--unsafe-no-fsync")
+	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), filepath.Join(d.server.Dir, "gateway"), "--gateway", "--clusters", "2", "--workload-controllers=false", "--unsafe-no-fsync")
 	if err != nil {
 		return 0, err
 	}

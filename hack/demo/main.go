@@ -80,7 +80,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if o.exit {
 		start = localserver.Start
 	}
-	server, err := start(ctx, filepath.Join(bin, "kube-apiserver"), dir)
+	server, err := start(ctx, filepath.Join(bin, "kubetenant-local"), dir)
 	if err != nil {
 		return err
 	}

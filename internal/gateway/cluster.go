@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -25,7 +25,7 @@ import (
 type cluster struct {
 	key    clusterKey
 	state  *state.State
-	stack  *kubetenant.Stack
+	stack  *stack.Stack
 	client kubernetes.Interface // of the reader
 	keys   signatures
 	limits *budget.Budgets // of reviews of tokens, by namespace
@@ -74,11 +74,11 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *con
 		return nil, err
 	}
 	lent := k.state.Server
-	lent.Authentication = kubetenant.Authentication{Credentials: kubetenant.NoCredentials, Revocations: revoked, SourceTenant: k.source, Reviewed: authenticator.RequestFunc(k.reviewToken)}
+	lent.Authentication = stack.Authentication{Credentials: stack.NoCredentials, Revocations: revoked, SourceTenant: k.source, Reviewed: authenticator.RequestFunc(k.reviewToken)}
 	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize), authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
-	if k.stack, err = kubetenant.New(ctx, settings, lent); err != nil {
+	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {

@@ -21,12 +21,12 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -34,7 +34,7 @@ import (
 type Gateway struct {
 	// stack is the one that authenticates for all clusters and follows what is revoked. Each cluster has one of its own, which has the
 	// boundary and what callers have open there.
-	stack             *kubetenant.Stack
+	stack             *stack.Stack
 	metrics           *gatewayMetrics
 	requests, streams inFlight
 	writers           writers
@@ -159,8 +159,8 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 		}
 	}()
 	if g.stack == nil {
-		if g.stack, err = kubetenant.New(ctx, settings, kubetenant.Server{Register: g.register, Cluster: kubetenant.Cluster{Owners: nobody()},
-			Authentication: kubetenant.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked}}); err != nil {
+		if g.stack, err = stack.New(ctx, settings, stack.Server{Register: g.register, Cluster: stack.Cluster{Owners: nobody()},
+			Authentication: stack.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked}}); err != nil {
 			return nil, err
 		}
 	} else {

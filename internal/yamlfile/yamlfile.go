@@ -1,4 +1,5 @@
-// Package yamlfile reads the project's YAML files: configurations, revocations and scenarios.
+// Package yamlfile reads the project's YAML files (configurations, revocations and scenarios), and
+// writes objects as YAML.
 package yamlfile
 
 import (
@@ -9,8 +10,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -65,4 +69,32 @@ func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error
 		return nil, fmt.Errorf("want apiVersion %s and kind %s", apiVersion, kind)
 	}
 	return kjson.UnmarshalStrict(asJSON, into)
+}
+
+// Marshal returns objects as YAML documents, without the fields that only servers write.
+func Marshal(all ...any) (string, error) {
+	var parts []string
+	for _, obj := range all {
+		object, err := Object(obj)
+		if err != nil {
+			return "", err
+		}
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, string(text))
+	}
+	return strings.Join(parts, "---\n"), nil
+}
+
+// Object returns the content of a Kubernetes object, without the fields that only servers write.
+func Object(obj any) (map[string]any, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
+	unstructured.RemoveNestedField(object, "status")
+	return object, nil
 }

@@ -53,7 +53,7 @@ func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	etcd, err := startEtcd(ctx, filepath.Join(bin, "kube-apiserver"), dir)
+	etcd, err := startEtcd(ctx, filepath.Join(bin, "kubetenant-local"), dir)
 	if err != nil {
 		return err
 	}

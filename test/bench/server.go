@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// etcdProcess is the etcd that both servers use: "kube-apiserver local" of this project, which also
-// makes the keys, kept running for its etcd alone.
+// etcdProcess is the etcd that both servers use. It is the one of kubetenant-local, which also makes
+// the keys.
 type etcdProcess struct {
 	local  *localserver.Server
 	socket string

@@ -57,7 +57,7 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	server, err := localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), dir, "--workload-controllers=false")
+	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, "--workload-controllers=false")
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (b *bench) run(ctx context.Context, bin string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	start := func(more ...string) error {
-		b.server, err = localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), dir, append([]string{"--workload-controllers=false"}, more...)...)
+		b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, append([]string{"--workload-controllers=false"}, more...)...)
 		if err == nil {
 			err = b.connect()
 		}

@@ -82,7 +82,7 @@ func run(ctx context.Context, bin, only string) error {
 	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte(token+",alice,u1,dev,,acme\n"), 0o600); err != nil {
 		return err
 	}
-	server, err := localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), dir, "--workload-controllers=false", "--webhook")
+	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, "--workload-controllers=false", "--webhook")
 	if err != nil {
 		return err
 	}

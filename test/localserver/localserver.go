@@ -1,5 +1,5 @@
-// Package localserver runs "kube-apiserver local" as a process of its own, for the demo, the tests
-// and the benchmarks.
+// Package localserver runs kubetenant-local as a separate process, for the demo, the tests and the
+// benchmarks.
 package localserver
 
 import (
@@ -44,7 +44,7 @@ type Server struct {
 // announcement is what a server says when it is ready.
 type announcement struct{ said, url, ready string }
 
-// Start runs binary with "local --dir dir" and args, and waits until it is ready. The error of a
+// Start runs binary, which is kubetenant-local, with "--dir dir" and args, and waits until it is ready. The error of a
 // server that does not start holds what it wrote to its standard error. On Linux the server ends with this
 // process, however that ends.
 func Start(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
@@ -63,7 +63,7 @@ func StartDetached(ctx context.Context, binary, dir string, args ...string) (*Se
 func newServer(binary, dir string, args []string) *Server {
 	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan struct{}), announced: make(chan announcement, 1)}
 	// #nosec G204 -- the caller names the binary it built
-	s.cmd = exec.Command(binary, append([]string{"local", "--dir", dir}, args...)...)
+	s.cmd = exec.Command(binary, append([]string{"--dir", dir}, args...)...)
 	s.cmd.Stderr = s.stderr
 	return s
 }

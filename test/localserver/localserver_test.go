@@ -34,8 +34,8 @@ func TestStopTwice(t *testing.T) {
 
 // TestEndedByItself is told as often as it is stopped.
 func TestEndedByItself(t *testing.T) {
-	dir := t.TempDir() // the server's third argument
-	s, err := localserver.Start(t.Context(), fake(t, "", `while ! [ -e "$3/end" ]; do sleep 0.01; done; exit 3`), dir)
+	dir := t.TempDir() // the server's second argument
+	s, err := localserver.Start(t.Context(), fake(t, "", `while ! [ -e "$2/end" ]; do sleep 0.01; done; exit 3`), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/internal/manifests"
 	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -363,7 +364,7 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 	}
 	s.installed = maps.Clone(files)
 	delete(s.installed, "values.yaml")
-	return files, webhookmanifests.Write(o.Directory, "control-plane", files)
+	return files, manifests.Write(o.Directory, "control-plane", files)
 }
 
 func (s *shape) manifestOptions() webhookmanifests.Options {

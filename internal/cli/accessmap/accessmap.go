@@ -13,11 +13,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -185,7 +185,7 @@ func (r *row) reaches(namespace, of string, own map[string][]string) {
 
 // rowsOf returns the identities that something is bound or granted to. A name that no tenant is known of stands
 // once for each tenant in whose namespaces it is bound.
-func rowsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot) []*row {
+func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
 	for name := range p.Namespaces {
 		if id := p.Owner(name); !id.IsZero() {
@@ -248,7 +248,7 @@ func (r *row) caller(of, namespace string) user.Info {
 }
 
 // tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
-func tenantsOf(ctx context.Context, stack *kubetenant.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject) []string {
+func tenantsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject) []string {
 	candidates, anybodys := s.Candidates(ctx, stack, p, namespace)
 	var all []string
 	for _, id := range candidates {
@@ -291,7 +291,7 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 }
 
 // decide returns the most that a caller may with resources of a group, and the server's reason; "" for nothing.
-func decide(ctx context.Context, stack *kubetenant.Stack, u user.Info, namespace string, names []string, g *Group) (access, reason string) {
+func decide(ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group) (access, reason string) {
 	if namespace == AllNamespaces {
 		namespace = ""
 	}

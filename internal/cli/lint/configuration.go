@@ -12,8 +12,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kubetenant/kubetenant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
 // configuration returns the problems of a TenancyConfiguration, and those of the files that it names.
@@ -38,7 +38,7 @@ func configuration(ctx context.Context, path string, data []byte) ([]Problem, er
 	}
 	found = append(found, named...)
 	if len(named) == 0 || !hasError(named) {
-		if err := kubetenant.Check(ctx, path); err != nil {
+		if err := stack.Check(ctx, path); err != nil {
 			found = append(found, problemsOf(&root, path, err)...)
 		}
 	}

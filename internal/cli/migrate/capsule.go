@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -177,7 +177,7 @@ func (m *capsuleMigration) write(dir string) error {
 		if len(objects) == 0 {
 			continue
 		}
-		if m.result.Files[file], err = output.Documents(objects...); err != nil {
+		if m.result.Files[file], err = yamlfile.Marshal(objects...); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
 // keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack pkg/identity/keystone/policy.go):
@@ -66,7 +66,7 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 		objects = append(objects, k.convert(&policies[i])...)
 		k.reportUnread(contents[i])
 	}
-	text, err := output.Documents(objects...)
+	text, err := yamlfile.Marshal(objects...)
 	result.Files["rbac.yaml"] = text
 	file := quoted(o.Dir, "rbac.yaml")
 	result.Next = []string{"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every tenant, including the system tenant",

@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -128,7 +129,7 @@ func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err err
 	}
 	list := newList(len(all))
 	for _, o := range all {
-		object, err := Object(o)
+		object, err := yamlfile.Object(o)
 		if err != nil {
 			return true, err
 		}
@@ -228,17 +229,6 @@ func contentOf(v any) (content any, err error) {
 		err = json.Unmarshal(text, &content)
 	}
 	return content, err
-}
-
-// Object returns an object of Kubernetes without what only servers fill in.
-func Object(obj any) (map[string]any, error) {
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil, err
-	}
-	unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
-	unstructured.RemoveNestedField(object, "status")
-	return object, nil
 }
 
 // Table prints rows by kubectl's printer; in blocks where a terminal is too narrow for it.

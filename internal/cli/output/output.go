@@ -10,7 +10,6 @@ import (
 	"unicode"
 
 	"golang.org/x/term"
-	"sigs.k8s.io/yaml"
 )
 
 // plainWidth is how wide lines may be where there is no terminal: they are for grep.
@@ -88,21 +87,4 @@ func unsafe(r rune) bool {
 		return false
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
-}
-
-// Documents returns objects as YAML, without what only servers fill in.
-func Documents(all ...any) (string, error) {
-	var parts []string
-	for _, obj := range all {
-		object, err := Object(obj)
-		if err != nil {
-			return "", err
-		}
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, string(text))
-	}
-	return strings.Join(parts, "---\n"), nil
 }

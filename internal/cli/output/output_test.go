@@ -8,8 +8,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/printers"
 
@@ -180,16 +178,5 @@ func TestValue(t *testing.T) {
 		if done == f.IsForPeople() || err != nil || b.String() != want {
 			t.Errorf("%s: %t, %v, %q", args, done, err, b.String())
 		}
-	}
-}
-
-// TestDocuments leaves out what only servers fill in.
-func TestDocuments(t *testing.T) {
-	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "web", CreationTimestamp: metav1.Now()},
-		Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}
-	got, err := output.Documents(ns, ns)
-	one := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\nspec: {}\n"
-	if err != nil || got != one+"---\n"+one {
-		t.Errorf("%v:\n%s", err, got)
 	}
 }

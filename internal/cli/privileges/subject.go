@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -81,7 +81,7 @@ func (s Subject) isAnybodys() bool {
 // Candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in the
 // namespace: the subject's own, else the namespace's owner, and the system tenant. anybodys says that callers of
 // every tenant may be called so.
-func (s Subject) Candidates(ctx context.Context, stack *kubetenant.Stack, of *simulator.Snapshot, namespace string) (all []tenant.ID, anybodys bool) {
+func (s Subject) Candidates(ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string) (all []tenant.ID, anybodys bool) {
 	group, isTenants := strings.CutPrefix(s.Name, tenant.GroupPrefix)
 	home, areAccounts := s.accounts()
 	switch {

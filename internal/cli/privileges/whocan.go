@@ -13,12 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -59,7 +59,7 @@ const AnyTenant = "any (in its own namespaces)"
 // Boundary answers whom the tenant boundary would let ask something: the server's own, over the
 // cluster's namespaces, with everything allowed behind it.
 type Boundary struct {
-	stack *kubetenant.Stack
+	stack *stack.Stack
 	of    *simulator.Snapshot
 	homes map[string]string // a namespace of each tenant that has any
 	lines *abac.Policy      // nil for none

@@ -24,9 +24,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/kubetenant/kubetenant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -263,7 +263,7 @@ func withoutOurs(object map[string]any) {
 }
 
 // refusedAs returns why a caller could not create the object.
-func refusedAs(ctx context.Context, plugins []kubetenant.Plugin, obj *unstructured.Unstructured, r schema.GroupVersionResource, caller user.Info) string {
+func refusedAs(ctx context.Context, plugins []stack.Plugin, obj *unstructured.Unstructured, r schema.GroupVersionResource, caller user.Info) string {
 	attributes := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), r, "", admission.Create, nil, true, caller)
 	for _, p := range plugins {
 		if p.Last || !p.Handles(admission.Create) {
@@ -284,7 +284,7 @@ func refusedAs(ctx context.Context, plugins []kubetenant.Plugin, obj *unstructur
 }
 
 // foreignSubject returns which subject of a RoleBinding the boundary will let in no more.
-func foreignSubject(stack *kubetenant.Stack, obj *unstructured.Unstructured, namespace string, id tenant.ID) string {
+func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespace string, id tenant.ID) string {
 	if obj.GetKind() != "RoleBinding" || obj.GroupVersionKind().Group != rbacv1.GroupName {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/internal/manifests"
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
@@ -106,7 +107,7 @@ func TestWrite(t *testing.T) {
 	files := map[string][]byte{"values.yaml": []byte("v"), "cluster/a.yaml": []byte("a"), "cluster/deep/b.yaml": []byte("b"), "clusters/c.yaml": []byte("c")}
 	for folder, want := range map[string][]string{"": slices.Sorted(maps.Keys(files)), "cluster": {"a.yaml", "deep/b.yaml"}, "none": nil} {
 		dir := t.TempDir()
-		if err := webhook.Write(dir, folder, files); err != nil {
+		if err := manifests.Write(dir, folder, files); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -127,7 +128,7 @@ func TestWrite(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "in the way")
-	if err := webhook.Write(file, "", files); err == nil {
+	if err := manifests.Write(file, "", files); err == nil {
 		t.Error("files were written into a file")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubetenant/kubetenant/internal/manifests"
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
@@ -22,7 +23,7 @@ func found(t *testing.T, o webhook.Options, change func(map[string][]byte)) []st
 	}
 	change(files)
 	dir := t.TempDir()
-	if err := webhook.Write(dir, "", files); err != nil {
+	if err := manifests.Write(dir, "", files); err != nil {
 		t.Fatal(err)
 	}
 	all, err := webhook.Check(dir, o.Config, o.Namespace)
@@ -199,7 +200,7 @@ func TestCheckHoldsToTheConfiguration(t *testing.T) {
 			continue
 		}
 		dir := t.TempDir()
-		if err := webhook.Write(dir, "", files); err != nil {
+		if err := manifests.Write(dir, "", files); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := webhook.Check(dir, plain.Config, o.Namespace); err != nil || len(all) == 0 {

@@ -27,6 +27,7 @@ import (
 	clientcmdapiv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/internal/manifests"
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
@@ -280,7 +281,7 @@ func TestCheck(t *testing.T) {
 				files[c.file] = []byte(spoiled)
 			}
 			dir := t.TempDir()
-			if err := webhook.Write(dir, "", files); err != nil {
+			if err := manifests.Write(dir, "", files); err != nil {
 				t.Fatal(err)
 			}
 			found, err := webhook.Check(dir, o.Config, o.Namespace)

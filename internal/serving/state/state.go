@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -36,15 +36,15 @@ import (
 // State is what is known of a cluster: its namespaces, definitions, and, where they count, its RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
 type State struct {
 	// Server is what a stack is lent.
-	Server kubetenant.Server
+	Server stack.Server
 
 	factory    informers.SharedInformerFactory
 	known      *cluster.Cluster
 	swept      *sweptFile
 	publishes  bool // the configuration in force
 	follow     func(context.Context)
-	runQuotas  func(context.Context, *kubetenant.Stack) // nil where they do not count
-	webhooks   *Webhooks                                // nil where they are not looked at
+	runQuotas  func(context.Context, *stack.Stack) // nil where they do not count
+	webhooks   *Webhooks                           // nil where they are not looked at
 	synced     map[string]func() bool
 	watches    *watches
 	namespace  string
@@ -93,7 +93,7 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	s.swept, s.follow = followSwept(clients.Typed, namespace), s.known.CRDs.Run
 	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
 		"swept": s.swept.informer.HasSynced, "tenants": s.known.Tenants.HasSynced}
-	s.Server.Cluster = kubetenant.Cluster{
+	s.Server.Cluster = stack.Cluster{
 		Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
 		Stale:   func() bool { return !s.current.Load() },
 		Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant, OwnedNamespaces: s.known.OwnedNamespaces, References: s.known.References,
@@ -127,7 +127,7 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 		// Whose each is, for tenants that read their own: the rest is the admission half's.
 		s.Server.Cluster.Quotas = s.known.Quotas
 		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
-		s.runQuotas = func(ctx context.Context, _ *kubetenant.Stack) { s.known.Quotas.Run(ctx) }
+		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.known.Quotas.Run(ctx) }
 	}
 	return s, nil
 }
@@ -159,7 +159,7 @@ func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, name
 		return nil, err
 	}
 	s.publishes, s.follow, s.Server.Register = true, s.known.Run, register
-	s.Server.Authentication = kubetenant.Authentication{Credentials: kubetenant.BearerTokens, APIAudiences: settings.Service.APIAudiences}
+	s.Server.Authentication = stack.Authentication{Credentials: stack.BearerTokens, APIAudiences: settings.Service.APIAudiences}
 	s.Server.Authorization.ReviewsElsewhere = true
 	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
@@ -173,7 +173,7 @@ func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, name
 	followed := append(s.known.Tenants.Metrics(), s.known.Definitions.Metrics()...)
 	if *settings.Admission.Quota.Enabled {
 		of.Quotas = s.known.Quotas
-		s.runQuotas = func(ctx context.Context, stack *kubetenant.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
+		s.runQuotas = func(ctx context.Context, stack *stack.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
 		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
 		quotas, err := s.known.Quotas.Metrics()
 		if err != nil {
@@ -193,7 +193,7 @@ func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, name
 			return nil, err
 		}
 		s.synced["rbac"] = synced
-		s.Server.Authorization.RBAC = &kubetenant.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
+		s.Server.Authorization.RBAC = &stack.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
 	}
 	return s, nil
 }
@@ -208,7 +208,7 @@ func (s *State) WithoutReservations() {
 }
 
 // observed are quotas that nobody charges.
-type observed struct{ kubetenant.QuotaStore }
+type observed struct{ stack.QuotaStore }
 
 // Charge implements [quota.Store].
 func (observed) Charge(context.Context, *quota.State, *quota.State) error { return nil }
@@ -275,7 +275,7 @@ func slim(obj any) (any, error) {
 
 // Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called before
 // the stack is asked anything.
-func (s *State) Run(ctx context.Context, stack *kubetenant.Stack) error {
+func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
 	}

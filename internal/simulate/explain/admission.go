@@ -17,10 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/plugins/gate"
 	"github.com/kubetenant/kubetenant/plugins/lifecycle"
 	"github.com/kubetenant/kubetenant/plugins/managed"
@@ -118,7 +118,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 		return admitted{}, err
 	}
 	// The server's own plugin validates before the plugins of kubetenant.
-	plugins := append([]kubetenant.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
+	plugins := append([]stack.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
 	resource := q.resourceVersion("").GroupResource()
 	var asked []string
 	for _, p := range plugins {

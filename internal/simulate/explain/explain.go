@@ -13,12 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -46,7 +46,7 @@ type Query struct {
 
 // asked is a stack with what it said last.
 type asked struct {
-	*kubetenant.Stack
+	*stack.Stack
 	outcome authz.Outcome
 }
 
@@ -78,7 +78,7 @@ type answer struct {
 	decision  authorizer.Decision
 	reason    string
 	admission admitted
-	stack     *kubetenant.Stack
+	stack     *stack.Stack
 }
 
 // allows reports whether both authorization and admission allow the request.

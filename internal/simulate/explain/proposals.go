@@ -20,8 +20,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -108,7 +108,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	} else {
 		g.Spec.From.Users = []string{q.User.GetName()}
 	}
-	text, err := output.Documents(g)
+	text, err := yamlfile.Marshal(g)
 	if err != nil {
 		return nil, err
 	}

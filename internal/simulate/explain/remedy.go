@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -122,7 +122,7 @@ func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects 
 	for i := range objects {
 		all[i] = objects[i]
 	}
-	yaml, err := output.Documents(all...)
+	yaml, err := yamlfile.Marshal(all...)
 	if err != nil {
 		return nil, err
 	}

@@ -23,10 +23,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -101,7 +101,7 @@ type Report struct {
 }
 
 // Replayer decides events.
-type Replayer struct{ stack *kubetenant.Stack }
+type Replayer struct{ stack *stack.Stack }
 
 // New returns a player of a configuration over a snapshot, until ctx ends.
 func New(ctx context.Context, config *configv1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {

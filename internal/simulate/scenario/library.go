@@ -27,15 +27,15 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Library runs scenarios in process, through kubetenant.Open and upstream's own filters.
+// Library runs scenarios in process, through stack.Open and upstream's own filters.
 type Library struct{}
 
 // Skip implements [Shape].
@@ -77,13 +77,13 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	if err := grants.Sync(ctx); err != nil {
 		return s, err
 	}
-	server := kubetenant.Server{
-		Authentication: kubetenant.Authentication{
+	server := stack.Server{
+		Authentication: stack.Authentication{
 			Authenticator: frontproxy.New(header), // all that a server's own chain has for a scenario
 			APIAudiences:  authenticator.Audiences{Audience}, RequestHeader: header, TokenObjects: bindings,
 		},
-		Authorization: kubetenant.Authorization{Authorizer: authorizer.AuthorizerFunc(s.delegate)},
-		Cluster: kubetenant.Cluster{
+		Authorization: stack.Authorization{Authorizer: authorizer.AuthorizerFunc(s.delegate)},
+		Cluster: stack.Cluster{
 			Owners:             authz.NewOwners(namespaces.Get, nil),
 			CustomScope:        snapshot.CustomScope,
 			SelectedLabels:     snapshot.SelectedLabels,
@@ -97,18 +97,18 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		Now: w.Now(),
 	}
 	if w.Scenario.Delegate == DelegateRBAC {
-		server.Authorization.RBAC = &kubetenant.RBAC{Index: snapshot.Index()}
+		server.Authorization.RBAC = &stack.RBAC{Index: snapshot.Index()}
 	}
 	if server.Cluster.Quotas, err = quotasOf(bindings, namespaces, w.Scenario.Config.Admission.Quota.Default); err != nil {
 		return s, err
 	}
-	s.stack, err = kubetenant.Open(ctx, w.ConfigFile, server)
+	s.stack, err = stack.Open(ctx, w.ConfigFile, server)
 	return s, err
 }
 
 type session struct {
 	world    *World
-	stack    *kubetenant.Stack
+	stack    *stack.Stack
 	cancel   context.CancelFunc
 	allowing bool // the delegate allows, whatever the scenario's is
 }

@@ -5,13 +5,13 @@ import (
 
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
 // Admit calls admission plugins for a write, as a server does: each plugin that mutates, then each
 // that validates. It returns the error of the first plugin that refuses. Afterwards, the object of
 // the attributes has the changes of the plugins.
-func Admit(ctx context.Context, plugins []kubetenant.Plugin, a admission.Attributes) error {
+func Admit(ctx context.Context, plugins []stack.Plugin, a admission.Attributes) error {
 	for _, p := range plugins {
 		if m, mutates := p.Interface.(admission.MutationInterface); mutates && p.Handles(a.GetOperation()) {
 			if err := m.Admit(ctx, a, nil); err != nil {

@@ -20,11 +20,11 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -91,7 +91,7 @@ func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Sc
 
 // New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
 // no opinion; nil has none.
-func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*kubetenant.Stack, error) {
+func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*stack.Stack, error) {
 	namespaces, err := s.NamespaceLister()
 	if err != nil {
 		return nil, err
@@ -100,10 +100,10 @@ func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, dele
 	if err := grants.Sync(ctx); err != nil {
 		return nil, err
 	}
-	return kubetenant.New(ctx, config, kubetenant.Server{
-		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-		Authorization:  kubetenant.Authorization{Authorizer: server(delegate), RBAC: &kubetenant.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere}},
-		Cluster: kubetenant.Cluster{
+	return stack.New(ctx, config, stack.Server{
+		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+		Authorization:  stack.Authorization{Authorizer: server(delegate), RBAC: &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere}},
+		Cluster: stack.Cluster{
 			Owners:      authz.NewOwners(namespaces.Get, nil),
 			CustomScope: s.CustomScope, SelectedLabels: s.SelectedLabels,
 			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },

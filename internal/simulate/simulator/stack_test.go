@@ -16,10 +16,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -112,7 +112,7 @@ func TestAdmitOrder(t *testing.T) {
 		of := func(name string, err error, operations ...admission.Operation) plugin {
 			return plugin{admission.NewHandler(operations...), name, err, &said}
 		}
-		stack := &kubetenant.Stack{Admission: []kubetenant.Plugin{{Name: "a", Interface: validating{of("a", c.second, admission.Create)}},
+		stack := &stack.Stack{Admission: []stack.Plugin{{Name: "a", Interface: validating{of("a", c.second, admission.Create)}},
 			{Name: "b", Interface: mutating{of("b", c.first, admission.Create)}}, {Name: "c", Interface: validating{of("c", nil, admission.Create, admission.Delete)}}}}
 		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p", schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
 		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(said, c.want) {

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TenantObjects returns what the Tenants say, and those that were deleted.
-func (s *Snapshot) TenantObjects() kubetenant.Tenants {
+func (s *Snapshot) TenantObjects() stack.Tenants {
 	return tenantObjects{s.Tenants, s.Retired, s.Templates}
 }
 
@@ -62,7 +62,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	return id, is
 }
 
-// Of implements [kubetenant.Tenants].
+// Of implements [stack.Tenants].
 func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	if is, exists := t.live[id]; exists {
 		return is.Access
@@ -73,16 +73,16 @@ func (t tenantObjects) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// Accepts implements [kubetenant.Tenants].
+// Accepts implements [stack.Tenants].
 func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 	lineage := t.Lineage(id)
 	return lineage.Accepts(issued)
 }
 
-// Spaces implements [kubetenant.Tenants].
+// Spaces implements [stack.Tenants].
 func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
 
-// Holds implements [kubetenant.Tenants].
+// Holds implements [stack.Tenants].
 func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
 		is := t.templates[name]
@@ -90,7 +90,7 @@ func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 	})
 }
 
-// Gives implements [kubetenant.Tenants].
+// Gives implements [stack.Tenants].
 func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(template string) bool {
 		is := t.templates[template]
@@ -98,19 +98,19 @@ func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupReso
 	}), nil
 }
 
-// MemberRoles implements [kubetenant.Tenants].
+// MemberRoles implements [stack.Tenants].
 func (t tenantObjects) MemberRoles(id tenant.ID) []string { return t.live[id].MemberRoles }
 
-// Admins implements [kubetenant.Tenants].
+// Admins implements [stack.Tenants].
 func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id].Admins }
 
-// Lineage implements [kubetenant.Tenants].
+// Lineage implements [stack.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	is := t.live[id]
 	return tenant.Lineage{UID: is.UID, Created: is.Created, Ending: is.Ending, AcceptUndated: is.AcceptUndated, Retired: tenant.InOrderOfEnd(t.retired[id])}
 }
 
-// TenantOf implements [kubetenant.Tenants].
+// TenantOf implements [stack.Tenants].
 func (t tenantObjects) TenantOf(name string) tenant.ID {
 	for id := range t.live {
 		if id.ObjectName() == name {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
 // admissionReview is an AdmissionReview as it comes, of which the objects are not read yet; v1 and v1beta1 look the same.
@@ -96,7 +96,7 @@ func conversions() admission.ObjectInterfaces {
 }
 
 // mutate answers an AdmissionReview with what the plugins change.
-func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
+func mutate(plugins []stack.Plugin, objects *objects) answerer {
 	none, shapes := conversions(), &shapes{}
 	return func(ctx context.Context, body []byte) (answer, error) {
 		in, a, done, err := readAdmission(ctx, body, objects)
@@ -131,7 +131,7 @@ func mutate(plugins []kubetenant.Plugin, objects *objects) answerer {
 }
 
 // validate answers an AdmissionReview by what the plugins refuse.
-func validate(plugins []kubetenant.Plugin, objects *objects) answerer {
+func validate(plugins []stack.Plugin, objects *objects) answerer {
 	none := conversions()
 	return func(ctx context.Context, body []byte) (answer, error) {
 		in, a, done, err := readAdmission(ctx, body, objects)

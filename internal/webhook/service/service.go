@@ -12,8 +12,8 @@ import (
 	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
 // Paths of the reviews.
@@ -26,7 +26,7 @@ const (
 
 // Options configure a service. Stack, Limits, OwnerOf and Register are required.
 type Options struct {
-	Stack  *kubetenant.Stack
+	Stack  *stack.Stack
 	Limits Limits
 	// OwnerOf names the tenant of a namespace as far as that is known at once. It decides whose turn it is in a queue,
 	// and nothing else.

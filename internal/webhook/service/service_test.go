@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -67,11 +67,11 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 	}
 	w := &world{registry: metrics.NewKubeRegistry()}
 	var err error
-	if w.Stack, err = kubetenant.Open(t.Context(), config, kubetenant.Server{
-		Authentication: kubetenant.Authentication{Credentials: kubetenant.BearerTokens},
-		Cluster:        kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), Stale: w.stale.Load},
+	if w.Stack, err = stack.Open(t.Context(), config, stack.Server{
+		Authentication: stack.Authentication{Credentials: stack.BearerTokens},
+		Cluster:        stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), Stale: w.stale.Load},
 		Register:       w.registry.Register,
-		Authorization: kubetenant.Authorization{ReviewsElsewhere: true, Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		Authorization: stack.Authorization{ReviewsElsewhere: true, Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if w.authorizer == nil {
 				return authorizer.DecisionNoOpinion, "", nil
 			}

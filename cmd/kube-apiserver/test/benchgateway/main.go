@@ -87,7 +87,7 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(b.dir) }()
-	if b.server, err = localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), b.dir, "--workload-controllers=false", "--unsafe-no-fsync", "--gateway"); err != nil {
+	if b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), b.dir, "--workload-controllers=false", "--unsafe-no-fsync", "--gateway"); err != nil {
 		return err
 	}
 	defer func() { _ = b.server.Stop() }()

@@ -32,7 +32,7 @@ import (
 // benched returns a server and acme's client of it.
 func benched(b *testing.B, dir string) (*localserver.Server, *http.Client) {
 	b.Helper()
-	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kube-apiserver"), dir, withoutWorkloads, "--unsafe-no-fsync")
+	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir, withoutWorkloads, "--unsafe-no-fsync")
 	if err != nil {
 		b.Fatal(err)
 	}

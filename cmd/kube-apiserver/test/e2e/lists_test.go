@@ -55,7 +55,7 @@ func TestOlderObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const n = 1200 // more than two pages
-	before, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, withoutWorkloads, "--tenancy=false")
+	before, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads, "--tenancy=false")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestOlderObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first run may be cut off anywhere: the second goes on.
-	first, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, withoutWorkloads)
+	first, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, e
 			err = errors.Join(err, p.close())
 		}
 	}()
-	if p.server, err = localserver.Start(ctx, filepath.Join(bin, "kube-apiserver"), dir, args...); err != nil {
+	if p.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, args...); err != nil {
 		return p, err
 	}
 	sockets, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))

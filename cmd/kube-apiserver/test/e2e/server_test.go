@@ -36,7 +36,7 @@ const withoutWorkloads = "--workload-controllers=false"
 func start(t *testing.T, dir string, args ...string) *localserver.Server {
 	t.Helper()
 	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // unless the test says otherwise
-	s, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir, args...)
+	s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	prepare(t, s)
-	if _, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), dir); err == nil || !strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
+	if _, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir); err == nil || !strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
 		t.Errorf("a second server = %v", err)
 	}
 	url := s.URL
@@ -440,7 +440,7 @@ func TestRefusedStarts(t *testing.T) {
 		"a bad tenant":                               {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
 		"an unknown flag of kube-apiserver":          {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
 	} {
-		s, err := localserver.Start(t.Context(), binary(t, "kube-apiserver"), c.dir, c.args...)
+		s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), c.dir, c.args...)
 		if err == nil {
 			_ = s.Stop()
 		}

@@ -134,7 +134,7 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string
 	if err != nil {
 		return nil, err
 	}
-	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kube-apiserver"), w.Dir, args...)
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.Raw
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kube-apiserver"), w.Dir, withoutWorkloads, "--unsafe-no-fsync", "--tenancy=false")
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, withoutWorkloads, "--unsafe-no-fsync", "--tenancy=false")
 	if err != nil {
 		return nil, err
 	}

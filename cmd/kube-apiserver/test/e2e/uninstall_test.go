@@ -164,8 +164,15 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// startUpstream starts upstream's server on the etcd of another one, and returns its address.
+// startUpstream starts upstream's kube-apiserver on the etcd of a local control plane.
 func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
+	t.Helper()
+	return startServer(t, s, "vanilla-kube-apiserver")
+}
+
+// startServer starts a kube-apiserver on the etcd of a local control plane. It returns a configuration
+// of the cluster's admin and a function that stops the server.
+func startServer(t *testing.T, s *localserver.Server, name string, args ...string) (*rest.Config, func()) {
 	t.Helper()
 	sockets, err := os.ReadFile(filepath.Join(s.Dir, "etcd", "sockets"))
 	if err != nil {
@@ -175,15 +182,15 @@ func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.Create(filepath.Join(s.Dir, "upstream.log"))
+	log, err := os.Create(filepath.Join(s.Dir, "second-server.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
 	_, port, _ := strings.Cut(address, ":")
-	cmd := exec.Command(binary(t, "vanilla-kube-apiserver"), append(local.ServerFlags(s.Dir,
-		"unix://"+filepath.Join(string(sockets), "client")),
-		"--secure-port="+port, "--authorization-mode=Node,RBAC")...)
+	args = append([]string{"--secure-port=" + port, "--authorization-mode=Node,RBAC"}, args...)
+	etcd := "unix://" + filepath.Join(string(sockets), "client")
+	cmd := exec.Command(binary(t, name), append(local.ServerFlags(s.Dir, etcd), args...)...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, localserver.EndsWithParent()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

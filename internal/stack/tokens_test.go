@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"context"
@@ -16,11 +16,11 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -51,7 +51,7 @@ current-context: x
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
 // tokenStack is a stack with an issuer, a TokenReview service and a token file.
-func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Registerable) error) (s *kubetenant.Stack, dir, idToken string) {
+func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Registerable) error) (s *stack.Stack, dir, idToken string) {
 	t.Helper()
 	key := authntest.MustKey("ES256")
 	issuer := authntest.NewIssuer(key)
@@ -63,7 +63,7 @@ func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Re
 		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
 		"kubeconfig": fmt.Sprintf(kubeconfig, server.URL), "tokens.csv": "file,bob,1,,a\n",
 	})
-	s, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: register})
+	s, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,18 +136,18 @@ func TestLentRevocations(t *testing.T) {
 		config.ResolvePaths(dir)
 		return &config.Settings
 	}
-	var front *kubetenant.Stack
+	var front *stack.Stack
 	told := make(chan bool, 1)
-	front, err := kubetenant.New(t.Context(), settings("revoked.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)},
-		Authentication: kubetenant.Authentication{RevocationsChanged: func(r *authn.Revocations) {
+	front, err := stack.New(t.Context(), settings("revoked.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)},
+		Authentication: stack.Authentication{RevocationsChanged: func(r *authn.Revocations) {
 			_, ok, _ := front.Authenticator.AuthenticateRequest(bearer("bob").WithContext(t.Context()))
 			told <- r == front.Revocations() && !ok
 		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind, err := kubetenant.New(t.Context(), settings("of another.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)},
-		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials, Revocations: front.Revocations}})
+	behind, err := stack.New(t.Context(), settings("of another.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)},
+		Authentication: stack.Authentication{Credentials: stack.NoCredentials, Revocations: front.Revocations}})
 	if err != nil {
 		t.Fatalf("a list that it does not follow: %v", err)
 	}
@@ -204,7 +204,7 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
 		"kubeconfig": fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"), "tokens.csv": ""})
-	_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{ServiceAccountIssuers: []string{issuer.URL()}}})
+	_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}}})
 	if err == nil || !strings.Contains(err.Error(), "the issuer is the server's own") {
 		t.Errorf("Open() = %v", err)
 	}
@@ -221,7 +221,7 @@ func TestServiceAccountsAreTheServers(t *testing.T) {
 		issuers []string
 		want    string
 	}{{nil, ""}, {[]string{"https://older", "https://cluster"}, ""}, {[]string{"https://cluster.local"}, "none of the server's"}} {
-		_, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{ServiceAccountIssuers: c.issuers}})
+		_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{ServiceAccountIssuers: c.issuers}})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("issuers %q: Open() = %v", c.issuers, err)
 		}

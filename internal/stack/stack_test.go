@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"context"
@@ -35,11 +35,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/plugins/gate"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/test/waittest"
@@ -118,8 +118,8 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
+	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": "p,bob,2,,b\n"})
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
+	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	path := filepath.Join(dir, "tenancy.yaml")
 	var told []error
 	registry := metrics.NewKubeRegistry()
-	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
+	opened, err := stack.Open(ctx, path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	}
 	for _, r := range []*http.Request{bearer(canary + "1"), bearer(canary + "x"), basic("bob", canary+"2"), basic("bob", canary+"x"), basic("carol", canary+"x"),
 		basic(canary, canary), {Header: http.Header{"Authorization": {"Basic " + canary}}}} {
-		resp, ok, err := stack.Authenticator.AuthenticateRequest(r.WithContext(ctx))
+		resp, ok, err := opened.Authenticator.AuthenticateRequest(r.WithContext(ctx))
 		told = append(told, err)
 		if ok && strings.Contains(fmt.Sprintf("%+v", resp.User), canary) {
 			t.Errorf("the identity tells the secret: %+v", resp.User)
@@ -236,7 +236,7 @@ func TestNoSecretIsTold(t *testing.T) {
 		for _, name := range []string{"tokens.csv", "passwords.csv"} {
 			replace(t, dir, good)
 			replace(t, dir, map[string]string{name: text})
-			err := kubetenant.Check(ctx, path)
+			err := stack.Check(ctx, path)
 			told = append(told, err)
 		}
 	}
@@ -284,23 +284,23 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	anybody := &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{},
 		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: headerrequest.StaticStringSlice{},
 		GroupHeaders: headerrequest.StaticStringSlice{}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{}}
-	stack, err := kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{RequestHeader: anybody}})
+	opened, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	listener := make(chan struct{}, 10)
-	stack.ClientCA.AddListener(enqueue(listener))
+	opened.ClientCA.AddListener(enqueue(listener))
 	replace(t, dir, map[string]string{"ca.crt": clients + proxies})
 	<-listener // the new version was looked at
-	if got := string(stack.ClientCA.CurrentCABundleContent()); got != strings.TrimSpace(clients) {
+	if got := string(opened.ClientCA.CurrentCABundleContent()); got != strings.TrimSpace(clients) {
 		t.Errorf("the proxy's authority is a client's now:\n%s", got)
 	}
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: proxy, tenants: [a], frontProxy: {} } ] }\n"})
-	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Authentication: kubetenant.Authentication{RequestHeader: anybody}}); !errors.Is(err, frontproxy.ErrAnyName) {
+	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}}); !errors.Is(err, frontproxy.ErrAnyName) {
 		t.Errorf("a front proxy of any name = %v; want ErrAnyName", err)
 	}
-	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}}); err == nil {
+	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}}); err == nil {
 		t.Error("a front proxy is configured on a server that trusts none")
 	}
 }
@@ -314,21 +314,21 @@ func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tenancy.yaml")
 	replace(t, dir, map[string]string{"tenancy.yaml": config + "  - { name: proxy, tenants: [a], frontProxy: {} }\n", "tokens.csv": "", "passwords.csv": ""})
-	if err := kubetenant.Check(t.Context(), path); err != nil {
+	if err := stack.Check(t.Context(), path); err != nil {
 		t.Errorf("Check of a good configuration = %v", err)
 	}
 	replace(t, dir, map[string]string{"tokens.csv": "x\n"})
-	if err := kubetenant.Check(t.Context(), path); err == nil || !strings.Contains(err.Error(), "tokens.csv: line 1") {
+	if err := stack.Check(t.Context(), path); err == nil || !strings.Contains(err.Error(), "tokens.csv: line 1") {
 		t.Errorf("Check of a bad token file = %v", err)
 	}
-	if _, err := kubetenant.Open(t.Context(), path, kubetenant.Server{}); err == nil {
+	if _, err := stack.Open(t.Context(), path, stack.Server{}); err == nil {
 		t.Error("a cluster without namespaces is accepted")
 	}
 }
 
 // TestNewCompletes: settings that were neither defaulted nor validated open nothing.
 func TestNewCompletes(t *testing.T) {
-	stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
+	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestNewCompletes(t *testing.T) {
 		corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Create, nil, false, alice)
 	for _, a := range []admission.Attributes{ds, ns} {
 		refused := false
-		for _, p := range stack.Admission {
+		for _, p := range built.Admission {
 			if v, ok := p.Interface.(admission.ValidationInterface); ok {
 				refused = refused || v.Validate(t.Context(), a, nil) != nil
 			}
@@ -349,7 +349,7 @@ func TestNewCompletes(t *testing.T) {
 		}
 	}
 	bad := &configv1alpha1.Settings{Authentication: configv1alpha1.Authentication{Sources: []configv1alpha1.Source{{Name: "x"}}}}
-	if _, err := kubetenant.New(t.Context(), bad, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}}); err == nil {
+	if _, err := stack.New(t.Context(), bad, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}}); err == nil {
 		t.Error("invalid settings are accepted")
 	}
 }
@@ -358,19 +358,19 @@ func TestNewCompletes(t *testing.T) {
 func TestPluginsAreRegistered(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"})
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
+	opened, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	plugins := admission.NewPlugins()
-	kubetenant.Register(stack.Admission, plugins)
-	for _, p := range stack.Admission {
+	stack.Register(opened.Admission, plugins)
+	for _, p := range opened.Admission {
 		made, err := plugins.InitPlugin(p.Name, nil, admission.PluginInitializers{})
 		if err != nil || made == nil || !made.Handles(admission.Update) || made.Handles(admission.Connect) != (p.Name == gate.Name) {
 			t.Errorf("plugin %s = %v, %v", p.Name, made, err)
 		}
 	}
-	if got := plugins.Registered(); len(got) != len(stack.Admission) {
+	if got := plugins.Registered(); len(got) != len(opened.Admission) {
 		t.Errorf("registered %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"context"
@@ -23,9 +23,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/waittest"
@@ -55,7 +55,7 @@ func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) (bool,
 
 func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 
-// Admins implements [kubetenant.Tenants].
+// Admins implements [stack.Tenants].
 func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
 func (o tenantsOf) TenantOf(name string) tenant.ID {
@@ -67,14 +67,14 @@ func (o tenantsOf) TenantOf(name string) tenant.ID {
 }
 
 // requiring returns the stack of a cluster with Tenants where they are required so.
-func requiring(ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c kubetenant.Cluster) (*kubetenant.Stack, error) {
+func requiring(ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c stack.Cluster) (*stack.Stack, error) {
 	t.Helper()
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
 	}, nil)
 	settings := &configv1alpha1.Settings{}
 	settings.Authorization.RequireTenant = required
-	return kubetenant.New(ctx, settings, kubetenant.Server{Cluster: c, Authorization: kubetenant.Authorization{
+	return stack.New(ctx, settings, stack.Server{Cluster: c, Authorization: stack.Authorization{
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		})}})
@@ -86,7 +86,7 @@ func TestRequireTenant(t *testing.T) {
 	known := tenantsOf{"open": authz.AccessOpen, "reads": authz.AccessReadOnly, "closed": authz.AccessClosed, "unknown": authz.AccessUnknown}
 	for _, c := range []struct {
 		required configv1alpha1.RequireTenant
-		tenants  kubetenant.Tenants
+		tenants  stack.Tenants
 		want     map[string]authz.Reason
 	}{
 		{"", known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
@@ -98,7 +98,7 @@ func TestRequireTenant(t *testing.T) {
 		{configv1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
 			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject}},
 	} {
-		stack, err := requiring(t.Context(), t, c.required, kubetenant.Cluster{Tenants: c.tenants})
+		stack, err := requiring(t.Context(), t, c.required, stack.Cluster{Tenants: c.tenants})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,12 +124,12 @@ func TestRequireTenantIsRefused(t *testing.T) {
 		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
 		"never said": {nil, ""},
 	} {
-		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
+		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways, stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, other := range []configv1alpha1.RequireTenant{configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn} {
-			if _, err := requiring(t.Context(), t, other, kubetenant.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
+			if _, err := requiring(t.Context(), t, other, stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
 				t.Errorf("%s, %s: %v", name, other, err)
 			}
 		}
@@ -153,7 +153,7 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	write("requireTenant: Never")
 	var without atomic.Pointer[[]string]
 	without.Store(&[]string{"ghost"})
-	cluster := kubetenant.Cluster{Tenants: tenantsOf{"acme": authz.AccessOpen}, WithoutTenant: func() ([]string, bool) { return *without.Load(), true }}
+	cluster := stack.Cluster{Tenants: tenantsOf{"acme": authz.AccessOpen}, WithoutTenant: func() ([]string, bool) { return *without.Load(), true }}
 	stack, err := openRequiring(t, path, cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestAShadowEnds(t *testing.T) {
 		}
 	}
 	write("Shadow")
-	stack, err := openRequiring(t, path, kubetenant.Cluster{})
+	stack, err := openRequiring(t, path, stack.Cluster{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,18 +230,18 @@ func TestAShadowEnds(t *testing.T) {
 }
 
 // openRequiring returns the stack of the configuration at path.
-func openRequiring(t *testing.T, path string, c kubetenant.Cluster) (*kubetenant.Stack, error) {
+func openRequiring(t *testing.T, path string, c stack.Cluster) (*stack.Stack, error) {
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
 	}, nil)
-	return kubetenant.Open(t.Context(), path, kubetenant.Server{Cluster: c, Authorization: kubetenant.Authorization{
+	return stack.Open(t.Context(), path, stack.Server{Cluster: c, Authorization: stack.Authorization{
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		})}})
 }
 
 // watching returns the context of a watch that a caller of a tenant has open until the test ends.
-func watching(t *testing.T, stack *kubetenant.Stack, id string) context.Context {
+func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 	t.Helper()
 	begun, end := make(chan context.Context), make(chan struct{})
 	info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "namespaces"}
@@ -272,7 +272,7 @@ func watching(t *testing.T, stack *kubetenant.Stack, id string) context.Context 
 func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)
-	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn, kubetenant.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
+	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn, stack.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
 	if err != nil {
 		t.Fatal(err)
 	}

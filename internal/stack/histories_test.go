@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"encoding/json"

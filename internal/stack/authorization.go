@@ -1,4 +1,4 @@
-package kubetenant
+package stack
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"net/http"
@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -36,7 +36,7 @@ func TestReinvocation(t *testing.T) {
 	settings.Admission.Placement.Defaults = &configv1alpha1.PlacementDefaults{NodeSelector: map[string]string{"pool": "acme"}, Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}
 	settings.Admission.Attribution.WorkloadUser.Scheduling = &configv1alpha1.WorkloadScheduling{Queue: "root.{tenant}"}
 	settings.Admission.Binding.Kinds = []configv1alpha1.BindingKind{{Group: "example.com", Kind: "Application", KubeVela: true}}
-	stack, err := kubetenant.New(t.Context(), settings, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
+	stack, err := stack.New(t.Context(), settings, stack.Server{Cluster: stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-func again(t *testing.T, name string, stack *kubetenant.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info) {
+func again(t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info) {
 	t.Helper()
 	resource := map[string]string{"Pod": "pods", "Deployment": "deployments", "Application": "applications", "Namespace": "namespaces"}[kind.Kind]
 	operation, namespace := admission.Create, "acme--web"
@@ -129,8 +129,8 @@ func TestAWriteMeetsOneGeneration(t *testing.T) {
 	}
 	replace(t, dir, tenancy("baseline"))
 	registry := metrics.NewKubeRegistry()
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
+	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}

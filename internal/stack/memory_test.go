@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"context"
@@ -30,10 +30,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -42,7 +42,7 @@ import (
 // those that end: those are long in ending. One goroutine uses it at a time.
 type memory struct {
 	t          testing.TB
-	stack      *kubetenant.Stack
+	stack      *stack.Stack
 	server     http.Handler
 	settings   *configv1alpha1.Settings
 	cancel     context.CancelFunc
@@ -100,10 +100,10 @@ func (m *memory) restart() {
 			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 		}
 	}
-	stack, err := kubetenant.New(ctx, m.settings, kubetenant.Server{
-		Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-		Authorization:  kubetenant.Authorization{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
-		Cluster: kubetenant.Cluster{
+	stack, err := stack.New(ctx, m.settings, stack.Server{
+		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+		Authorization:  stack.Authorization{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
+		Cluster: stack.Cluster{
 			Owners:   authz.NewOwners(get(m.cached), func(_ context.Context, name string) (*corev1.Namespace, error) { return get(m.namespaces)(name) }),
 			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
 			Grants: &grant.Grants{Index: m.index, Now: func() time.Time { return m.now }, Live: func(_ context.Context, _ tenant.ID, namespace, name string) (*grant.Grant, error) {

@@ -1,4 +1,4 @@
-package kubetenant_test
+package architecture_test
 
 import (
 	"encoding/json"
@@ -17,11 +17,11 @@ var addition = regexp.MustCompile("(?ms)^```[a-z]+ file=(\\S+)(?: after=(\"[^\n]
 // TestDevelopmentPage: what the page adds to the project, just that, makes a source and a plugin that its
 // scenarios find working.
 func TestDevelopmentPage(t *testing.T) {
-	page, err := os.ReadFile("docs/development.md")
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := os.Getwd()
+	page, err := os.ReadFile(filepath.Join(root, "docs/development.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestDevelopmentPage(t *testing.T) {
 		}
 		if _, read := content[path]; !read {
 			changed++
-			existing, err := os.ReadFile(path)
+			existing, err := os.ReadFile(filepath.Join(root, path))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,6 +72,7 @@ func TestDevelopmentPage(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-overlay", file, "./cmd/kubectl-tenant", "test",
 		overlay.Replace[filepath.Join(root, "testdata/scenarios/greeting.yaml")])
+	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "6 passed, 0 failed, 0 skipped") {
 		t.Errorf("%v\n%s", err, out)

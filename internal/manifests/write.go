@@ -1,4 +1,5 @@
-package webhook
+// Package manifests writes what an operator installs: for the webhook service (folder webhook) and for the gateway.
+package manifests
 
 import (
 	"maps"

@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"os"
@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -42,7 +42,7 @@ func TestWebhookRevocation(t *testing.T) {
 		"a certificate":         {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("AB", 32)}}}, true},
 		"another certificate":   {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("cd", 32)}}}, false},
 	} {
-		stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
+		stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"path/filepath"
@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -23,8 +23,8 @@ func TestMixedFilesAreFollowed(t *testing.T) {
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "omitted,bob,2\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
-	stack, err := kubetenant.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}, Register: registry.Register})
+	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "CANARY1,CANARY2,CANARY3,CANARY4,,system\nCANARY5,CANARY6,CANARY7,,CANARY8\n",
 		"passwords.csv": "CANARY1,CANARY2,3\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,CANARY4,5\n"})
-	_, err := kubetenant.Open(klog.NewContext(t.Context(), logger), filepath.Join(dir, "tenancy.yaml"),
-		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: owners(t)}})
+	_, err := stack.Open(klog.NewContext(t.Context(), logger), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,10 @@
-package command
+package manifests
 
 import (
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
 // Generates makes cmd write what files returns to the directory --out, or check the one that --check names.
@@ -24,7 +22,7 @@ func Generates(cmd *cobra.Command, files func() (map[string][]byte, error), chec
 		if err != nil {
 			return err
 		}
-		if err := webhookmanifests.Write(*out, "", all); err != nil {
+		if err := Write(*out, "", all); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "wrote %d files to %s\n", len(all), *out)

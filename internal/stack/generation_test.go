@@ -1,4 +1,4 @@
-package kubetenant_test
+package stack_test
 
 import (
 	"testing"
@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -25,12 +25,12 @@ func TestPublishedEvaluator(t *testing.T) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
 	for _, c := range []struct {
-		rbac *kubetenant.RBAC
+		rbac *stack.RBAC
 		want configv1alpha1.Evaluator
-	}{{nil, configv1alpha1.EvaluatorUpstream}, {&kubetenant.RBAC{Index: rbac.NewIndex()}, configv1alpha1.EvaluatorIndexed}} {
-		stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{
-			Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-			Authorization:  kubetenant.Authorization{RBAC: c.rbac}, Cluster: kubetenant.Cluster{Owners: authz.NewOwners(none, nil)}})
+	}{{nil, configv1alpha1.EvaluatorUpstream}, {&stack.RBAC{Index: rbac.NewIndex()}, configv1alpha1.EvaluatorIndexed}} {
+		stack, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
+			Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+			Authorization:  stack.Authorization{RBAC: c.rbac}, Cluster: stack.Cluster{Owners: authz.NewOwners(none, nil)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,22 +54,22 @@ func TestDerivesRights(t *testing.T) {
 		Rules: []rbacv1.PolicyRule{{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}}})
 	for _, c := range []struct {
 		name   string
-		rbac   *kubetenant.RBAC
+		rbac   *stack.RBAC
 		change func(*configv1alpha1.Authorization)
 		want   bool
 	}{
-		{"compiled in, by default", &kubetenant.RBAC{Index: index}, func(*configv1alpha1.Authorization) {}, true},
+		{"compiled in, by default", &stack.RBAC{Index: index}, func(*configv1alpha1.Authorization) {}, true},
 		{"without RBAC", nil, func(*configv1alpha1.Authorization) {}, false},
-		{"the server asks its own evaluator next", &kubetenant.RBAC{Index: index, AskedAgain: true}, func(*configv1alpha1.Authorization) {}, false},
-		{"the server's own evaluator", &kubetenant.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream }, false},
-		{"Shadow mode", &kubetenant.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.Mode = configv1alpha1.ModeShadow }, false},
+		{"the server asks its own evaluator next", &stack.RBAC{Index: index, AskedAgain: true}, func(*configv1alpha1.Authorization) {}, false},
+		{"the server's own evaluator", &stack.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream }, false},
+		{"Shadow mode", &stack.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.Mode = configv1alpha1.ModeShadow }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := &configv1alpha1.Settings{}
 			c.change(&config.Authorization)
-			stack, err := kubetenant.New(t.Context(), config, kubetenant.Server{
-				Authentication: kubetenant.Authentication{Credentials: kubetenant.NoCredentials},
-				Authorization:  kubetenant.Authorization{RBAC: c.rbac}, Cluster: kubetenant.Cluster{Owners: authz.NewOwners(none, nil)}})
+			stack, err := stack.New(t.Context(), config, stack.Server{
+				Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+				Authorization:  stack.Authorization{RBAC: c.rbac}, Cluster: stack.Cluster{Owners: authz.NewOwners(none, nil)}})
 			if err != nil {
 				t.Fatal(err)
 			}
