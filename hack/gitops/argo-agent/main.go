@@ -127,9 +127,9 @@ func (a *agent) synchronize(ctx context.Context, e engine.GitOpsEngine) error {
 		return err
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RESOURCE\tRESULT")
+	_, _ = fmt.Fprintln(w, "RESOURCE\tRESULT")
 	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%s\n", r.ResourceKey.String(), r.Message)
+		_, _ = fmt.Fprintf(w, "%s\t%s\n", r.ResourceKey.String(), r.Message)
 	}
 	return w.Flush()
 }
