@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// What a platform team holds in Git: examples/manifests/platform.yaml. The tools are those of their projects, as they are: Flux' kustomize-controller, and
-// the agent of Argo CD's engine.
+// platformManifest is what a platform team has in Git. The tools are Flux's kustomize-controller, and
+// an agent of our own with Argo CD's engine (hack/gitops).
 const platformManifest = "../../../../examples/manifests/platform.yaml"
 
 // gitopsTool returns what make test-gitops has built.
@@ -241,7 +241,7 @@ func tarball(t *testing.T, manifest string) []byte {
 	return out.Bytes()
 }
 
-// TestGitOpsArgo: the agent of Argo CD's engine does the same.
+// TestGitOpsArgo: an agent with Argo CD's engine does the same.
 func TestGitOpsArgo(t *testing.T) {
 	t.Parallel()
 	agent := gitopsTool(t, "argo-agent")

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# fuzz.sh TIME: runs each fuzz target for TIME, then prints how much of its package it covers.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+targets=$(hack/fuzz-targets.sh)
+while read -r -u 3 package target; do
+  echo "$package $target"
+  go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" "$package"
+  go test -run "^$target\$" -cover "$package"
+done 3<<<"$targets"
