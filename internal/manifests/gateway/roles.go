@@ -1,4 +1,4 @@
-// Package manifests writes what is installed for the gateway in each cluster.
+// Package gateway writes what is installed for the gateway in each cluster.
 package gateway
 
 import (

@@ -1,4 +1,4 @@
-// Package manifests writes what an operator installs for kubetenant-webhook, from one TenancyConfiguration:
+// Package webhook writes what an operator installs for kubetenant-webhook, from one TenancyConfiguration:
 // the objects of the cluster, by the templates of the Helm chart, and the files of kube-apiserver. [Check]
 // says what in an installed set would fail open or lock the cluster up.
 package webhook

@@ -18,7 +18,7 @@ const KindScenario = "Scenario"
 type Scenario struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata.name names the scenario in reports.
-	Metadata ScenarioMetadata `json:"metadata"`
+	Metadata Metadata `json:"metadata"`
 	// config is a TenancyConfiguration without apiVersion and kind. Its x509 sources need no
 	// clientCAFile: the runner makes the authorities.
 	Config configv1alpha1.Settings `json:"config,omitempty"`
@@ -37,8 +37,8 @@ type Scenario struct {
 	Cases []Case `json:"cases,omitempty"`
 }
 
-// ScenarioMetadata names a scenario.
-type ScenarioMetadata struct {
+// Metadata names a scenario.
+type Metadata struct {
 	Name string `json:"name"`
 }
 
