@@ -133,8 +133,8 @@ func TestFaultyServers(t *testing.T) {
 		}, 503},
 		"it continues for ever": {func(c net.Conn) {
 			read(c)
-			for {
-				if _, err := io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			for text := strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 1000); ; {
+				if _, err := io.WriteString(c, text); err != nil {
 					return
 				}
 			}
@@ -363,6 +363,7 @@ func TestKeysCannotBeHad(t *testing.T) {
 
 // TestLargeHeaders: what is proxied does not make the gateway hold what it likes for as long as its body comes.
 func TestLargeHeaders(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	c.become(func() {
 		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -377,6 +378,7 @@ func TestLargeHeaders(t *testing.T) {
 
 // TestNothingOfTheGatewayIsTold: neither where a cluster is nor who the gateway is there.
 func TestNothingOfTheGatewayIsTold(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
 	const unknown = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`
