@@ -8,7 +8,7 @@
 #   make test-race      the corpus on servers that are built with the race detector
 #   make test-clients   kubectl, Helm and other clients as a tenant, beside upstream's server; installs JavaScript's
 #   make test-idp       tests against a real Keystone and a real OpenID provider, which it installs
-#   make test-browser   tests of the access map in a real browser, which it installs
+#   make test-browser   tests of the access map and of the diagrams in a real browser, which it installs
 #   make demo-keystone  the same control plane with callers of a real Keystone
 #   make check   formatting, vet, linters, tidy modules
 #   make bench   benchmarks beside upstream's own code
@@ -49,7 +49,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # What the commands are built from, and the list of it, which is newer when a file has gone.
 SOURCES := $(shell find . \( -path ./bin -o -path ./.cache -o -path ./.git -o -path ./.ci -o -name testdata \) -prune -o \
   -type f ! -name '*_test.go' ! -name '*.md' ! -path './docs/cli/*' -print | sort)
-COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook kubetenant-gateway)
+COMMANDS := $(addprefix $(BIN)/,kube-apiserver kubetenant-local kubectl vanilla-kube-apiserver kubectl-tenant kubetenant-webhook kubetenant-gateway)
 
 .PHONY: build
 build: $(BIN)/.built
@@ -59,8 +59,8 @@ $(BIN)/.built: $(SOURCES) .cache/sources $(if $(filter-out $(wildcard $(COMMANDS
 	@mkdir -p $(BIN)
 	@go build -ldflags "-s -w" -o $(BIN)/ ./cmd/kubectl-tenant ./cmd/kubetenant-webhook ./cmd/kubetenant-gateway
 	@install -m 755 cmd/kubectl-tenant/kubectl_complete-tenant $(BIN)/
-	@cd $(SERVER) && go list -deps . ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
-	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubectl 2>&1 | awk -f $(CURDIR)/.ci/progress.awk
+	@cd $(SERVER) && go list -deps . ./kubetenant-local ./kubectl | wc -l | xargs printf 'building kube-apiserver and kubectl (%s packages; about 5 minutes and 3 GB of memory the first time) ...\n'
+	@cd $(SERVER) && go build -v -ldflags "$(LDFLAGS)" -o $(BIN)/ . ./kubetenant-local ./kubectl 2>&1 | awk -f $(CURDIR)/hack/progress.awk
 	@cd $(SERVER) && go build -ldflags "$(LDFLAGS)" -o $(BIN)/vanilla-kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver
 	@touch $@
 
@@ -72,11 +72,11 @@ $(BIN)/.built: $(SOURCES) .cache/sources $(if $(filter-out $(wildcard $(COMMANDS
 
 .PHONY: demo
 demo: build
-	@cd $(SERVER) && go run ./demo --bin $(BIN) --dir $(DEMO_DIR) $(if $(DEMO_EXIT),--exit)
+	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) $(if $(DEMO_EXIT),--exit)
 
 # Tests run in a scratch folder. Servers are tested without the race detector, which would look at their clients
 # only: make test-race builds it into them.
-SCRATCH := $(CURDIR)/.ci/scratch
+SCRATCH := $(CURDIR)/hack/scratch
 TEST_SERVERS := KUBETENANT_BIN=$(BIN) $(SCRATCH) go test -vet=off -timeout 20m -parallel 6
 
 # Decisions of the boundary that are compared with its model, beside those with the race detector on.
@@ -94,19 +94,20 @@ help:
 test: build
 	$(SCRATCH) go test -vet=off -race -p $(PACKAGES) ./...
 	$(SCRATCH) go test -vet=off -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
-	$(SCRATCH) go test -vet=off -run '^TestLargeAnswers$$' ./cmd/internal/gateway -answer.bytes $(ANSWER_BYTES)
+	$(SCRATCH) go test -vet=off -run '^TestLargeAnswers$$' ./internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
+	cd examples && $(SCRATCH) go test -vet=off ./...
 	cd $(SERVER) && $(TEST_SERVERS) -skip '^(TestWebhook|TestClients|TestGateway)' ./...
 
 .PHONY: test-e2e e2e-tools
 e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 test-e2e: build e2e-tools
-	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./e2e
+	cd $(SERVER) && $(TEST_SERVERS) -run '^TestWebhook' ./test/e2e
 
 # Suites that nobody here wrote: all, or those named in SUITES.
 SUITES ?=
 SUITES_IN_CI := pkg/builder,pkg/client,pkg/controller/controllerutil,pkg/handler,pkg/internal/recorder
-UPSTREAM = cd $(SERVER) && $(SCRATCH) go run ./conformance --bin $(BIN) --dir $(CURDIR)/.cache/upstream --differences $(CURDIR)/testdata/conformance.yaml
+UPSTREAM = cd $(SERVER) && $(SCRATCH) go run ./test/conformance --bin $(BIN) --dir $(CURDIR)/.cache/upstream --differences $(CURDIR)/cmd/kube-apiserver/test/conformance/differences.yaml
 
 .PHONY: test-upstream test-upstream-short
 test-upstream: build
@@ -135,12 +136,12 @@ $(GITOPS)/built: Makefile
 
 .PHONY: test-gateway
 test-gateway: build $(BIN)/helm
-	cd $(SERVER) && $(TEST_SERVERS) -run '^TestGateway' ./e2e
+	cd $(SERVER) && $(TEST_SERVERS) -run '^TestGateway' ./test/e2e
 
 .PHONY: test-gitops gitops-tools
 gitops-tools: $(GITOPS)/built
 test-gitops: build gitops-tools
-	cd $(SERVER) && KUBETENANT_GITOPS=$(GITOPS) $(TEST_SERVERS) -run '^TestGitOps' ./e2e
+	cd $(SERVER) && KUBETENANT_GITOPS=$(GITOPS) $(TEST_SERVERS) -run '^TestGitOps' ./test/e2e
 
 RACE := $(BIN)/race
 
@@ -149,9 +150,9 @@ test-race: build
 	@echo 'building kube-apiserver and kubetenant-webhook with the race detector (about 15 minutes the first time) ...'
 	@mkdir -p $(RACE) && cp -f $(BIN)/vanilla-kube-apiserver $(BIN)/kubectl $(BIN)/kubectl-tenant $(RACE)/
 	@go build -race -o $(RACE)/ ./cmd/kubetenant-webhook
-	@cd $(SERVER) && go build -race -ldflags "$(LDFLAGS)" -o $(RACE)/ .
-	cd $(SERVER) && $(SCRATCH) go test -race -timeout 30m ./issuer ./differential
-	cd $(SERVER) && GORACE=halt_on_error=1 KUBETENANT_BIN=$(RACE) $(SCRATCH) go test -timeout 40m -parallel 2 -run '^(TestScenarios|TestWebhookScenarios)$$' ./e2e
+	@cd $(SERVER) && go build -race -ldflags "$(LDFLAGS)" -o $(RACE)/ . ./kubetenant-local
+	cd $(SERVER) && $(SCRATCH) go test -race -timeout 30m ./issuer ./test/differential
+	cd $(SERVER) && GORACE=halt_on_error=1 KUBETENANT_BIN=$(RACE) $(SCRATCH) go test -timeout 40m -parallel 2 -run '^(TestScenarios|TestWebhookScenarios)$$' ./test/e2e
 
 $(BIN)/helm $(BIN)/kubeconform:
 	@echo 'building $(@F) ...'
@@ -173,19 +174,19 @@ KEYSTONE := python3-keystone uwsgi-core uwsgi-plugin-python3
 keystone:
 	$(call install,$(KEYSTONE),dpkg -s $(KEYSTONE))
 
-$(IDP)/package.json: testdata/idp/package.json
+$(IDP)/package.json: test/idp/testdata/package.json
 	$(call install,npm,command -v npm)
 	@mkdir -p $(IDP) && cp $< $@
 	@cd $(IDP) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
 .PHONY: test-idp
 test-idp: keystone $(IDP)/package.json
-	KUBETENANT_IDP=$(IDP) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/testing/idp
+	KUBETENANT_IDP=$(IDP) $(SCRATCH) go test -race -count=1 -timeout 10m ./test/idp
 
 # The browser: Chromium of the distribution (Debian), what drives it and looks at accessibility of npm.
 BROWSER_TOOLS := $(CURDIR)/.cache/browser
 
-$(BROWSER_TOOLS)/package.json: testdata/browser/package.json
+$(BROWSER_TOOLS)/package.json: test/browser/package.json
 	$(call install,npm,command -v npm)
 	@mkdir -p $(BROWSER_TOOLS) && cp $< $@
 	@cd $(BROWSER_TOOLS) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
@@ -193,31 +194,33 @@ $(BROWSER_TOOLS)/package.json: testdata/browser/package.json
 .PHONY: test-browser
 test-browser: $(BROWSER_TOOLS)/package.json
 	$(call install,chromium,command -v chromium)
-	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./cmd/internal/cli/accessmap
+	KUBETENANT_BROWSER=$(BROWSER_TOOLS) $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap ./test/browser
 
 # Clients as a tenant's admin, beside upstream's server: JavaScript's is npm's.
 JAVASCRIPT := $(CURDIR)/.cache/javascript
 
-$(JAVASCRIPT)/package.json: testdata/clients/package.json
+$(JAVASCRIPT)/package.json: cmd/kube-apiserver/test/e2e/testdata/clients/package.json
 	$(call install,npm,command -v npm)
 	@mkdir -p $(JAVASCRIPT) && cp $< $@
 	@cd $(JAVASCRIPT) && npm install --no-audit --no-fund --no-package-lock --loglevel=error || { rm -f package.json; exit 1; }
 
 .PHONY: test-clients
 test-clients: build $(BIN)/helm $(JAVASCRIPT)/package.json
-	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./e2e
+	cd $(SERVER) && KUBETENANT_JAVASCRIPT=$(JAVASCRIPT) $(TEST_SERVERS) -run '^TestClients' ./test/e2e
 
 .PHONY: demo-keystone
 demo-keystone: build keystone
-	@cd $(SERVER) && go run ./demo --bin $(BIN) --dir $(DEMO_DIR) --keystone
+	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) --keystone
 
 .PHONY: check
 check: $(BIN)/golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'not gofmt-ed'; exit 1; }
 	go mod tidy -diff
 	cd $(SERVER) && go mod tidy -diff
+	cd examples && go mod tidy -diff
 	$(BIN)/golangci-lint run ./...
 	cd $(SERVER) && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+	cd examples && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 $(BIN)/golangci-lint:
 	@echo 'building golangci-lint (about 3 minutes the first time) ...'
@@ -225,28 +228,28 @@ $(BIN)/golangci-lint:
 
 .PHONY: bench
 bench: build
-	go test -run '^$$' -bench . -benchmem ./authn ./authn/x509 ./authn/tokenfile ./authn/serviceaccount ./authn/oidc ./authn/keystone ./authz | awk -f .ci/ratios.awk
+	go test -run '^$$' -bench . -benchmem ./authn ./authn/x509 ./authn/tokenfile ./authn/serviceaccount ./authn/oidc ./authn/keystone ./authz | awk -f hack/ratios.awk
 	go test -run '^$$' -bench . -benchmem ./authz/grant
-	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./differential
-	cd $(SERVER) && go run ./bench --bin $(BIN)
+	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./test/differential
+	go run ./test/bench --bin $(BIN)
 
 .PHONY: bench-webhook
 bench-webhook: build
 	$(call install,nghttp2-client,command -v h2load)
-	cd $(SERVER) && go build -o $(BIN)/benchwebhook ./benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
+	go build -o $(BIN)/benchwebhook ./test/benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
 
 .PHONY: bench-gateway
 bench-gateway: build
-	cd $(SERVER) && go build -o $(BIN)/benchgateway ./benchgateway && $(BIN)/benchgateway --bin $(BIN)
+	cd $(SERVER) && go build -o $(BIN)/benchgateway ./test/benchgateway && $(BIN)/benchgateway --bin $(BIN)
 
 .PHONY: bench-cli
 bench-cli: build
-	go test -run '^$$' -bench . -cpu 1,2 ./cmd/internal/simulate/replay
-	cd $(SERVER) && go run ./benchcli --bin $(BIN)
+	go test -run '^$$' -bench . -cpu 1,2 ./internal/simulate/replay
+	go run ./test/benchcli --bin $(BIN)
 
 .PHONY: bench-tenants
 bench-tenants: build
-	cd $(SERVER) && go run ./benchtenants --bin $(BIN)
+	go run ./test/benchtenants --bin $(BIN)
 
 .PHONY: fuzz fuzz-corpora
 fuzz:
@@ -272,8 +275,8 @@ fuzz-corpora:
 
 .PHONY: golden
 golden:
-	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./cmd/internal/webhook/manifests
-	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./differential
+	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./internal/manifests/webhook
+	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./test/differential
 
 .PHONY: clean
 clean:

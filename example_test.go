@@ -17,8 +17,8 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // ofAcme owns every namespace; package cluster knows a live cluster's.
@@ -80,7 +80,7 @@ authentication:
 
 // New takes settings that stand in a program; Register puts the plugins among a server's own.
 func ExampleNew() {
-	settings, err := (&v1alpha1.Settings{}).Complete()
+	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -113,7 +113,7 @@ func ExampleNew() {
 // A server's admission is made of the plugins that it knows by name, in the order of their names here; the Stack's stand
 // among them.
 func ExampleRegister() {
-	settings, err := (&v1alpha1.Settings{}).Complete()
+	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		fmt.Println(err)
 		return

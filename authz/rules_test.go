@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +102,24 @@ func TestRulesOfOthersAreNotListed(t *testing.T) {
 	}
 	if _, _, _, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil || strings.Contains(err.Error(), errAway.Error()) {
 		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
+	}
+}
+
+// TestReasonsAreComplete requires that Reasons returns each reason that reason.go declares.
+func TestReasonsAreComplete(t *testing.T) {
+	source, err := os.ReadFile("reason.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(.*)"$`).FindAllStringSubmatch(string(source), -1)
+	if len(declared) == 0 {
+		t.Fatal("reason.go declares no reasons")
+	}
+	all := authz.Reasons()
+	for _, d := range declared {
+		if !slices.Contains(all, authz.Reason(d[1])) {
+			t.Errorf("Reasons lacks %q", d[1])
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 var crds = schema.GroupVersionResource{

@@ -17,24 +17,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // publishEvery is how soon a new configuration is published, and how often one that could not be is tried again.
 const publishEvery = 5 * time.Second
 
-// PublishConfiguration writes the result of effective to the ConfigMap [v1alpha1.PublishedName] of a namespace until
+// PublishConfiguration writes the result of effective to the ConfigMap [configv1alpha1.PublishedName] of a namespace until
 // ctx ends. If several servers publish, the last one whose configuration changed wins. Each server also has an entry
 // under its own name, which shows servers with different configurations. The client needs get and patch of the
 // ConfigMap, and create if no other program creates it.
-func PublishConfiguration(ctx context.Context, client kubernetes.Interface, namespace, replica string, effective func() (*v1alpha1.Published, error)) {
+func PublishConfiguration(ctx context.Context, client kubernetes.Interface, namespace, replica string, effective func() (*configv1alpha1.Published, error)) {
 	name := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("-._", r) || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
 			return r
 		}
 		return '-' // r is not allowed in a key of a ConfigMap
 	}, replica)
-	p := &publisher{client: client, namespace: namespace, replica: v1alpha1.Replica{Name: name, Version: Version()}}
+	p := &publisher{client: client, namespace: namespace, replica: configv1alpha1.Replica{Name: name, Version: Version()}}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		now, err := effective()
 		if err != nil { // a file that is just being written
@@ -51,12 +52,12 @@ func PublishConfiguration(ctx context.Context, client kubernetes.Interface, name
 type publisher struct {
 	client    kubernetes.Interface
 	namespace string
-	replica   v1alpha1.Replica
+	replica   configv1alpha1.Replica
 	written   *corev1.ConfigMap
 }
 
 // publish writes a configuration if it differs from the last one that was written.
-func (p *publisher) publish(ctx context.Context, now *v1alpha1.Published) error {
+func (p *publisher) publish(ctx context.Context, now *configv1alpha1.Published) error {
 	object, err := now.ConfigMap(p.namespace)
 	if err != nil || p.written != nil && maps.Equal(p.written.Data, object.Data) {
 		return err
@@ -75,8 +76,8 @@ func (p *publisher) publish(ctx context.Context, now *v1alpha1.Published) error 
 		return err
 	}
 	p.written = object
-	if surplus := v1alpha1.SurplusReplicas(stored); surplus != nil {
-		_, err = p.client.CoreV1().ConfigMaps(p.namespace).Patch(ctx, v1alpha1.PublishedName, types.MergePatchType, surplus, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	if surplus := configv1alpha1.SurplusReplicas(stored); surplus != nil {
+		_, err = p.client.CoreV1().ConfigMaps(p.namespace).Patch(ctx, configv1alpha1.PublishedName, types.MergePatchType, surplus, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	}
 	return err
 }
@@ -85,7 +86,7 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 	if len(manager) > maxManager {
 		manager = manager[:maxManager]
 	}
-	return p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, applycorev1.ConfigMap(v1alpha1.PublishedName, p.namespace).WithData(data),
+	return p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, applycorev1.ConfigMap(configv1alpha1.PublishedName, p.namespace).WithData(data),
 		metav1.ApplyOptions{FieldManager: manager, Force: true})
 }
 
@@ -116,12 +117,12 @@ func Version() string {
 }
 
 // PublishedConfiguration returns what a server published in one of some namespaces. The error is the client's, or wraps
-// [v1alpha1.ErrNotPublished].
-func PublishedConfiguration(ctx context.Context, client kubernetes.Interface, namespaces ...string) (p *v1alpha1.Published, err error) {
+// [configv1alpha1.ErrNotPublished].
+func PublishedConfiguration(ctx context.Context, client kubernetes.Interface, namespaces ...string) (p *configv1alpha1.Published, err error) {
 	for _, namespace := range namespaces {
 		var object *corev1.ConfigMap
-		if object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx, v1alpha1.PublishedName, metav1.GetOptions{}); err == nil {
-			return v1alpha1.PublishedIn(object)
+		if object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx, configv1alpha1.PublishedName, metav1.GetOptions{}); err == nil {
+			return configv1alpha1.PublishedIn(object)
 		}
 	}
 	return nil, err

@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
 // TestPublishConfiguration: it is written when it changes, and again after the server could not take it; nothing is
@@ -32,7 +32,7 @@ func TestPublishConfiguration(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		settings, err := (&v1alpha1.Settings{}).Complete()
+		settings, err := (&configv1alpha1.Settings{}).Complete()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,11 +41,11 @@ func TestPublishConfiguration(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			cluster.PublishConfiguration(ctx, client, metav1.NamespaceSystem, "eu-1", func() (*v1alpha1.Published, error) {
+			cluster.PublishConfiguration(ctx, client, metav1.NamespaceSystem, "eu-1", func() (*configv1alpha1.Published, error) {
 				if hash.Load() == "unreadable" {
 					return nil, errors.New("half a file")
 				}
-				return &v1alpha1.Published{Hash: hash.Load().(string), Settings: *settings}, nil
+				return &configv1alpha1.Published{Hash: hash.Load().(string), Settings: *settings}, nil
 			})
 		}()
 		is := func(want string, written int32) {

@@ -20,8 +20,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/keystone"
-	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // server is a Keystone that knows the tokens gAAAAuser-N, of user N.

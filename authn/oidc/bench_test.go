@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/oidc"
-	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // chain is what a server asks: dispatch, verification and hygiene, without the cache.

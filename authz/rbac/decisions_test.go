@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/kubetenant/kubetenant/authz/rbac"
-	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // attributes hides that a request is upstream's own record, as a wrapper does.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
-	"github.com/kubetenant/kubetenant/internal/waittest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // TestMetrics: the metrics are the quotas', and go with them.

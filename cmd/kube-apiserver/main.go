@@ -1,5 +1,5 @@
 // Command kube-apiserver is upstream's kube-apiserver with tenants compiled in: the same flags and
-// --tenancy-config. Its subcommand local runs a whole small control plane in one process.
+// --tenancy-config.
 package main
 
 import (
@@ -13,13 +13,10 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // as upstream's main: kubernetes_build_info
 
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
-	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
 )
 
 func main() {
-	command := app.NewCommand()
-	command.AddCommand(local.NewCommand())
-	if err := cli.RunNoErrOutput(command); err != nil {
+	if err := cli.RunNoErrOutput(app.NewCommand()); err != nil {
 		fmt.Fprintln(os.Stderr, "kube-apiserver:", err)
 		os.Exit(1)
 	}

@@ -11,15 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
 // readPolicy returns the policy file that a configuration names; nil where it names none.
-func readPolicy(c *v1alpha1.Settings) (*abac.Policy, error) {
+func readPolicy(c *configv1alpha1.Settings) (*abac.Policy, error) {
 	if c.Authorization.ABAC == nil {
 		return nil, nil
 	}
@@ -41,11 +41,11 @@ func addConfig(cmd *cobra.Command, config *string) {
 }
 
 // settings returns the settings of a configuration file, or the default ones.
-func settings(path string) (*v1alpha1.Settings, error) {
+func settings(path string) (*configv1alpha1.Settings, error) {
 	if path == "" {
-		return (&v1alpha1.Settings{}).Complete()
+		return (&configv1alpha1.Settings{}).Complete()
 	}
-	c, err := v1alpha1.Load(path)
+	c, err := configv1alpha1.Load(path)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func settings(path string) (*v1alpha1.Settings, error) {
 }
 
 // published returns the configuration that a server publishes.
-func published(ctx context.Context, c *client.Cluster) (*v1alpha1.Published, error) {
+func published(ctx context.Context, c *client.Cluster) (*configv1alpha1.Published, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ var errNoSettings = errors.New("the server publishes no configuration that you m
 
 // serverSettings returns the settings of a configuration file; without one those that the server publishes, or with a
 // warning the default ones. done removes the files that stand for the server's.
-func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *v1alpha1.Settings, done func(), err error) {
+func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *configv1alpha1.Settings, done func(), err error) {
 	known, done, err = requiredSettings(cmd, c, path)
 	if errors.Is(err, errNoSettings) {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, and there is no --config: the default one is assumed")
@@ -87,7 +87,7 @@ func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]str
 
 // requiredSettings is [serverSettings] for commands that assume no default. The error wraps [errNoSettings] if the server
 // publishes no configuration that the caller may read.
-func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *v1alpha1.Settings, done func(), err error) {
+func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *configv1alpha1.Settings, done func(), err error) {
 	done = func() {}
 	if path != "" {
 		known, err = settings(path)
@@ -97,7 +97,7 @@ func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil, done, errNoSettings
-	case errors.Is(err, v1alpha1.ErrNotPublished), errors.Is(err, installation.ErrUntrusted):
+	case errors.Is(err, configv1alpha1.ErrNotPublished), errors.Is(err, installation.ErrUntrusted):
 		return nil, done, fmt.Errorf("%w: name the server's with --config", err)
 	case err != nil:
 		return nil, done, c.Explain(err)

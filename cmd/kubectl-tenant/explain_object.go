@@ -21,11 +21,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // readFiles tells what the files of -f are: a scenario, an object, or one of each.
@@ -41,10 +40,10 @@ func (o *explainOptions) readFiles() error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		switch {
-		case object.GetKind() == v1alpha1.KindScenario && o.scenario == "":
+		case object.GetKind() == scenario.KindScenario && o.scenario == "":
 			o.scenario = file
 			continue
-		case object.GetKind() == v1alpha1.KindScenario:
+		case object.GetKind() == scenario.KindScenario:
 			return fmt.Errorf("%s: one scenario at a time", file)
 		case object.GetKind() == "" || object.GetAPIVersion() == "":
 			return fmt.Errorf("%s: neither an object, which has a kind and an apiVersion, nor a scenario", file)

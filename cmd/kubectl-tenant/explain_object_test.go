@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 )
 
 // TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on other objects, or on when it is asked, is not, and

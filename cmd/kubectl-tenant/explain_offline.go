@@ -13,15 +13,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/explain"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // offline explains a decision of a scenario.
 func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.Explanation, error) {
-	all, err := v1alpha1.LoadScenarios(o.scenario)
+	all, err := scenario.LoadScenarios(o.scenario)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 }
 
 func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, err := v1alpha1.LoadScenarios(o.scenario)
+	all, err := scenario.LoadScenarios(o.scenario)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -98,7 +97,7 @@ func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]stri
 }
 
 // pick returns the scenario and the case that are meant.
-func (o *explainOptions) pick(all []*v1alpha1.Scenario) (*v1alpha1.Scenario, *v1alpha1.Case, error) {
+func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *scenario.Case, error) {
 	if o.of == "" {
 		if len(all) != 1 {
 			return nil, nil, fmt.Errorf("%s holds %d scenarios: name a case with --case", o.scenario, len(all))
@@ -106,7 +105,7 @@ func (o *explainOptions) pick(all []*v1alpha1.Scenario) (*v1alpha1.Scenario, *v1
 		return all[0], nil, nil
 	}
 	for _, s := range all {
-		if i := slices.IndexFunc(s.Cases, func(c v1alpha1.Case) bool { return c.Name == o.of }); i >= 0 {
+		if i := slices.IndexFunc(s.Cases, func(c scenario.Case) bool { return c.Name == o.of }); i >= 0 {
 			return s, &s.Cases[i], nil
 		}
 	}
@@ -122,7 +121,7 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := q.Writes(&v1alpha1.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: *o.flags.Namespace}); err != nil {
+		if err := q.Writes(&scenario.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: *o.flags.Namespace}); err != nil {
 			return err
 		}
 		r.APIGroup, r.Resource, r.Namespace = q.Request.APIGroup, q.Request.Resource, q.Request.Namespace

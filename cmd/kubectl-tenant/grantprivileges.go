@@ -10,11 +10,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // roles that are given where none is named.
@@ -100,7 +100,7 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: you may not read the server's configuration: where it leaves RBAC to its own evaluator, --expires ends nothing\n", c.Name)
 		return nil
 	}
-	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != v1alpha1.EvaluatorIndexed {
+	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
 		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator (authorization.rbac.evaluator: %s), which would never end it", c.Name, rbac.Evaluator)
 	}
 	return nil

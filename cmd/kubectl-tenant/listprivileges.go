@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
 const (
@@ -53,7 +53,7 @@ is asked then.`,
 			if err := errors.Join(format.Check(), who.check(cmd)); err != nil {
 				return err
 			}
-			var known *v1alpha1.Settings
+			var known *configv1alpha1.Settings
 			if config != "" {
 				var err error
 				if known, err = settings(config); err != nil {
@@ -116,7 +116,7 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 
 // policyLines returns the settings of a configuration and its policy file, or of what the cluster publishes; the default ones
 // where that may not be read, and nil where there is no file.
-func policyLines(ctx context.Context, c *client.Cluster, known *v1alpha1.Settings) (*v1alpha1.Settings, *abac.Policy, error) {
+func policyLines(ctx context.Context, c *client.Cluster, known *configv1alpha1.Settings) (*configv1alpha1.Settings, *abac.Policy, error) {
 	if known != nil {
 		policy, err := readPolicy(known)
 		return known, policy, err
@@ -133,7 +133,7 @@ func policyLines(ctx context.Context, c *client.Cluster, known *v1alpha1.Setting
 	return &p.Settings, policy, err
 }
 
-func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, known *v1alpha1.Settings) (*privileges.Listing, error) {
+func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, known *configv1alpha1.Settings) (*privileges.Listing, error) {
 	ctx := cmd.Context()
 	i, err := who.identity(ctx, c)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/login"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/login"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
 // loginWithin bounds a login.

@@ -13,10 +13,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/kubeconfig"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/uninstall"
+	"github.com/kubetenant/kubetenant/internal/cli/kubeconfig"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
 // Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could not be looked at or tried.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/testing/logintest"
+	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := filepath.Abs("../internal/cli/accessmap/testdata")
+	data, err := filepath.Abs("../../internal/cli/accessmap/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/migrate"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/migrate"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
 func newMigrateCommand() *cobra.Command {

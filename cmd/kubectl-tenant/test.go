@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/scenario"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
 func newTestCommand() *cobra.Command {
@@ -69,7 +68,7 @@ func runAll(cmd *cobra.Command, paths []string) (*scenario.Report, error) {
 	ctx := quiet(cmd.Context())
 	report := &scenario.Report{}
 	for _, file := range files {
-		all, err := v1alpha1.LoadScenarios(file)
+		all, err := scenario.LoadScenarios(file)
 		if err != nil {
 			return nil, err
 		}

@@ -16,11 +16,11 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/installation"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/leaving"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
 )
 
 func newValidateCommand(flags *client.Flags) *cobra.Command {
@@ -144,7 +144,7 @@ func (o *validateOptions) configuration(ctx context.Context, file string) {
 		return
 	}
 	o.found = append(o.found, validation{File: file, Problems: problems(file, err)})
-	if config, err := v1alpha1.Load(file); err == nil {
+	if config, err := configv1alpha1.Load(file); err == nil {
 		o.systemNamespaces = config.Authorization.SystemNamespaces
 		for _, text := range config.Warnings() {
 			o.warnings = append(o.warnings, file+": "+text)
@@ -209,7 +209,7 @@ func (o *validateOptions) publishedNamespaces(ctx context.Context, k kubernetes.
 		switch {
 		case err == nil:
 			return p.Settings.Authorization.SystemNamespaces, nil
-		case apierrors.IsForbidden(err), errors.Is(err, v1alpha1.ErrNotPublished):
+		case apierrors.IsForbidden(err), errors.Is(err, configv1alpha1.ErrNotPublished):
 			unknown = true
 		case !apierrors.IsNotFound(err):
 			return nil, err
@@ -223,8 +223,8 @@ func (o *validateOptions) publishedNamespaces(ctx context.Context, k kubernetes.
 }
 
 func defaultSystemNamespaces() []string {
-	s := v1alpha1.Settings{}
-	v1alpha1.Default(&s)
+	s := configv1alpha1.Settings{}
+	configv1alpha1.Default(&s)
 	return s.Authorization.SystemNamespaces
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
 func newWhoAmICommand(flags *client.Flags) *cobra.Command {

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/client"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/output"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/privileges"
-	"github.com/kubetenant/kubetenant/cmd/internal/cli/tenancy"
-	"github.com/kubetenant/kubetenant/cmd/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/command"
-	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
+	"github.com/kubetenant/kubetenant/internal/manifests"
+	gatewaymanifests "github.com/kubetenant/kubetenant/internal/manifests/gateway"
 )
 
 func newGenerateCommand() *cobra.Command {
-	o := manifests.Options{}
+	o := gatewaymanifests.Options{}
 	cmd := &cobra.Command{
 		Use:   "generate --config FILE --image IMAGE {--out DIR | --check DIR}",
 		Short: "Write what is installed for the gateway, or check it",
@@ -24,7 +24,7 @@ With --check it compares a set with the configuration as it is now, and says wha
 the impersonators are worth.`,
 		Args: cobra.NoArgs,
 	}
-	command.Generates(cmd, func() (map[string][]byte, error) { return manifests.Generate(o) },
+	manifests.Generates(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
@@ -37,8 +37,8 @@ the impersonators are worth.`,
 	return cmd
 }
 
-func runCheck(cmd *cobra.Command, dir string, o manifests.Options) error {
-	wrong, notes, err := manifests.Check(dir, o)
+func runCheck(cmd *cobra.Command, dir string, o gatewaymanifests.Options) error {
+	wrong, notes, err := gatewaymanifests.Check(dir, o)
 	if err != nil {
 		return err
 	}

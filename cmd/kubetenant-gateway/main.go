@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/command"
+	"github.com/kubetenant/kubetenant/internal/serving/command"
 )
 
 func main() {

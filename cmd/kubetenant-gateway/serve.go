@@ -15,9 +15,9 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/gateway"
-	"github.com/kubetenant/kubetenant/cmd/internal/serving"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/gateway"
+	"github.com/kubetenant/kubetenant/internal/serving"
 )
 
 // serveOptions are the flags of serve.
@@ -69,7 +69,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		debug.SetMemoryLimit(o.memory.Value() / 10 * 9)
 	}
 	defer runtime.KeepAlive(newHeapFloor())
-	config, err := v1alpha1.Load(o.config)
+	config, err := configv1alpha1.Load(o.config)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/command"
+	"github.com/kubetenant/kubetenant/internal/serving/command"
 )
 
 func newCommand() *cobra.Command {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/leader"
-	"github.com/kubetenant/kubetenant/cmd/internal/serving"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/controller"
+	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/serving/certificates"
+	"github.com/kubetenant/kubetenant/internal/serving/leader"
+	"github.com/kubetenant/kubetenant/internal/webhook/controller"
 )
 
 // The metrics of what runs in one replica at a time.

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/command"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
+	"github.com/kubetenant/kubetenant/internal/manifests"
+	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
 func newGenerateCommand() *cobra.Command {
-	o := manifests.Options{}
+	o := webhookmanifests.Options{}
 	cmd := &cobra.Command{
 		Use:   "generate --config FILE {--out DIR --image IMAGE --client-ca-file FILE | --check DIR}",
 		Short: "Write everything that is installed, or check an installed set",
@@ -22,7 +22,7 @@ in DIR, and names what would fail open, lock the cluster up, or leave somebody
 without a tenant.`,
 		Args: cobra.NoArgs,
 	}
-	command.Generates(cmd, func() (map[string][]byte, error) { return manifests.Generate(o) },
+	manifests.Generates(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
@@ -47,8 +47,8 @@ without a tenant.`,
 	return cmd
 }
 
-func runCheck(cmd *cobra.Command, dir string, o *manifests.Options) error {
-	found, err := manifests.Check(dir, o.Config, o.Namespace)
+func runCheck(cmd *cobra.Command, dir string, o *webhookmanifests.Options) error {
+	found, err := webhookmanifests.Check(dir, o.Config, o.Namespace)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func runCheck(cmd *cobra.Command, dir string, o *manifests.Options) error {
 		}
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%d findings: %w", len(found), manifests.ErrFound)
+		return fmt.Errorf("%d findings: %w", len(found), webhookmanifests.ErrFound)
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing found")
 	return err

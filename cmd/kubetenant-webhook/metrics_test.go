@@ -20,9 +20,10 @@ import (
 	live "github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/certificates"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
-	"github.com/kubetenant/kubetenant/docs/deploy"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/serving/certificates"
+	"github.com/kubetenant/kubetenant/internal/webhook/service"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -33,7 +34,7 @@ func TestMetricsExist(t *testing.T) {
 		known = append(known, r.FQName())
 		return nil
 	}
-	stack, err := kubetenant.New(t.Context(), &v1alpha1.Settings{}, kubetenant.Server{Register: register,
+	stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Register: register,
 		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)

@@ -18,10 +18,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/serving"
-	"github.com/kubetenant/kubetenant/cmd/internal/state"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/service"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
 // gcPercent spares small heaps most collections: a request leaves 10 KB behind, and a replica that follows
@@ -156,15 +156,15 @@ func (o *serveOptions) run(ctx context.Context) error {
 }
 
 // loadChecked loads a configuration. Of sources that this shape does not ask, mistakes show too.
-func loadChecked(ctx context.Context, path string) (*v1alpha1.TenancyConfiguration, error) {
-	settings, err := v1alpha1.Load(path)
+func loadChecked(ctx context.Context, path string) (*configv1alpha1.TenancyConfiguration, error) {
+	settings, err := configv1alpha1.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	return settings, kubetenant.Check(ctx, path)
 }
 
-func limitsOf(l *v1alpha1.Limits, memory int64) service.Limits {
+func limitsOf(l *configv1alpha1.Limits, memory int64) service.Limits {
 	return service.Limits{Concurrent: *l.Concurrent, Queued: *l.Queued, Timeout: l.Timeout.Duration, BodyBytes: *l.BodyBytes, Memory: memory}
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kubetenant/kubetenant/internal/reload"
-	"github.com/kubetenant/kubetenant/internal/waittest"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // reports collects what a File reports.

@@ -8,6 +8,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// GroupVersion is the group and version of the project's kinds and files.
+const GroupVersion = "kubetenant.dev/v1alpha1"
+
 // FieldManager is the field manager of what the project writes itself.
 const FieldManager = "kubetenant"
 

@@ -71,18 +71,3 @@ type QuotaReservation struct {
 	// +optional
 	After string `json:"after,omitempty"`
 }
-
-// Quota configures TenantQuota.
-type Quota struct {
-	// enabled lets TenantQuota objects count. Default: true.
-	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
-	// default limits a tenant that has no TenantQuota: one is made for it, which follows what stands
-	// here. Default: such a tenant is not limited.
-	// +optional
-	Default corev1.ResourceList `json:"default,omitempty"`
-	// reservation is how long a write that was let through may take to be stored and seen. It must be
-	// longer than requests may take (--request-timeout) and caches may be behind. Default: 2m.
-	// +optional
-	Reservation *metav1.Duration `json:"reservation,omitempty"`
-}

@@ -239,14 +239,14 @@ const (
 	TenantAccessClosed TenantAccess = "Closed"
 )
 
-// RequireTenant says whether a tenant needs a Tenant.
-type RequireTenant string
+// NamespacePrefix says how a tenant's namespaces must be named.
+type NamespacePrefix string
 
 const (
-	// RequireTenantNever lets the label of namespaces and the credential be enough.
-	RequireTenantNever RequireTenant = "Never"
-	// RequireTenantWarn logs of which tenants callers come that have no Tenant.
-	RequireTenantWarn RequireTenant = "Warn"
-	// RequireTenantAlways takes callers of a tenant without a Tenant for nobody's.
-	RequireTenantAlways RequireTenant = "Always"
+	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for that tenant, whoever
+	// asks.
+	NamespacePrefixRequired NamespacePrefix = "Required"
+	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
+	// conflict that the other has it.
+	NamespacePrefixNone NamespacePrefix = "None"
 )

@@ -38,7 +38,7 @@ func NewCommand() *cobra.Command {
 tenant's, every namespace has an owner, and nothing crosses the line between
 tenants. Without --tenancy-config it is upstream's kube-apiserver.
 
-"kube-apiserver local --help" shows how to run a whole small control plane.`,
+To run a small control plane on one machine, see "kubetenant-local --help".`,
 		SilenceUsage: true,
 		Args:         cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

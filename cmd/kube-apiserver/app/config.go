@@ -48,8 +48,8 @@ import (
 
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/cmd/internal/leader"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
+	"github.com/kubetenant/kubetenant/internal/serving/leader"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/gateway/manifests"
-	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	gatewaymanifests "github.com/kubetenant/kubetenant/internal/manifests/gateway"
+	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
 const gatewayBinary = "kubetenant-gateway"
@@ -142,19 +142,19 @@ func addPath(path, cluster string) error {
 }
 
 // prepareGateway installs what the gateway needs in a cluster, and writes its credentials there.
-func (s *shape) prepareGateway(ctx context.Context, config *v1alpha1.GatewayCluster) error {
+func (s *shape) prepareGateway(ctx context.Context, config *configv1alpha1.GatewayCluster) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
 		return err
 	}
-	roles, err := (&manifests.Options{Accounts: true}).Roles(config)
+	roles, err := (&gatewaymanifests.Options{Accounts: true}).Roles(config)
 	if err != nil {
 		return err
 	}
 	if err := s.apply(ctx, roles); err != nil {
 		return err
 	}
-	for _, name := range []string{manifests.ReaderAccount, manifests.ImpersonatorAccount} {
+	for _, name := range []string{gatewaymanifests.ReaderAccount, gatewaymanifests.ImpersonatorAccount} {
 		if err := s.writeToken(ctx, client, name); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (s *shape) at(dir string) (*shape, error) {
 
 // startGateway installs what the gateway needs in its clusters, and starts it.
 func (s *shape) startGateway(ctx context.Context) error {
-	config, err := v1alpha1.Load(s.o.TenancyConfig)
+	config, err := configv1alpha1.Load(s.o.TenancyConfig)
 	if err != nil {
 		return err
 	}

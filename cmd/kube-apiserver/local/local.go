@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
@@ -51,11 +52,11 @@ type Options struct {
 	UnsafeNoFsync bool
 }
 
-// NewCommand returns the subcommand.
+// NewCommand returns the command kubetenant-local.
 func NewCommand() *cobra.Command {
 	o := Options{}
 	cmd := &cobra.Command{
-		Use:   "local --dir DIR [-- KUBE-APISERVER-FLAGS]",
+		Use:   "kubetenant-local --dir DIR [-- KUBE-APISERVER-FLAGS]",
 		Short: "Run a whole small control plane with tenants in one process",
 		Long: `Runs kube-apiserver with tenants, an embedded etcd, an own certificate authority
 and the controllers that namespaces, the built-in roles and workloads need, in one process. All
@@ -65,12 +66,15 @@ anew, with the configuration as it is then, where nothing else must be installed
 for it: some settings count from the start.
 
 Flags behind -- are given to kube-apiserver.`,
-		Example: `  kube-apiserver local --dir ./cluster
-  kube-apiserver local --dir ./cluster --port 6443 --tenant acme
-  kube-apiserver local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
-  kube-apiserver local --dir ./cluster --webhook
-  kube-apiserver local --dir ./cluster --gateway --clusters 2`,
-		SilenceUsage: true,
+		Example: `  kubetenant-local --dir ./cluster
+  kubetenant-local --dir ./cluster --port 6443 --tenant acme
+  kubetenant-local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
+  kubetenant-local --dir ./cluster --webhook
+  kubetenant-local --dir ./cluster --gateway --clusters 2`,
+		SilenceUsage:          true,
+		DisableFlagsInUseLine: true,
+		// PreRun runs before the check that --dir is set.
+		PreRun: func(*cobra.Command, []string) { verflag.PrintAndExitIfRequested() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Run(cmd.Context(), o, args, cmd.OutOrStdout())
 		},
@@ -90,15 +94,7 @@ Flags behind -- are given to kube-apiserver.`,
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook or --gateway: the server's own authorizers")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
 	_ = cmd.MarkFlagRequired("dir")
-	// The parent's usage shows kube-apiserver's many flags, which do not belong here.
-	cmd.SetUsageFunc(func(c *cobra.Command) error {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "Usage:\n  kube-apiserver %s\n\nFlags:\n%s\nExamples:\n%s\n", c.Use, c.LocalFlags().FlagUsages(), c.Example)
-		return err
-	})
-	cmd.SetHelpFunc(func(c *cobra.Command, _ []string) {
-		_, _ = fmt.Fprintln(c.OutOrStdout(), c.Long+"\n")
-		_ = c.UsageFunc()(c)
-	})
+	verflag.AddFlags(f)
 	return cmd
 }
 

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
+	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
 // run starts a process whose output goes to a file, and its number into another beside it.

@@ -28,10 +28,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubetenant/kubetenant"
-	"github.com/kubetenant/kubetenant/cmd/internal/state"
-	"github.com/kubetenant/kubetenant/cmd/internal/testing/localserver"
-	"github.com/kubetenant/kubetenant/cmd/internal/webhook/manifests"
+	"github.com/kubetenant/kubetenant/internal/manifests"
+	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
 // The other binaries that make build puts beside this one.
@@ -158,7 +159,7 @@ func (s *shape) sameInstalled(ctx context.Context) error {
 	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err
 	}
-	files, err := manifests.Generate(s.manifestOptions())
+	files, err := webhookmanifests.Generate(s.manifestOptions())
 	if err != nil {
 		return err
 	}
@@ -358,7 +359,7 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 		return nil, err
 	}
 	o := s.manifestOptions()
-	if files, err = manifests.Generate(o); err != nil {
+	if files, err = webhookmanifests.Generate(o); err != nil {
 		return nil, err
 	}
 	s.installed = maps.Clone(files)
@@ -366,9 +367,9 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 	return files, manifests.Write(o.Directory, "control-plane", files)
 }
 
-func (s *shape) manifestOptions() manifests.Options {
+func (s *shape) manifestOptions() webhookmanifests.Options {
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
-	return manifests.Options{
+	return webhookmanifests.Options{
 		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + s.balancer.address,
 		ClientCA: pki("ca.crt"), ServingCA: pki("ca.crt"), Directory: filepath.Join(s.dir, "webhook"),
 		ClientCertificate: pki("webhook-client.crt"), ClientKey: pki("webhook-client.key"), Authorizers: s.o.Behind,

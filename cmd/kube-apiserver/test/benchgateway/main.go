@@ -1,0 +1,252 @@
+// Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same transports, before a server that does nothing and
+// before a bare kube-apiserver, and prints the tables of docs/performance.md.
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
+	"github.com/kubetenant/kubetenant/test/localserver"
+)
+
+// token is the caller's, of tenant acme.
+const token = "bench-token"
+
+// seldom is how much garbage, in percent of what is in use, waits until it is collected: some 100 MB in place of 4 in the small processes here.
+const seldom = 2500
+
+func main() {
+	bin := flag.String("bin", "", "directory of the built commands")
+	role := flag.String("role", "", "be the stub or the plain proxy, at --address")
+	address := flag.String("address", "", "of a role")
+	pki := flag.String("pki", "", "directory of certificates, of a role")
+	upstream := flag.String("upstream", "", "kubeconfig of the proxy's server")
+	flag.Parse()
+	if *role != "proxy" { // what measures, and what is asked, is not to take the processors from what is measured
+		debug.SetGCPercent(seldom)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var err error
+	switch *role {
+	case "stub":
+		err = serveStub(ctx, *address, *pki)
+	case "proxy":
+		err = serveProxy(ctx, *address, *pki, *upstream)
+	default:
+		err = run(ctx, *bin)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchgateway:", err)
+		os.Exit(1)
+	}
+}
+
+// target is a process under load, or none that is.
+type target struct {
+	name, base string
+	process    *exec.Cmd
+}
+
+func (t *target) stop() {
+	_ = t.process.Process.Kill() // it may have ended
+	_ = t.process.Wait()
+}
+
+// bench is what all measurements have.
+type bench struct {
+	bin, dir, self string
+	stub           string // its address
+	asked          int64  // how often it was asked for its connections
+	server         *localserver.Server
+	authorities    *x509.CertPool
+}
+
+func run(ctx context.Context, bin string) (err error) {
+	b := &bench{bin: bin, authorities: x509.NewCertPool()}
+	if b.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "benchgateway-"); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(b.dir) }()
+	if b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), b.dir, "--workload-controllers=false", "--unsafe-no-fsync", "--gateway"); err != nil {
+		return err
+	}
+	defer func() { _ = b.server.Stop() }()
+	ca, err := os.ReadFile(filepath.Join(b.dir, "pki", "ca.crt"))
+	if err != nil {
+		return err
+	}
+	b.authorities.AppendCertsFromPEM(ca)
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	stub, err := b.start(ctx, "stub", func(address string) *exec.Cmd { return b.role("stub", address) })
+	if err != nil {
+		return err
+	}
+	defer stub.stop()
+	b.stub = stub.base
+	if err := b.kubeconfig("stub.kubeconfig", stub.base, "stub-token", ca); err != nil {
+		return err
+	}
+	fmt.Println("Before a server that does nothing:")
+	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
+		return err
+	}
+	fmt.Println("\nThe same with an audit policy that leaves out the stage RequestReceived:")
+	if err := b.beside(ctx, "stub.kubeconfig", oneStage, func(ctx context.Context, of targets) error {
+		return b.compare(ctx, "GET of 1 KiB", of)
+	}); err != nil {
+		return err
+	}
+	fmt.Println("\nBefore a bare kube-apiserver:")
+	if err := b.beside(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.measureServer); err != nil {
+		return err
+	}
+	return b.measureImpersonation(ctx)
+}
+
+// Policies of audits, by their files.
+const (
+	bothStages = "bench-audit.yaml"
+	oneStage   = "bench-audit-one.yaml"
+)
+
+// targets are what is compared before one server. The plain proxy and its twin do not differ: what lies between them, the measurement does not tell apart.
+type targets struct{ plain, twin, gateway *target }
+
+// beside starts two plain proxies and a gateway with an audit policy before a server, and measures them.
+func (b *bench) beside(ctx context.Context, upstream, policy string, measure func(context.Context, targets) error) (err error) {
+	var of targets
+	for _, t := range []struct {
+		name string
+		into **target
+	}{{"plain", &of.plain}, {"twin", &of.twin}} {
+		if *t.into, err = b.start(ctx, t.name, func(address string) *exec.Cmd {
+			return b.role("proxy", address, "--upstream", filepath.Join(b.dir, upstream))
+		}); err != nil {
+			return err
+		}
+		defer (*t.into).stop()
+	}
+	config := filepath.Join(b.dir, "bench-"+upstream+".yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, tenancy, policy, upstream), 0o600); err != nil {
+		return err
+	}
+	if of.gateway, err = b.start(ctx, "gateway", func(address string) *exec.Cmd {
+		side, _ := local.FreeAddress()
+		return exec.Command(filepath.Join(b.bin, "kubetenant-gateway"), "serve", "--config", config, "--listen", address, "--metrics-listen", side, // #nosec G204 -- the built command
+			"--tls-cert-file", filepath.Join(b.dir, "pki", "gateway.crt"), "--tls-private-key-file", filepath.Join(b.dir, "pki", "gateway.key"))
+	}); err != nil {
+		return err
+	}
+	defer of.gateway.stop()
+	return measure(ctx, of)
+}
+
+// tenancy is the gateway's configuration: a token file, audit at Metadata, and room for 20,000 streams of one tenant.
+const tenancy = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
+gateway:
+  limits: { perTenantRequests: 10000, perTenantStreams: 100000 }
+  audit: { policyFile: %s, logPath: bench-audit.log }
+  clusters:
+  - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: %s } }
+`
+
+const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"
+
+// prepare makes a tenant's namespace with an object in it, and the files that the configuration names.
+func (b *bench) prepare(ctx context.Context) error {
+	for name, text := range map[string]string{"bench-tokens.csv": token + ",alice,u1,dev,,acme\n", bothStages: auditPolicy,
+		oneStage: auditPolicy + "omitStages: [ RequestReceived ]\n"} {
+		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	for _, step := range [][]string{{"admin", "apply", "-f", "../../examples/manifests/tenants.yaml"}, {"acme", "create", "namespace", "acme--web"},
+		{"acme", "-n", "acme--web", "create", "configmap", "settings", "--from-literal=a=b"}} {
+		cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "kubectl"), append([]string{"--kubeconfig", b.server.Kubeconfig(step[0])}, step[1:]...)...) // #nosec G204 -- the built command
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	return nil
+}
+
+func (b *bench) kubeconfig(name, server, bearer string, ca []byte) error {
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: bearer}
+	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "c"
+	return clientcmd.WriteToFile(*c, filepath.Join(b.dir, name))
+}
+
+// role is this command in another role.
+func (b *bench) role(name, address string, more ...string) *exec.Cmd {
+	return exec.Command(b.self, append([]string{"--role", name, "--address", address, "--pki", filepath.Join(b.dir, "pki")}, more...)...) // #nosec G204 -- this command
+}
+
+// start starts a process and waits until it answers what is measured.
+func (b *bench) start(ctx context.Context, name string, command func(address string) *exec.Cmd) (*target, error) {
+	address, err := local.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	t := &target{name: name, base: "https://" + address, process: command(address)}
+	log, err := os.Create(filepath.Join(b.dir, name+".log")) // #nosec G304 -- in our own directory
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	t.process.Stdout, t.process.Stderr, t.process.SysProcAttr = log, log, localserver.EndsWithParent()
+	if err := t.process.Start(); err != nil {
+		return nil, err
+	}
+	c := b.client()
+	defer c.CloseIdleConnections()
+	for range 300 {
+		if err = get(ctx, c, t.base+small); err == nil {
+			return t, nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.stop()
+	return nil, fmt.Errorf("%s does not answer: %w", name, err)
+}
+
+// listen opens a role's listener.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	return (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+}
+
+// until serves until ctx ends.
+func until(ctx context.Context, server *http.Server, listener net.Listener, pki, name string) error {
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	err := server.ServeTLS(listener, filepath.Join(pki, name+".crt"), filepath.Join(pki, name+".key"))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

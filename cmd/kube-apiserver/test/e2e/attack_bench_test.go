@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+)
+
+// benched returns a server and acme's client of it.
+func benched(b *testing.B, dir string) (*localserver.Server, *http.Client) {
+	b.Helper()
+	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir, withoutWorkloads, "--unsafe-no-fsync")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Stop() })
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("acme"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s, c
+}
+
+// longChain is a chain of n authorities of P-521 keys that claims to be signed by a server's.
+func longChain(b *testing.B, n int, issuer pkix.Name) tls.Certificate {
+	b.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	parent := &x509.Certificate{Subject: issuer}
+	var out tls.Certificate
+	for i := range n + 1 {
+		template := &x509.Certificate{SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: fmt.Sprint("i", i)}, NotBefore: time.Now().Add(-time.Hour),
+			NotAfter: time.Now().Add(time.Hour), IsCA: i < n, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		out.Certificate = append([][]byte{der}, out.Certificate...)
+		if parent, err = x509.ParseCertificate(der); err != nil {
+			b.Fatal(err)
+		}
+	}
+	out.PrivateKey = key
+	return out
+}
+
+// p99 is the latency of requests, one after the other, for a while.
+func p99(b *testing.B, c *http.Client, url string, during time.Duration) time.Duration {
+	b.Helper()
+	var all []time.Duration
+	for begun := time.Now(); time.Since(begun) < during; {
+		sent := time.Now()
+		resp, err := c.Get(url)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		all = append(all, time.Since(sent))
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100]
+}
+
+// BenchmarkLongChains: what 12 requests at a time with 98 intermediates cost others.
+func BenchmarkLongChains(b *testing.B) {
+	s, c := benched(b, b.TempDir())
+	url := s.URL + "/api/v1/namespaces/acme--web/configmaps/kube-root-ca.crt"
+	attack := longChain(b, 98, serverIssuer(b, s))
+	const during = 10 * time.Second
+	for b.Loop() {
+		_ = p99(b, c, url, time.Second)
+		quiet := p99(b, c, url, during)
+		ctx, stop := context.WithCancel(b.Context())
+		var all sync.WaitGroup
+		sent := make(chan struct{}, 1<<20)
+		for range 12 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					attacker := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+						TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{attack}}}} // #nosec G402 -- of a test
+					if req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/version", http.NoBody); err == nil {
+						if resp, err := attacker.Do(req); err == nil {
+							_ = resp.Body.Close()
+							sent <- struct{}{}
+						}
+					}
+					select { // 12 requests a second
+					case <-ctx.Done():
+					case <-time.After(time.Second):
+					}
+				}
+			})
+		}
+		attacked := p99(b, c, url, during)
+		stop()
+		all.Wait()
+		b.ReportMetric(float64(quiet.Microseconds()), "quiet-p99-us")
+		b.ReportMetric(float64(attacked.Microseconds()), "attacked-p99-us")
+		b.ReportMetric(float64(attacked)/float64(quiet), "ratio")
+		b.ReportMetric(float64(len(sent)), "attacks")
+	}
+}
+
+// serverIssuer is the name that the server's client certificates are signed by.
+func serverIssuer(b *testing.B, s *localserver.Server) pkix.Name {
+	b.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("acme"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		b.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pair.Leaf.Issuer
+}
+
+// BenchmarkLargeIdentities: what 400 tokens whose service answers with 120,000 groups leave in the server's memory.
+func BenchmarkLargeIdentities(b *testing.B) {
+	answer := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"alice","groups":[` +
+		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer)
+	}))
+	b.Cleanup(service.Close)
+	dir := b.TempDir()
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: service.URL}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{}
+	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	kubeconfig.CurrentContext = "x"
+	err := errors.Join(clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "service")), os.WriteFile(filepath.Join(dir, "tenancy.yaml"),
+		[]byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n"+
+			"  - { name: partner, tenants: [acme], webhook: { kubeConfigFile: service, match: { prefix: \"partner-\" }, tenant: { value: acme } } }\n"), 0o600))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, _ := benched(b, dir)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 16} // #nosec G402 -- of a test
+	c := &http.Client{Transport: transport}
+	ask := func(token string) int {
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.URL+"/version", http.NoBody)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := c.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	for b.Loop() {
+		before, most := rss(b, s.PID), 0
+		for i := range 400 {
+			if code := ask(fmt.Sprint("partner-", i)); code != http.StatusUnauthorized {
+				b.Fatalf("a token is answered with %d", code)
+			}
+			most = max(most, rss(b, s.PID))
+		}
+		b.ReportMetric(float64(before), "MiB-before")
+		b.ReportMetric(float64(most-before), "MiB-grown-at-most")
+		b.ReportMetric(float64(rss(b, s.PID)-before), "MiB-grown-after")
+	}
+}
+
+// rss is a process's resident memory in MiB.
+func rss(b *testing.B, pid int) int {
+	b.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(data), "VmRSS:")
+	kib := 0
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib >> 10
+}

@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// stories are the pages with sessions: those of one story run one after the other, on a server of their own.
+func stories() map[string][]string {
+	return map[string][]string{
+		"README":         {"README.md"},
+		"kubectl-tenant": {"docs/kubectl-tenant.md", "docs/tasks/migrate-from-capsule.md"},
+		"tasks": {"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md", "docs/tasks/share.md", "docs/tasks/why-not.md",
+			"docs/tasks/take-back.md", "docs/tasks/suspend.md", "docs/tasks/end-a-tenant.md", "docs/tasks/leave.md"},
+	}
+}
+
+// TestCommandLinePages: the sessions of the pages are what a server and the commands say. With UPDATE_GOLDEN the pages are
+// written.
+func TestCommandLinePages(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := filepath.Glob(filepath.Join(root, "docs/tasks/*.md"))
+	run := 0
+	for _, pages := range stories() {
+		for _, page := range pages {
+			if strings.HasPrefix(page, "docs/tasks/") {
+				run++
+			}
+		}
+	}
+	if err != nil || len(tasks) != run {
+		t.Errorf("docs/tasks holds %d pages, and %d are run: %v", len(tasks), run, err)
+	}
+	for name, pages := range stories() {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, t.TempDir())
+			prepare(t, s)
+			waittest.Until(t, func() error { // by which the commands go
+				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName, "-n", "kube-system"); err != nil {
+					return fmt.Errorf("the configuration is not published: %s", out)
+				}
+				return nil
+			})
+			dir := t.TempDir()
+			if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
+				t.Fatal(err)
+			}
+			config, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Its sources name files of the server's, which these commands do not read.
+			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), config, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
+				t.Fatal(err)
+			}
+			env := append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+				"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
+			for _, page := range pages {
+				checkPage(t, filepath.Join(root, page), dir, env)
+			}
+		})
+	}
+}
+
+// checkPage runs the sessions of a page in a directory.
+func checkPage(t *testing.T, page, dir string, env []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := recorded.ReplaceAllStringFunc(string(text), func(block string) string {
+		out := "```console\n"
+		for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")) {
+			command, is := strings.CutPrefix(line, "$ ")
+			if !is {
+				continue
+			}
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- of our own pages
+			cmd.Dir, cmd.Env = dir, env
+			said, _ := cmd.CombinedOutput() // what fails says so
+			out += line + steady(string(said))
+		}
+		return out + "```"
+	})
+	switch {
+	case got == string(text):
+	case os.Getenv("UPDATE_GOLDEN") != "":
+		if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s says something else than the commands (UPDATE_GOLDEN=1 writes it):\n%s", filepath.Base(page), got)
+	}
+}
+
+// TestEveryPageIsRun: a page with a session is one of a story.
+func TestEveryPageIsRun(t *testing.T) {
+	t.Parallel()
+	run := []string{"docs/gateway.md"} // by TestGatewayPage
+	for _, pages := range stories() {
+		run = append(run, pages...)
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/tasks/*.md"} {
+		pages, err := filepath.Glob(filepath.Join("../../../..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.ToSlash(strings.TrimPrefix(page, filepath.FromSlash("../../../../")))
+			if recorded.Match(text) != slices.Contains(run, name) {
+				t.Errorf("%s has a session: %t, is run: %t", name, recorded.Match(text), slices.Contains(run, name))
+			}
+		}
+	}
+}
+
+var (
+	recorded = regexp.MustCompile("(?s)```console\n.*?```")
+	address  = regexp.MustCompile(`https://127\.0\.0\.1:[0-9]+`)
+	when     = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z`)
+)
+
+// steady replaces what is another in each run.
+func steady(text string) string {
+	text = address.ReplaceAllString(text, "https://127.0.0.1:6443")
+	return when.ReplaceAllStringFunc(text, func(at string) string {
+		if at == "2030-01-01T00:00:00Z" { // as an example has it
+			return at
+		}
+		return "2026-11-22T12:00:00Z"
+	})
+}

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+)
+
+// TestCommandLine runs each command of kubectl tenant that needs a cluster, against a real server.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	prepare(t, s)
+	commandLine(t, s, "testdata/cli")
+}
+
+// TestWebhookCommandLine runs what differs behind the webhook service.
+func TestWebhookCommandLine(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--webhook")
+	prepare(t, s)
+	commandLine(t, s, "testdata/cliwebhook")
+}
+
+// commandLine runs scripts. $KUBECONFIG has the contexts admin, acme and globex; down, a server that is none;
+// and expired, whose certificate is.
+func commandLine(t *testing.T, s *localserver.Server, dir string) {
+	t.Helper()
+	kubeconfig := kubeconfigOf(t, s)
+	config, err := filepath.Abs("../../../../examples/manifests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:           dir,
+		UpdateScripts: os.Getenv("UPDATE_GOLDEN") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "kubeconfig"))
+			e.Setenv("CONFIG", filepath.Join(s.Dir, "tenancy.yaml"))
+			e.Setenv("EXAMPLES", config)
+			e.Setenv("SERVER", s.URL)
+			return clientcmd.WriteToFile(*kubeconfig, filepath.Join(e.WorkDir, "kubeconfig"))
+		},
+	})
+}
+
+func kubeconfigOf(t *testing.T, s *localserver.Server) *clientcmdapi.Config {
+	t.Helper()
+	all := clientcmdapi.NewConfig()
+	for _, name := range []string{"admin", "acme", "globex"} {
+		one, err := clientcmd.LoadFromFile(s.Kubeconfig(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Clusters["local"] = one.Clusters["local"]
+		all.AuthInfos[name], all.Contexts[name] = one.AuthInfos[name], one.Contexts[name]
+	}
+	all.CurrentContext = "admin"
+	down := all.Clusters["local"].DeepCopy()
+	down.Server = "https://127.0.0.1:1"
+	all.Clusters["down"] = down
+	all.Contexts["down"] = &clientcmdapi.Context{Cluster: "down", AuthInfo: "admin"}
+	certificate, key := expired(t, s)
+	all.AuthInfos["expired"] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
+	all.Contexts["expired"] = &clientcmdapi.Context{Cluster: "local", AuthInfo: "expired"}
+	return all
+}
+
+// expired returns a certificate of the server's own authority that counts no more.
+func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
+	t.Helper()
+	ca, err := tls.LoadX509KeyPair(filepath.Join(s.Dir, "pki", "ca.crt"), filepath.Join(s.Dir, "pki", "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "late", Organization: []string{"tenant:acme"}},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, private.Public(), ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
+}
+
+// TestReplayOfAServer: what a real server recorded is decided the same again under the same configuration.
+func TestReplayOfAServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, audit := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking")
+	prepare(t, s)
+	before, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []string{"admin", "acme", "globex"} {
+		for _, what := range []string{"get pods -A", "get ns", "get ns kube-system", "get pods -n acme--web", "get secrets -n globex--shop", "get nodes",
+			"get storageclasses", "delete pod p -n acme--web", "get --raw /metrics", "get --raw /tenants/acme/api/v1/pods", "get --raw /tenants/globex/api/v1/namespaces",
+			"auth can-i list pods", "get pods -n acme--web --as bob --as-group tenant:globex", "get pods -n acme--web --as system:serviceaccount:acme--web:default",
+			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles"} {
+			_, _ = kubectl(t, s, who, strings.Fields(what)...) // allowed or denied: that is the point
+		}
+	}
+	after, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, "recorded.log")
+	if err := os.WriteFile(log, after[len(before):], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := kubectl(t, s, "admin", "get", "ns,clusterroles,clusterrolebindings,crds,tenantquotas", "-o", "yaml")
+	if err != nil {
+		t.Fatal(cluster)
+	}
+	namespaced, err := kubectl(t, s, "admin", "get", "-A", "roles,rolebindings,accessgrants", "-o", "yaml")
+	if err != nil {
+		t.Fatal(namespaced)
+	}
+	dump := filepath.Join(dir, "dump.yaml")
+	if err := os.WriteFile(dump, []byte(cluster+"\n---\n"+namespaced), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "replay", log, "--config", filepath.Join(dir, "tenancy.yaml"), "--objects", dump).CombinedOutput()
+	if err != nil {
+		t.Errorf("replay = %v\n%s", err, out)
+	}
+	events, decided := 0, 0
+	if _, err := fmt.Sscanf(string(out), "%d events: %d decided again", &events, &decided); err != nil || decided < 50 {
+		t.Errorf("%d events, %d decided: %v\n%s", events, decided, err, out)
+	}
+	t.Logf("%s", out)
+}

@@ -1,0 +1,746 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// Clients that nobody here wrote, as a tenant's admin, on a server with tenancy and on upstream's with the same rights. What
+// becomes of each step must be the same on both; what differs by design stands in testdata/clients/differences.yaml.
+const clientFiles = "testdata/clients"
+
+// both are the two servers.
+type both struct {
+	shape            string // of the one with tenancy, as differences.yaml names it
+	tenancy, vanilla *localserver.Server
+	found            map[string][2]string // outcomes that differ, by the step: with tenancy, upstream's
+	steps            map[string]string    // what became of every step with tenancy
+	seen             map[string]int       // steps, and how often
+}
+
+func startBoth(t *testing.T) *both {
+	t.Helper()
+	return startBeside(t, "compiled in")
+}
+
+// startBeside starts upstream's server, and one with tenancy by further arguments.
+func startBeside(t *testing.T, shape string, args ...string) *both {
+	t.Helper()
+	b := &both{shape: shape, found: map[string][2]string{}, steps: map[string]string{}, seen: map[string]int{}}
+	for _, s := range []struct {
+		into **localserver.Server
+		args []string
+	}{{&b.tenancy, args}, {&b.vanilla, []string{"--tenancy=false"}}} {
+		*s.into = start(t, t.TempDir(), append([]string{"--workload-controllers=true"}, s.args...)...)
+		prepare(t, *s.into)
+	}
+	return b
+}
+
+// same runs a step on both servers and notes where its outcomes differ.
+func (b *both) same(step string, run func(s *localserver.Server) string) {
+	if b.seen[step]++; b.seen[step] > 1 {
+		step = fmt.Sprintf("%s (%d)", step, b.seen[step])
+	}
+	is, was := run(b.tenancy), run(b.vanilla)
+	if b.steps[step] = is; is != was {
+		b.found[step] = [2]string{is, was}
+	}
+}
+
+// judge holds what was found against the list of what is by design, part by part of it.
+func (b *both) judge(t *testing.T, part string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(clientFiles, "differences.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts map[string][]struct {
+		Steps                           []string
+		Shape, Tenancy, Vanilla, Reason string // of one shape, where that is named
+	}
+	if err := yaml.UnmarshalStrict(text, &parts); err != nil {
+		t.Fatal(err)
+	}
+	total := len(b.found)
+	for _, d := range parts[part] {
+		if d.Shape != "" && d.Shape != b.shape {
+			continue
+		}
+		if d.Reason == "" {
+			t.Errorf("%v: no reason", d.Steps)
+		}
+		for _, pattern := range d.Steps {
+			whole, listed := regexp.MustCompile(`\A(?:`+pattern+`)\z`), false
+			for step, got := range b.found {
+				if whole.MatchString(step) && got == [2]string{d.Tenancy, d.Vanilla} {
+					listed = true
+					delete(b.found, step)
+				}
+			}
+			if !listed {
+				t.Errorf("%s: listed as %s, upstream's %s, and no step is like that", pattern, d.Tenancy, d.Vanilla)
+			}
+			for step, is := range b.steps {
+				if whole.MatchString(step) && is == "ok" && !strings.HasPrefix(d.Tenancy, "ok") {
+					t.Errorf("%s: listed as %s, and %s is open", pattern, d.Tenancy, step)
+				}
+			}
+		}
+	}
+	for step, got := range b.found {
+		t.Errorf("%s: %s, upstream's %s", step, got[0], got[1])
+	}
+	t.Logf("%d steps, of which %d differ", len(b.seen), total)
+}
+
+var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
+
+// outcome is what a command line came to: ok, or the reason that the server gave. Warnings count, and what can-i says.
+func outcome(stdout, stderr string, err error) string {
+	said := "ok"
+	if err != nil {
+		said = "failed"
+		if m := serverError.FindStringSubmatch(stderr); m != nil {
+			said = "failed: " + m[1]
+		}
+	}
+	if word, _, _ := strings.Cut(strings.TrimSpace(stdout), " - "); word == "yes" || word == "no" { // and why
+		said += ": " + word
+	}
+	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "Warning:") || strings.HasPrefix(line, "warning:") {
+			said += ", warned"
+			break
+		}
+	}
+	return said
+}
+
+// command runs a program as a tenant's admin.
+func command(t *testing.T, s *localserver.Server, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	home := filepath.Join(filepath.Dir(s.Kubeconfig("acme")), "home")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("acme"), "HOME="+home, "XDG_CONFIG_HOME=", "XDG_CACHE_HOME=", "XDG_DATA_HOME=")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	said := outcome(stdout.String(), stderr.String(), err)
+	if err != nil || strings.Contains(said, "warned") {
+		t.Logf("%s %s: %s: %s", filepath.Base(program), strings.Join(args, " "), said, strings.TrimSpace(stderr.String()))
+	}
+	return said
+}
+
+// TestClientsKubectl is a day with kubectl.
+func TestClientsKubectl(t *testing.T) {
+	t.Parallel()
+	dayWithKubectl(t, startBoth(t))
+}
+
+func dayWithKubectl(t *testing.T, b *both) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(clientFiles, "kubectl.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		args := strings.Fields(strings.ReplaceAll(line, "FILES", clientFiles))
+		if !slices.Contains(args, "-n") && !strings.Contains(line, "-k ") {
+			args = append([]string{"-n", "acme--web"}, args...)
+		}
+		b.same(line, func(s *localserver.Server) string {
+			return command(t, s, binary(t, "kubectl"), args...)
+		})
+	}
+	b.judge(t, "kubectl")
+}
+
+// TestClientsHelm: a release from its first day to its last.
+func TestClientsHelm(t *testing.T) {
+	t.Parallel()
+	releaseByHelm(t, startBoth(t))
+}
+
+func releaseByHelm(t *testing.T, b *both) {
+	t.Helper()
+	chart := filepath.Join(clientFiles, "chart")
+	for _, line := range []string{
+		"install web CHART -n acme--helm --create-namespace",
+		"install web CHART -n acme--helm --create-namespace",
+		"upgrade --install first CHART -n acme--first --create-namespace", "uninstall first -n acme--first",
+		"list -n acme--helm", "list -A", "status web -n acme--helm", "history web -n acme--helm", "get all web -n acme--helm",
+		"upgrade web CHART -n acme--helm --set image=registry.example.com/web:2",
+		"upgrade web CHART -n acme--helm --set image=registry.example.com/web:3 --server-side=false --force-replace",
+		"upgrade web CHART -n acme--helm --set image=registry.example.com/web:4 --server-side=true --force-conflicts",
+		"upgrade web CHART -n acme--helm --dry-run=server",
+		"upgrade --install other CHART -n acme--other --create-namespace --dry-run=server",
+		"rollback web 1 -n acme--helm", "rollback web 2 -n acme--helm",
+		"uninstall web -n acme--helm", "uninstall web -n acme--helm", "uninstall web -n acme--helm --ignore-not-found",
+		"upgrade --install web CHART -n acme--helm", "uninstall web -n acme--helm --keep-history", "rollback web 1 -n acme--helm",
+		"install web CHART -n globex--shop", "install web CHART -n nowhere --create-namespace",
+	} {
+		b.same(line, func(s *localserver.Server) string {
+			return command(t, s, binary(t, "helm"), strings.Fields(strings.ReplaceAll(line, "CHART", chart))...)
+		})
+	}
+	b.judge(t, "helm")
+}
+
+// TestClientsJavaScript: Kubernetes' own client for JavaScript replaces whole objects.
+func TestClientsJavaScript(t *testing.T) {
+	t.Parallel()
+	modules := os.Getenv("KUBETENANT_JAVASCRIPT")
+	if modules == "" {
+		t.Fatal("needs KUBETENANT_JAVASCRIPT: run make test-clients, which installs it")
+	}
+	script, err := filepath.Abs(filepath.Join(clientFiles, "client.mjs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := filepath.Join(modules, "client.mjs") // beside its modules
+	copyFile(t, script, local)
+	b := startBoth(t)
+	outcomes := map[*localserver.Server][]string{}
+	for _, s := range []*localserver.Server{b.tenancy, b.vanilla} {
+		cmd := exec.CommandContext(t.Context(), "node", local)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("acme"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		outcomes[s] = strings.Split(strings.TrimSpace(string(out)), "\n")
+	}
+	for i, line := range outcomes[b.vanilla] {
+		step, _, _ := strings.Cut(line, ": ")
+		b.same(step, func(s *localserver.Server) string {
+			if i >= len(outcomes[s]) {
+				return "nothing"
+			}
+			return outcomes[s][i]
+		})
+	}
+	b.judge(t, "javascript")
+}
+
+// status is the outcome of a call.
+func status(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	known := apierrors.APIStatus(nil)
+	if !errors.As(err, &known) {
+		return "failed"
+	}
+	return fmt.Sprintf("%d %s", known.Status().Code, known.Status().Reason)
+}
+
+// TestClientsSweep asks for every resource and every verb that discovery tells of, in the own namespace, over all namespaces
+// and in one that does not exist.
+func TestClientsSweep(t *testing.T) {
+	t.Parallel()
+	sweepAll(t, startBoth(t))
+}
+
+func sweepAll(t *testing.T, b *both) {
+	t.Helper()
+	clients, lists := map[*localserver.Server]dynamic.Interface{}, map[*localserver.Server][]*metav1.APIResourceList{}
+	for _, s := range []*localserver.Server{b.tenancy, b.vanilla} {
+		c := config(t, s, "acme")
+		c.WarningHandler = rest.NoWarnings{}
+		var err error
+		if clients[s], err = dynamic.NewForConfig(c); err != nil {
+			t.Fatal(err)
+		}
+		found, err := discovery.NewDiscoveryClientForConfig(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, lists[s], err = found.ServerGroupsAndResources(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waittest.Until(t, func() error { // the sweep that labels older objects is over
+		_, err := clients[b.tenancy].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	for _, list := range lists[b.vanilla] {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			resource, sub, _ := strings.Cut(r.Name, "/")
+			if slices.Contains([]string{"exec", "attach", "portforward", "proxy", "log"}, sub) {
+				continue // what connects to kubelets, which are not there
+			}
+			places := []string{"acme--web", "acme--none", ""}
+			if !r.Namespaced {
+				places = []string{""}
+			}
+			for _, verb := range r.Verbs {
+				for _, place := range places {
+					if place == "" && r.Namespaced && verb != "list" && verb != "watch" {
+						continue
+					}
+					name := "none"
+					if resource == "namespaces" {
+						name = "acme--none"
+					}
+					b.same(fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place), func(s *localserver.Server) string {
+						return status(sweep(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place), gv.WithKind(r.Kind), verb, name, sub))
+					})
+				}
+			}
+		}
+	}
+	b.judge(t, "sweep")
+}
+
+// sweep asks for one verb and changes nothing.
+func sweep(ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVersionKind, verb, name, subresource string) error {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(kind)
+	object.SetName(name)
+	var subs []string
+	if subresource != "" {
+		subs = []string{subresource}
+	}
+	dry := []string{metav1.DryRunAll}
+	var err error
+	switch verb {
+	case "get":
+		_, err = c.Get(ctx, name, metav1.GetOptions{}, subs...)
+	case "list":
+		_, err = c.List(ctx, metav1.ListOptions{})
+	case "watch":
+		w, problem := c.Watch(ctx, metav1.ListOptions{})
+		if err = problem; err == nil {
+			w.Stop()
+		}
+	case "create":
+		_, err = c.Create(ctx, object, metav1.CreateOptions{DryRun: dry}, subs...)
+	case "update":
+		object.SetResourceVersion("1")
+		_, err = c.Update(ctx, object, metav1.UpdateOptions{DryRun: dry}, subs...)
+	case "patch":
+		_, err = c.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dry}, subs...)
+	case "delete":
+		err = c.Delete(ctx, name, metav1.DeleteOptions{DryRun: dry}, subs...)
+	case "deletecollection":
+		err = c.DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dry}, metav1.ListOptions{LabelSelector: "none=none"})
+	}
+	return err
+}
+
+// TestClientsInformers: informers over all namespaces of every resource, and lists and watches that go on from where others ended.
+func TestClientsInformers(t *testing.T) {
+	t.Parallel()
+	informAll(t, startBoth(t))
+}
+
+func informAll(t *testing.T, b *both) {
+	t.Helper()
+	for resource, kinds := range map[string]string{"v1": "configmaps secrets pods services serviceaccounts persistentvolumeclaims replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
+		"apps/v1": "deployments replicasets statefulsets daemonsets controllerrevisions", "batch/v1": "jobs cronjobs", "networking.k8s.io/v1": "ingresses networkpolicies",
+		"policy/v1": "poddisruptionbudgets", "autoscaling/v2": "horizontalpodautoscalers", "rbac.authorization.k8s.io/v1": "roles rolebindings", "coordination.k8s.io/v1": "leases",
+		"discovery.k8s.io/v1": "endpointslices", "events.k8s.io/v1": "events"} {
+		gv, err := schema.ParseGroupVersion(resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range strings.Fields(kinds) {
+			b.same("an informer of "+kind+" in "+resource, func(s *localserver.Server) string { return inform(t, s, gv.WithResource(kind)) })
+		}
+	}
+	for name, ask := range map[string]func(all, own dynamic.ResourceInterface) error{
+		"list the first page":  func(all, _ dynamic.ResourceInterface) error { return list(t, all, metav1.ListOptions{Limit: 1}) },
+		"list page after page": func(all, _ dynamic.ResourceInterface) error { return pages(t, all) },
+		"list a page of nonsense": func(all, _ dynamic.ResourceInterface) error {
+			return list(t, all, metav1.ListOptions{Limit: 1, Continue: "nonsense"})
+		},
+		"list an old version": func(all, _ dynamic.ResourceInterface) error {
+			return list(t, all, metav1.ListOptions{ResourceVersion: "1", ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		},
+		"list any version": func(all, _ dynamic.ResourceInterface) error {
+			return list(t, all, metav1.ListOptions{ResourceVersion: "0"})
+		},
+		"watch any version":             func(all, own dynamic.ResourceInterface) error { return watchFrom(t, all, own, "0") },
+		"watch an old version":          func(all, own dynamic.ResourceInterface) error { return watchFrom(t, all, own, "1") },
+		"watch from where a list ended": func(all, own dynamic.ResourceInterface) error { return goOn(t, all, own) },
+	} {
+		for _, namespace := range []string{"acme--web", ""} {
+			b.same(fmt.Sprintf("%s in %q", name, namespace), func(s *localserver.Server) string {
+				c, err := dynamic.NewForConfig(config(t, s, "acme"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := c.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+				return status(ask(all.Namespace(namespace), all.Namespace("acme--web")))
+			})
+		}
+	}
+	b.judge(t, "informers")
+}
+
+func list(t *testing.T, c dynamic.ResourceInterface, options metav1.ListOptions) error {
+	t.Helper()
+	_, err := c.List(t.Context(), options)
+	return err
+}
+
+// pages lists an object a page, as long as the server says there are more.
+func pages(t *testing.T, c dynamic.ResourceInterface) error {
+	t.Helper()
+	options := metav1.ListOptions{Limit: 1}
+	for range 100 {
+		page, err := c.List(t.Context(), options)
+		if err != nil {
+			return err
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
+	return errors.New("no end")
+}
+
+// watchFrom watches from a version until an object arrives that is made meanwhile, or an error.
+func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string) error {
+	t.Helper()
+	w, err := all.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	made := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"generateName": "later-"}}}
+	if made, err = own.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for late := time.After(20 * time.Second); ; {
+		select {
+		case event, open := <-w.ResultChan():
+			object, is := event.Object.(*unstructured.Unstructured)
+			switch {
+			case !open:
+				return errors.New("the watch ended")
+			case event.Type == watch.Error:
+				return apierrors.FromObject(event.Object)
+			case is && object.GetName() == made.GetName():
+				return nil
+			}
+		case <-late:
+			return errors.New("it did not arrive")
+		}
+	}
+}
+
+// goOn watches from where a list ended.
+func goOn(t *testing.T, all, own dynamic.ResourceInterface) error {
+	t.Helper()
+	ended, err := all.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	return watchFrom(t, all, own, ended.GetResourceVersion())
+}
+
+// inform runs an informer over all namespaces until it has synced, and for a while.
+func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionResource) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c, err := dynamic.NewForConfig(config(t, s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(c, 0)
+	informer := factory.ForResource(resource).Informer()
+	refused := make(chan error, 1)
+	if err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
+		if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "carry no tenant label yet") {
+			select {
+			case refused <- err:
+			default:
+			}
+			cancel()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(ctx.Done())
+	switch {
+	case cache.WaitForCacheSync(ctx.Done(), informer.HasSynced):
+		return "synced"
+	case len(refused) > 0:
+		return "forbidden"
+	}
+	return "never synced"
+}
+
+// requests counts what a client sends.
+type requests struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if !strings.Contains(req.URL.Path, "/leases/") && !strings.Contains(req.URL.Path, "/events") && req.URL.Query().Get("watch") == "" {
+			r.mu.Lock()
+			r.by[req.Method]++
+			r.mu.Unlock()
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestClientsOperator: an operator with leader election and caches over all namespaces, which writes whole templates again and
+// again, comes to rest after as many requests as on upstream's server, and loses no update.
+func TestClientsOperator(t *testing.T) {
+	t.Parallel()
+	operateBoth(t, startBoth(t))
+}
+
+func operateBoth(t *testing.T, b *both) {
+	t.Helper()
+	cost := map[*localserver.Server][2]int{} // reconciles and writes
+	b.same("ten versions", func(s *localserver.Server) string {
+		said, reconciles, writes := operate(t, s)
+		cost[s] = [2]int{reconciles, writes}
+		return said
+	})
+	for i, what := range []string{"reconciles", "writes"} { // some more or less is chance: how often the status came between
+		if is, was := cost[b.tenancy][i], cost[b.vanilla][i]; is > was+was/2+10 {
+			t.Errorf("%d %s, on upstream's server %d", is, what, was)
+		}
+	}
+	b.same("updates by four at a time", func(s *localserver.Server) string { return updateTogether(t, s) })
+	b.judge(t, "operator")
+}
+
+func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writes int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	admin := client(t, config(t, s, "acme"))
+	waittest.Until(t, func() error {
+		_, err := admin.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	sent := &requests{by: map[string]int{}}
+	c := config(t, s, "acme")
+	c.Wrap(sent.wrap)
+	yes := true
+	m, err := ctrl.NewManager(c, ctrl.Options{LeaderElection: true, LeaderElectionID: "operator", LeaderElectionNamespace: "acme--web",
+		LeaderElectionReleaseOnCancel: true, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &yes}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reconciled := make(chan string, 1000)
+	if err := ctrl.NewControllerManagedBy(m).For(&corev1.ConfigMap{}).Owns(&appsv1.Deployment{}).Complete(reconcile.Func(
+		func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			if req.Name != "app" {
+				return reconcile.Result{}, nil
+			}
+			app := &corev1.ConfigMap{}
+			if err := m.GetClient().Get(ctx, req.NamespacedName, app); err != nil {
+				return reconcile.Result{}, ctrlclient.IgnoreNotFound(err)
+			}
+			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: req.Name}}
+			_, err := ctrl.CreateOrUpdate(ctx, m.GetClient(), d, func() error {
+				labels := map[string]string{"app": "app"}
+				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+				d.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, // whole, as every operator writes it
+					Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}}}}
+				return ctrl.SetControllerReference(app, d, m.GetScheme())
+			})
+			if err != nil {
+				t.Logf("reconcile: %v", err)
+			}
+			reconciled <- app.Data["version"]
+			return reconcile.Result{}, err
+		})); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- m.Start(ctx) }()
+	app := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Data: map[string]string{"version": "0"}}
+	if _, err := admin.CoreV1().ConfigMaps("acme--web").Create(ctx, app, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	generations := ""
+	for version := range 10 {
+		app.Data["version"] = fmt.Sprint(version)
+		if _, err := admin.CoreV1().ConfigMaps("acme--web").Update(ctx, app, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		image := "registry.example.com/app:" + app.Data["version"]
+		waittest.Until(t, func() error {
+			d, err := admin.AppsV1().Deployments("acme--web").Get(ctx, "app", metav1.GetOptions{})
+			if err == nil && (d.Spec.Template.Spec.Containers[0].Image != image || d.Status.ObservedGeneration != d.Generation) {
+				err = fmt.Errorf("it says %s", d.Spec.Template.Spec.Containers[0].Image)
+			}
+			if err == nil {
+				generations = fmt.Sprint(d.Generation)
+			}
+			return err
+		})
+	}
+	times := atRest(reconciled)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	d, err := admin.AppsV1().Deployments("acme--web").Get(t.Context(), "app", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent.mu.Lock()
+	defer sent.mu.Unlock()
+	t.Logf("%d reconciles, requests: %v", times, sent.by)
+	return fmt.Sprintf("generation %s, at rest %t", generations, fmt.Sprint(d.Generation) == generations), times,
+		sent.by[http.MethodPut] + sent.by[http.MethodPost] + sent.by[http.MethodPatch]
+}
+
+// atRest waits until nothing was reconciled for a while, and returns how often it was.
+func atRest(reconciled <-chan string) int {
+	for times := 0; ; times++ {
+		select {
+		case <-reconciled:
+		case <-time.After(2 * time.Second):
+			return times
+		}
+	}
+}
+
+// updateTogether lets four clients count in one object.
+func updateTogether(t *testing.T, s *localserver.Server) string {
+	t.Helper()
+	c := client(t, config(t, s, "acme")).AppsV1().Deployments("acme--web")
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "counted", Annotations: map[string]string{"n": ""}}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "counted"}}
+	d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "registry.example.com/c"}}
+	if _, err := c.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	untilWritten := wait.Backoff{Steps: 50, Duration: 10 * time.Millisecond, Factor: 1.1, Jitter: 1} // whoever the others are quicker than
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				if err := retry.RetryOnConflict(untilWritten, func() error {
+					is, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
+					if err != nil {
+						return err
+					}
+					is.Annotations["n"] += "x"
+					is.Spec.Template.Annotations = nil // as who writes the whole template
+					_, err = c.Update(t.Context(), is, metav1.UpdateOptions{})
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	is, err := c.Get(t.Context(), "counted", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d updates, generation %d", len(is.Annotations["n"]), is.Generation)
+}
+
+// TestClientsExamples: the accounts of examples/manifests may do what their comments say, and nothing of another tenant's.
+func TestClientsExamples(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	for _, example := range []string{"operator", "ci", "gitops"} {
+		if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/"+example+".yaml"); err != nil {
+			t.Fatal(out)
+		}
+	}
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: globex--shop, labels: {kubetenant.dev/tenant: globex}}}")
+	const operator, ci, gitops = "system:serviceaccount:acme--operators:apps", "system:serviceaccount:acme--ci:deploy", "system:serviceaccount:acme--gitops:sync"
+	for _, c := range []struct{ account, args, want string }{
+		{operator, "get configmaps -A", "ok"},
+		{operator, "get deployments -A", "ok"},
+		{operator, "create deployment web -n acme--prod --image=registry.example.com/web", "ok"},
+		{operator, "get leases none -n acme--operators", "failed: NotFound"},
+		{operator, "get secrets -n acme--prod", "failed: Forbidden"},
+		{operator, "get configmaps -n globex--shop", "failed: Forbidden"},
+		{ci, "create configmap settings -n acme--prod --from-literal=a=b", "ok"},
+		{ci, "get pods -n acme--ci", "failed: Forbidden"},
+		{ci, "get pods -A", "failed: Forbidden"},
+		{ci, "get pods -n globex--shop", "failed: Forbidden"},
+		{gitops, "apply --server-side -k " + clientFiles + "/kustomize/overlay", "ok"},
+		{gitops, "get namespaces", "ok"},
+		{gitops, "get configmap none -n acme--none", "failed: NotFound"},
+		{gitops, "create namespace globex--mine", "failed: Forbidden"},
+		{gitops, "get configmaps -n globex--shop", "failed: Forbidden"},
+	} {
+		waittest.Until(t, func() error { // bindings and labels of older objects count after a moment
+			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			err := cmd.Run()
+			if said := outcome(stdout.String(), stderr.String(), err); !strings.HasPrefix(said, c.want) {
+				return fmt.Errorf("%s: %s: %s: %s", c.account, c.args, said, stderr.String())
+			}
+			if strings.Contains(stdout.String(), "globex") {
+				t.Errorf("%s: %s: %s", c.account, c.args, stdout.String())
+			}
+			return nil
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const definitionsFolder = "../../../../deploy/chart/crds"
+
+// checkDefinitions fails the test unless each definition of the project can be used.
+func checkDefinitions(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	c, err := dynamic.NewForConfig(config(t, s, "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := cluster.Definitions(t.Context(), c)
+	if err != nil || len(problems) != 0 {
+		t.Errorf("the definitions: %+v, %v", problems, err)
+	}
+}
+
+// removeDefinitions deletes all definitions of the project.
+func removeDefinitions(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	if said, err := kubectl(t, s, "admin", "delete", "-f", definitionsFolder); err != nil {
+		t.Fatal(said)
+	}
+}
+
+// definitionsComeBack: while definitions are missing, Tenants and events say so, a deletion waits, and behind the webhook service
+// tenants are denied and the system tenant is not. Installing the folder heals everything without a restart.
+func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
+	do := func(args ...string) string {
+		t.Helper()
+		said, err := kubectl(t, s, "admin", args...)
+		if err != nil {
+			t.Fatalf("%q: %s", args, said)
+		}
+		return said
+	}
+	install := func() { do("apply", "--server-side", "--force-conflicts", "-f", definitionsFolder) }
+	isDenied := func(want bool) {
+		t.Helper()
+		if !webhook {
+			return // the server remembers the Tenants that it has read
+		}
+		waittest.Until(t, func() error {
+			said, _ := kubectl(t, s, "globex", "get", "pods", "-n", "default")
+			if denied := strings.Contains(said, "tenant state: "); denied != want {
+				return fmt.Errorf("a tenant is denied: %v; want %v: %s", denied, want, said)
+			}
+			return nil
+		})
+		do("get", "pods", "-n", "default")
+	}
+	for _, name := range []string{"waits", "ends"} {
+		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+name+` },
+  spec: { id: `+name+`, deletionPolicy: Orphan, memberRoles: [ view ], namespaces: { max: 3 } } }`)
+	}
+	const reasons = `jsonpath={.status.conditions[?(@.type=="Ready")].reason} {.status.conditions[?(@.type=="Prepared")].reason}`
+	says := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			if said := do("get", "tenant", "waits", "-o", reasons); said != want {
+				return fmt.Errorf("reasons of Ready and Prepared: %q; want %q", said, want)
+			}
+			return nil
+		})
+	}
+	says("Ready Prepared")
+	isDenied(false)
+	gone := []string{"accessgrants", "namespacetemplates", "retiredtenants", "tenantmembers", "tenantquotas"}
+	for _, resource := range gone {
+		do("delete", "crd", resource+".kubetenant.dev")
+	}
+	isDenied(true)
+	says("DefinitionMissing DefinitionMissing")
+	do("delete", "tenant", "ends", "--wait=false")
+	waittest.Until(t, func() error {
+		if said := do("get", "tenant", "ends", "-o", "wide"); !strings.Contains(said, "DefinitionMissing") {
+			return fmt.Errorf("the column Deleting: %s", said)
+		}
+		return nil
+	})
+	events := do("get", "events", "-n", "default", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
+	for _, resource := range gone {
+		if !strings.Contains(events, "DefinitionMissing "+resource+".kubetenant.dev\n") {
+			t.Errorf("no event names %s:\n%s", resource, events)
+		}
+	}
+	install()
+	isDenied(false)
+	says("Ready Prepared")
+	waittest.Until(t, func() error {
+		if said := do("get", "tenant", "ends", "-o", "wide"); !strings.Contains(said, "Retiring") {
+			return fmt.Errorf("the deletion does not continue: %s", said)
+		}
+		return nil
+	})
+	checkDefinitions(t, s)
+	if webhook { // an older definition would drop spec.suspension
+		do("replace", "-f", "../../../../cluster/testdata/tenants-adf3471.yaml")
+		isDenied(true)
+		install()
+		isDenied(false)
+	}
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// delegateReviews has a server that runs delegate reviews.
+func delegateReviews(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	path := filepath.Join(s.Dir, "tenancy.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(text, "authorization: { delegatedReviews: true }\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reviewsAreDelegated: a server of a tenant's that leaves authentication and authorization to the cluster, as those that are built upon
+// k8s.io/apiserver do, knows its own tenant's callers and no others.
+func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	for _, namespace := range []string{"acme--web", "globex--shop"} {
+		if _, err := admin.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "robot", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			account(t, admin, namespace)
+		}
+	}
+	delegator := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "robot-delegates"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}}}
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), delegator, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	own, others := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{}), request(t, admin, "globex--shop", authenticationv1.TokenRequestSpec{})
+	robot := client(t, withToken(config(t, s, "acme"), own))
+	none := wait.Backoff{Steps: 1}
+	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{TokenAccessReviewClient: robot.AuthenticationV1(), WebhookRetryBackoff: &none, TokenAccessReviewTimeout: 10 * time.Second}.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	may, err := authorizerfactory.DelegatingAuthorizerConfig{SubjectAccessReviewClient: robot.AuthorizationV1(), WebhookRetryBackoff: &none, AllowCacheTTL: time.Nanosecond, DenyCacheTTL: time.Nanosecond}.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearing := func(token string) (user.Info, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, ok, err := who.AuthenticateRequest(r)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("it is not authenticated: %w", err)
+		}
+		return resp.User, nil
+	}
+	var u user.Info
+	waittest.Until(t, func() error { // until the role and the configuration count
+		var err error
+		u, err = bearing(own)
+		return err
+	})
+	if u.GetName() != "system:serviceaccount:acme--web:robot" {
+		t.Errorf("its own: %+v", u)
+	}
+	for what, token := range map[string]string{"another tenant's": others, "nobody's": "x"} {
+		if u, err := bearing(token); err == nil {
+			t.Errorf("%s: %+v", what, u)
+		}
+	}
+	decide := func(u user.Info, namespace string) (authorizer.Decision, string) {
+		decision, reason, err := may.Authorize(t.Context(), authorizer.AttributesRecord{User: u, Verb: "list", Resource: "pods", Namespace: namespace, APIVersion: "v1", ResourceRequest: true})
+		if err != nil {
+			t.Error(err)
+		}
+		return decision, reason
+	}
+	members := &user.DefaultInfo{Name: "carol", Groups: []string{"admins", "tenant:acme", user.AllAuthenticated}}
+	if decision, reason := decide(members, "acme--web"); decision != authorizer.DecisionAllow {
+		t.Errorf("one of its tenant: %v, %s", decision, reason)
+	}
+	decide(u, "acme--web") // itself, as the review of its token told: whether it has a role hangs on the shape
+	for what, subject := range map[string]user.Info{"its own in another's namespace": members, "another tenant's": &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
+		"the masters": &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}, "another's account": &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"}} {
+		if decision, reason := decide(subject, "globex--shop"); decision == authorizer.DecisionAllow {
+			t.Errorf("%s: %v, %s", what, decision, reason)
+		}
+	}
+	// Without a role of the cluster's nobody is answered.
+	carol := client(t, config(t, s, "globex"))
+	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})
+	_, also := carol.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "x",
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"}}}, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !apierrors.IsForbidden(also) {
+		t.Errorf("without a role: %v", errors.Join(err, also))
+	}
+}

@@ -1,0 +1,431 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const forgedText = `{"user":"forged","tenant":"system"}`
+
+// governed is a kind of the forgery table.
+type governed struct {
+	kind         string
+	resource     schema.GroupVersionResource
+	spec         map[string]any
+	template     []string // to the pod template; nil for none
+	subresources []string
+	application  bool
+}
+
+func (g governed) object(name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	for key, value := range g.spec {
+		u.Object[key] = value
+	}
+	u = u.DeepCopy()
+	u.SetGroupVersionKind(g.resource.GroupVersion().WithKind(g.kind))
+	u.SetNamespace("acme--web")
+	u.SetName(name)
+	return u
+}
+
+// place is where a protected key stands.
+type place struct {
+	key  string
+	path []string // to the map that holds it
+}
+
+func (g governed) places() []place {
+	annotations := []string{"metadata", "annotations"}
+	out := []place{{tenant.CreatorAnnotation, annotations}, {tenant.OnBehalfOfAnnotation, annotations}, {tenant.Label, []string{"metadata", "labels"}}}
+	if g.application {
+		out = append(out, place{tenant.IdentityAnnotation, annotations})
+	}
+	if g.template != nil {
+		out = append(out, place{tenant.WorkloadUserAnnotation, slices.Concat(g.template, annotations)})
+	}
+	return out
+}
+
+func governedKinds() []governed {
+	pod := map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}
+	template := func(more map[string]any) map[string]any {
+		spec := maps.Clone(pod)
+		maps.Copy(spec, more)
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "x"}}, "spec": spec}
+	}
+	selector := map[string]any{"matchLabels": map[string]any{"app": "x"}}
+	never := map[string]any{"restartPolicy": "Never"}
+	apps := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
+	}
+	core := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Version: "v1", Resource: resource}
+	}
+	batch := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: resource}
+	}
+	spec := func(fields map[string]any) map[string]any { return map[string]any{"spec": fields} }
+	inSpec := []string{"spec", "template"}
+	return []governed{
+		{"ConfigMap", core("configmaps"), map[string]any{"data": map[string]any{"k": "v"}}, nil, nil, false},
+		{"Widget", widgets, spec(map[string]any{"n": int64(1)}), nil, []string{"status"}, true},
+		{"Farm", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, spec(map[string]any{"template": template(nil)}), inSpec, []string{"status"}, false},
+		{"Pod", core("pods"), spec(pod), []string{}, []string{"status", "ephemeralcontainers", "resize"}, false},
+		{"PodTemplate", core("podtemplates"), map[string]any{"template": template(nil)}, []string{"template"}, nil, false},
+		{"ReplicationController", core("replicationcontrollers"), spec(map[string]any{"replicas": int64(0), "selector": map[string]any{"app": "x"}, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
+		{"Deployment", apps("deployments"), spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
+		{"ReplicaSet", apps("replicasets"), spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
+		{"StatefulSet", apps("statefulsets"), spec(map[string]any{"replicas": int64(0), "serviceName": "x", "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
+		{"DaemonSet", apps("daemonsets"), spec(map[string]any{"selector": selector, "template": template(nil)}), inSpec, []string{"status"}, false},
+		{"Job", batch("jobs"), spec(map[string]any{"suspend": true, "template": template(never)}), inSpec, []string{"status"}, false},
+		{"CronJob", batch("cronjobs"), spec(map[string]any{"suspend": true, "schedule": "0 0 1 1 *", "jobTemplate": map[string]any{"spec": map[string]any{"template": template(never)}}}),
+			[]string{"spec", "jobTemplate", "spec", "template"}, []string{"status"}, false},
+	}
+}
+
+const forgeryConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+%s
+admission:
+  restriction: { resources: [ { resource: nodes } ] }
+  workloads: [ { group: example.com, kind: Farm, paths: [ spec.template ] } ]
+  binding: { kinds: [ { group: example.com, kind: Widget } ] }
+`
+
+const forgeryRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: everything }
+rules: [ { apiGroups: ["*"], resources: ["*"], verbs: ["*"] } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: everything, namespace: acme--web }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+`
+
+func definition(plural, kind string) string {
+	return fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: %s.example.com }
+spec:
+  group: example.com
+  scope: Namespaced
+  names: { plural: %[1]s, singular: %s, kind: %s, listKind: %[3]sList }
+  versions: [ { name: v1, served: true, storage: true, subresources: { status: {} }, schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
+`, plural, strings.ToLower(kind), kind)
+}
+
+// TestForgery tries every way to write every protected key of every kind that is governed, as a tenant
+// and as the system tenant: what is stored stays true.
+func TestForgery(t *testing.T) {
+	t.Parallel()
+	testForgery(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
+}
+
+func TestWebhookForgery(t *testing.T) {
+	t.Parallel()
+	testForgery(t, "authentication: { sources: [] }\nauthorization: { subject: { fromGroups: true } }", "--webhook")
+}
+
+func testForgery(t *testing.T, authentication string, args ...string) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, authentication), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, args...)
+	prepare(t, s)
+	apply(t, s, definition("widgets", "Widget")+"---"+definition("farms", "Farm")+"---"+forgeryRights)
+	f := &forger{t: t, clients: map[string]dynamic.Interface{}}
+	for _, who := range []string{"acme", "admin"} {
+		quiet := config(t, s, who)
+		quiet.WarningHandler = rest.NoWarnings{}
+		c, err := dynamic.NewForConfig(quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.clients[who] = c
+	}
+	for _, g := range governedKinds() {
+		waittest.Until(t, func() error { // definitions and the service account take a moment
+			_, err := f.in("acme", g).Create(t.Context(), g.object("standing"), metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				err = nil
+			}
+			return err
+		})
+		f.truth = f.stored(g)
+		for _, p := range g.places() {
+			for who := range f.clients {
+				f.creates(who, g, p)
+				f.updates(who, g, p)
+			}
+		}
+	}
+	f.others()
+	t.Logf("tried %d, refused %d, forged %d", f.tried, f.refused, f.forged)
+	if f.tried < 2000 || f.refused == f.tried {
+		t.Errorf("the table has shrunk: tried %d, refused %d", f.tried, f.refused)
+	}
+}
+
+type forger struct {
+	t                      *testing.T
+	clients                map[string]dynamic.Interface
+	truth                  *unstructured.Unstructured
+	tried, refused, forged int
+}
+
+func (f *forger) in(who string, g governed) dynamic.ResourceInterface {
+	return f.clients[who].Resource(g.resource).Namespace("acme--web")
+}
+
+func (f *forger) stored(g governed) *unstructured.Unstructured {
+	f.t.Helper()
+	u, err := f.in("admin", g).Get(f.t.Context(), "standing", metav1.GetOptions{})
+	if err != nil {
+		f.t.Fatal(g.kind, err)
+	}
+	return u
+}
+
+func valueAt(u *unstructured.Unstructured, p place) string {
+	value, has, err := unstructured.NestedString(u.Object, append(slices.Clone(p.path), p.key)...)
+	if err != nil || !has {
+		return "absent"
+	}
+	return value
+}
+
+func forgedValue(p place) string {
+	if p.key == tenant.Label {
+		return "globex"
+	}
+	return forgedText
+}
+
+// creates tries to make an object with the key.
+func (f *forger) creates(who string, g governed, p place) {
+	for _, way := range []string{"create", "generateName", "dry run", "apply", "apply with force"} {
+		u := g.object("forged")
+		if err := unstructured.SetNestedField(u.Object, forgedValue(p), append(slices.Clone(p.path), p.key)...); err != nil {
+			f.t.Fatal(err)
+		}
+		o := metav1.CreateOptions{}
+		var got *unstructured.Unstructured
+		var err error
+		switch way {
+		case "apply", "apply with force":
+			got, err = f.in(who, g).Apply(f.t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "forger", Force: way != "apply"})
+		case "dry run":
+			o.DryRun = []string{metav1.DryRunAll}
+			got, err = f.in(who, g).Create(f.t.Context(), u, o)
+		case "generateName":
+			u.SetName("")
+			u.SetGenerateName("forged-")
+			got, err = f.in(who, g).Create(f.t.Context(), u, o)
+		default:
+			got, err = f.in(who, g).Create(f.t.Context(), u, o)
+		}
+		f.tried++
+		if err != nil {
+			f.refused++
+			continue
+		}
+		if value := valueAt(got, p); value == forgedValue(p) {
+			f.forged++
+			f.t.Errorf("%s: %s of %s %s: stored %s", who, way, g.kind, p.key, value)
+		}
+		if way != "dry run" {
+			zero := int64(0)
+			if err := f.in("admin", g).Delete(f.t.Context(), got.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// ways are those to change an object.
+var ways = []string{"update", "json-patch", "merge-patch", "strategic", "apply", "force-apply"}
+
+// updates tries to set and to remove the key, in the object and in each of its subresources.
+func (f *forger) updates(who string, g governed, p place) {
+	for _, sub := range append([]string{""}, g.subresources...) {
+		for _, way := range ways {
+			for _, remove := range []bool{false, true} {
+				f.update(who, g, p, sub, way, remove, false)
+				if way == "update" || way == "merge-patch" {
+					f.update(who, g, p, sub, way, remove, true)
+				}
+			}
+		}
+	}
+}
+
+func (f *forger) update(who string, g governed, p place, sub, way string, remove, dry bool) {
+	var dryRun []string
+	if dry {
+		dryRun = []string{metav1.DryRunAll}
+	}
+	var subs []string
+	if sub != "" {
+		subs = []string{sub}
+	}
+	at := append(slices.Clone(p.path), p.key)
+	client := f.in(who, g)
+	var got *unstructured.Unstructured
+	var err error
+	switch way {
+	case "update":
+		u := f.stored(g)
+		unstructured.RemoveNestedField(u.Object, at...)
+		if !remove {
+			if err := unstructured.SetNestedField(u.Object, forgedValue(p), at...); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		got, err = client.Update(f.t.Context(), u, metav1.UpdateOptions{DryRun: dryRun}, subs...)
+	case "apply", "force-apply":
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetGroupVersionKind(g.resource.GroupVersion().WithKind(g.kind))
+		u.SetName("standing")
+		if !remove {
+			if err := unstructured.SetNestedField(u.Object, forgedValue(p), at...); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		got, err = client.Apply(f.t.Context(), "standing", u, metav1.ApplyOptions{FieldManager: "forger", Force: way == "force-apply", DryRun: dryRun}, subs...)
+	default:
+		kind := map[string]types.PatchType{"json-patch": types.JSONPatchType, "merge-patch": types.MergePatchType, "strategic": types.StrategicMergePatchType}[way]
+		got, err = client.Patch(f.t.Context(), "standing", kind, f.patch(at, p, way, remove), metav1.PatchOptions{DryRun: dryRun}, subs...)
+	}
+	f.tried++
+	if err != nil {
+		f.refused++
+	}
+	if dry && err != nil {
+		return
+	}
+	what := fmt.Sprintf("%s: %s of %s/%s %s, remove %t, dry run %t", who, way, g.kind, sub, p.key, remove, dry)
+	if dry && got.GetKind() == g.kind && valueAt(got, p) != valueAt(f.truth, p) {
+		f.forged++
+		f.t.Errorf("%s: answered %s", what, valueAt(got, p))
+	}
+	if dry {
+		return
+	}
+	// The identity of an application is its last editor's; here nothing else changes.
+	if value := valueAt(f.stored(g), p); value != valueAt(f.truth, p) {
+		f.forged++
+		f.t.Errorf("%s: stored %s, was %s", what, value, valueAt(f.truth, p))
+		f.truth = f.stored(g)
+	}
+}
+
+func (f *forger) patch(at []string, p place, way string, remove bool) []byte {
+	var patch any
+	if way == "json-patch" {
+		escape := strings.NewReplacer("~", "~0", "/", "~1")
+		path := ""
+		for _, name := range at {
+			path += "/" + escape.Replace(name)
+		}
+		op := map[string]any{"op": "add", "path": path, "value": forgedValue(p)}
+		if remove {
+			op = map[string]any{"op": "remove", "path": path}
+		}
+		patch = []any{op}
+	} else {
+		var value any = forgedValue(p)
+		if remove {
+			value = nil
+		}
+		for _, name := range slices.Backward(at) {
+			value = map[string]any{name: value}
+		}
+		patch = value
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return data
+}
+
+// others are the writes that carry metadata of their own: bindings and evictions of a pod, and
+// collections.
+func (f *forger) others() {
+	pods := governedKinds()[3]
+	for _, p := range pods.places() {
+		for _, body := range []map[string]any{
+			{"apiVersion": "v1", "kind": "Binding", "target": map[string]any{"kind": "Node", "name": "n"}},
+			{"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": map[string]any{"dryRun": []any{"All"}}},
+		} {
+			for who := range f.clients {
+				u := &unstructured.Unstructured{Object: body}
+				u = u.DeepCopy()
+				u.SetName("standing")
+				if err := unstructured.SetNestedField(u.Object, forgedValue(p), append(slices.Clone(p.path), p.key)...); err != nil {
+					f.t.Fatal(err)
+				}
+				sub := map[string]string{"Binding": "binding", "Eviction": "eviction"}[u.GetKind()]
+				_, err := f.in(who, pods).Create(f.t.Context(), u, metav1.CreateOptions{}, sub)
+				f.tried++
+				if err != nil {
+					f.refused++
+				}
+				if now := f.stored(pods); valueAt(now, p) != f.before(pods, p) {
+					f.forged++
+					f.t.Errorf("%s: %s with %s: stored %s", who, u.GetKind(), p.key, valueAt(now, p))
+				}
+			}
+		}
+	}
+	for _, g := range governedKinds() {
+		f.tried++
+		if err := f.in("acme", g).DeleteCollection(f.t.Context(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ListOptions{}); err != nil {
+			f.refused++
+		}
+		for _, p := range g.places() {
+			if value := valueAt(f.stored(g), p); value == forgedValue(p) {
+				f.forged++
+				f.t.Errorf("deletecollection of %s: %s is %s", g.kind, p.key, value)
+			}
+		}
+	}
+}
+
+// before is what a pod has that nobody forged.
+func (f *forger) before(g governed, p place) string {
+	other := f.object(g)
+	return valueAt(other, p)
+}
+
+// object makes one honestly, as the standing one was, and returns what is stored.
+func (f *forger) object(g governed) *unstructured.Unstructured {
+	u, err := f.in("acme", g).Create(f.t.Context(), g.object("honest"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return u
+}

@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// mirrorTenancy is a configuration of two clusters, in which who writes a Mirror is recorded and the example's controller is the system tenant's.
+const mirrorTenancy = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+admission: { binding: { kinds: [ { group: example.com, kind: Mirror } ] } }
+gateway:
+  clusters:
+  - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig } }
+  - { name: local-2, tenants: ["*", system], reader: { kubeConfigFile: local-2/kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: local-2/kubetenant-gateway-impersonator.kubeconfig } }
+`
+
+// TestGatewayMirror runs the example of a controller that acts for the owner of each object on two clusters (examples/mirror).
+func TestGatewayMirror(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"tenancy.yaml": mirrorTenancy, "tokens.csv": "mirror-token,mirror,u1,,,system\nalice-token,alice,u2,,,acme\nbob-token,bob,u3,,,globex\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, dir, "--gateway", "--clusters", "2")
+	prepare(t, s)
+	for _, context := range []string{"admin", "admin@local-2"} {
+		for _, file := range []string{"tenants.yaml", "mirror/cluster.yaml"} {
+			if out, err := kubectl(t, s, "admin", "--context", context, "apply", "-f", "../../../../examples/manifests/"+file); err != nil {
+				t.Fatal(out)
+			}
+		}
+	}
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/mirrors.example.com"); err != nil {
+		t.Fatal(out)
+	}
+	log := runMirror(t, s)
+	as := func(token string, cluster string) *rest.Config {
+		c := withToken(contextOf(t, s, strings.TrimSuffix("acme@"+cluster, "@")), token)
+		return c
+	}
+	alice, there := client(t, as("alice-token", "")), client(t, as("alice-token", "local-2"))
+	waittest.Until(t, func() error {
+		_, err := there.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web"}}, metav1.CreateOptions{})
+		return err
+	})
+	mirror := func(token, namespace, name string) {
+		d, err := dynamic.NewForConfig(as(token, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Mirror", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"configMap": name, "clusters": []any{"local-2"}}}}
+		waittest.Until(t, func() error {
+			_, err := d.Resource(mirrorsResource).Namespace(namespace).Create(t.Context(), m, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if _, err := alice.CoreV1().ConfigMaps("acme--web").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mirror("alice-token", "acme--web", "settings")
+	waittest.Until(t, func() error {
+		got, err := there.CoreV1().ConfigMaps("acme--web").Get(t.Context(), "settings", metav1.GetOptions{})
+		if err != nil {
+			said, _ := os.ReadFile(log)
+			return fmt.Errorf("%w: %s", err, said)
+		}
+		if got.Data["a"] != "b" || !strings.Contains(got.Annotations[tenant.CreatorAnnotation], "alice") || got.Labels[tenant.Label] != "acme" {
+			t.Errorf("it is %v by %v", got.Data, got.Annotations)
+		}
+		return nil
+	})
+	// One of another tenant's: what its owner may not do there is not done for him.
+	bob := client(t, as("bob-token", ""))
+	if _, err := bob.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mirror("bob-token", "globex--shop", "settings") // a namespace that is not there
+	objects, err := dynamic.NewForConfig(as("bob-token", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		m, err := objects.Resource(mirrorsResource).Namespace("globex--shop").Get(t.Context(), "settings", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if said, _, _ := unstructured.NestedString(m.Object, "status", "message"); !strings.Contains(said, "write it to local-2") {
+			return errors.New(said)
+		}
+		return nil
+	})
+}
+
+var mirrorsResource = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "mirrors"}
+
+// runMirror builds the example and runs it until the test ends. It returns the path of its log.
+func runMirror(t *testing.T, s *localserver.Server) (log string) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "mirror")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./mirror")
+	build.Dir = "../../../../examples"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	gateway := config(t, s, "acme")
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: gateway.Host, CertificateAuthorityData: gateway.CAData}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "mirror-token"}
+	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "c"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "mirror.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	run := exec.CommandContext(t.Context(), binary, "--kubeconfig", path)
+	run.Stderr, run.SysProcAttr = file, localserver.EndsWithParent()
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() })
+	return file.Name()
+}

@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// moreRoles let callers of globex, and not those of acme, read what the role admin does not know, and acme's ask with HEAD.
+const moreRoles = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: podtemplates }
+rules: [ { apiGroups: [""], resources: [podtemplates], verbs: [get, list, watch] } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: podtemplates }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: podtemplates }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:globex" } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: heads }
+rules: [ { nonResourceURLs: ["/apis/*"], verbs: [head] } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: heads }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: heads }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+`
+
+// grantsOpen: an AccessGrant opens the boundary to what the cluster's roles let its callers do, and what was open by it ends with it.
+func grantsOpen(t *testing.T, s *localserver.Server) {
+	apply(t, s, grantRights)
+	apply(t, s, moreRoles)
+	globex, err := dynamic.NewForConfig(config(t, s, "globex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme")), globex: globex}
+	closed := func() error {
+		if _, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+			return fmt.Errorf("without a grant: %w", err)
+		}
+		return nil
+	}
+	if err := closed(); err != nil {
+		t.Error(err)
+	}
+	waittest.Until(t, func() error { // the right to grant comes a moment after its role
+		_, err := w.grants().Create(t.Context(), grantOf("read", []any{"get", "list", "watch"}, "configmaps", "podtemplates"), metav1.CreateOptions{})
+		return err
+	})
+	w.awaitReads(t, true)
+	if _, err := w.acme.CoreV1().PodTemplates("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "tenant boundary") {
+		t.Errorf("what is granted, and no role lets them: %v", err)
+	}
+	if _, err := w.acme.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+		t.Errorf("what a role lets them, and nobody granted: %v", err)
+	}
+	open, err := w.acme.CoreV1().ConfigMaps("globex--shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Stop()
+	if err := w.grants().Delete(t.Context(), "read", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for ends, more := time.After(soon), true; more; {
+		select {
+		case _, more = <-open.ResultChan():
+		case <-ends:
+			t.Error("a watch goes on without its grant")
+			more = false
+		}
+	}
+	waittest.Until(t, closed)
+}
+
+// constrained: with the roles of constrained impersonation alone (KEP-5284) tenants do at an unmodified server what they did before, and the
+// impersonator is nobody by the verb that has no bounds.
+func constrained(t *testing.T, s *localserver.Server, write func(name, text string)) {
+	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }", "gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
+	write("constrained.yaml", tenancy)
+	out := filepath.Join(t.TempDir(), "out")
+	run(t, "kubetenant-gateway", "generate", "--config", filepath.Join(s.Dir, "constrained.yaml"), "--image", "example.com/kubetenant-gateway:1", "--out", out)
+	roles, err := os.ReadFile(filepath.Join(out, "clusters", "local.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice := withToken(config(t, s, "acme"), "CANARY-token") // who has a UID
+	acme := client(t, alice)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	unnoticed := make(chan error, 1)
+	list := func() error {
+		_, err := acme.CoreV1().ConfigMaps("acme--web").List(ctx, metav1.ListOptions{})
+		return err
+	}
+	go func() {
+		for ctx.Err() == nil {
+			if list() == nil {
+				continue
+			}
+			if err := list(); err != nil && ctx.Err() == nil { // one answer that had begun may have been broken off
+				unnoticed <- err
+				return
+			}
+		}
+		unnoticed <- nil
+	}()
+	apply(t, s, string(roles))
+	write("tenancy.yaml", tenancy)
+	admin, as := client(t, config(t, s, "admin")), rest.CopyConfig(alice)
+	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:acme--web:robot"}
+	waittest.Until(t, func() error { // until the gateway goes by the new configuration
+		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
+			return fmt.Errorf("as a service account: %w", err)
+		}
+		return nil
+	})
+	for verb, want := range map[string]bool{"impersonate": false, "impersonate:user-info": true} {
+		for _, group := range []string{"", "authentication.k8s.io"} {
+			waittest.Until(t, func() error { // until the role counts
+				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User:               "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "users", Name: "alice"}}}, metav1.CreateOptions{})
+				if err == nil && review.Status.Allowed != (want && group != "") {
+					err = fmt.Errorf("%s of users.%s: %+v", verb, group, review.Status)
+				}
+				return err
+			})
+		}
+	}
+	stop()
+	if err := <-unnoticed; err != nil {
+		t.Errorf("while it changed: %v", err)
+	}
+	for what, do := range verbsOf(acme) {
+		if err := do(t); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // of paths that are no resources
+		secured, err := rest.HTTPClientFor(alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), method, alice.Host+"/apis/apps", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := secured.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s: %s", method, resp.Status, text)
+		}
+	}
+	if _, err := acme.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+		t.Errorf("another tenant's namespace: %v", err)
+	}
+	as.Impersonate = rest.ImpersonationConfig{UserName: "bob"}
+	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil { // whom its role lets it be
+		t.Errorf("as another: %v", err)
+	}
+}
+
+// verbsOf returns a request of each verb, some of subresources, in the order of no dependence.
+func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
+	maps := k.CoreV1().ConfigMaps("acme--web")
+	made := func(t *testing.T, name string) error {
+		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name}}}, metav1.CreateOptions{})
+		return err
+	}
+	return map[string]func(*testing.T) error{
+		"create": func(t *testing.T) error { return made(t, "c-create") },
+		"get": func(t *testing.T) error {
+			_, err := k.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			return err
+		},
+		"list": func(t *testing.T) error {
+			_, err := k.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+			return err
+		},
+		"watch": func(t *testing.T) error {
+			w, err := maps.Watch(t.Context(), metav1.ListOptions{})
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		},
+		"update": func(t *testing.T) error {
+			if err := made(t, "c-update"); err != nil {
+				return err
+			}
+			_, err := maps.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c-update"}, Data: map[string]string{"a": "b"}}, metav1.UpdateOptions{})
+			return err
+		},
+		"patch": func(t *testing.T) error {
+			if err := made(t, "c-patch"); err != nil {
+				return err
+			}
+			_, err := maps.Patch(t.Context(), "c-patch", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+			return err
+		},
+		"delete": func(t *testing.T) error {
+			if err := made(t, "c-delete"); err != nil {
+				return err
+			}
+			return maps.Delete(t.Context(), "c-delete", metav1.DeleteOptions{})
+		},
+		"deletecollection": func(t *testing.T) error {
+			if err := made(t, "c-collection"); err != nil {
+				return err
+			}
+			return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "of=c-collection"})
+		},
+		"create of a subresource": func(t *testing.T) error {
+			err := k.CoreV1().RESTClient().Post().Namespace("acme--web").Resource("pods").Name("none").SubResource("exec").Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("exec: %w", err)
+		},
+		"a review of itself": func(t *testing.T) error {
+			review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "acme--web", Verb: "list", Resource: "pods"}}}, metav1.CreateOptions{})
+			if err == nil && !review.Status.Allowed {
+				err = fmt.Errorf("%+v", review.Status)
+			}
+			return err
+		},
+	}
+}

@@ -1,0 +1,327 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// behindGateway runs scenarios through the gateway, before unmodified kube-apiservers that nobody configures.
+type behindGateway struct{ behindWebhook }
+
+// TestGatewayScenarios: the same answers through the gateway.
+func TestGatewayScenarios(t *testing.T) {
+	bin := binaries(t)
+	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
+		return &behindGateway{behindWebhook{compiledIn{bin: bin, keys: keys, dir: dir}}}
+	})
+}
+
+// The exceptions of this shape, each with its heading in docs/gateway.md.
+const (
+	exceptGatewayAdmission  = "Admission"
+	exceptGatewayConfigured = "Wrong configurations"
+	exceptGatewayAccounts   = "Service accounts"
+	exceptGatewayProxies    = "Front proxies"
+	exceptGatewayNobody     = "Callers that no source makes"
+	exceptGatewayLists      = "Lists in reviews"
+	exceptGatewayCluster    = "What the cluster decides"
+	exceptGatewayRules      = "Reviews of others"
+)
+
+// Skip implements [scenario.Shape].
+func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
+	if why := s.compiledIn.Skip(sc, c); why != "" {
+		return why
+	}
+	switch {
+	case sc.Invalid != "":
+		return exceptGatewayConfigured
+	case slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.FrontProxy != nil }):
+		return exceptGatewayProxies
+	case c == nil && !slices.ContainsFunc(sc.Cases, func(c scenario.Case) bool { return c.Admit == nil }):
+		return exceptGatewayAdmission
+	case c == nil:
+		return ""
+	case c.Admit != nil:
+		return exceptGatewayAdmission
+	case c.Credential.ServiceAccount != nil:
+		return exceptGatewayAccounts
+	case len(c.Credential.Headers) > 0:
+		return exceptGatewayProxies
+	case c.Credential.User != nil && hasRetired(sc), // whose file dates no token
+		c.Request != nil && c.Request.Path != "" && sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow": // who has no tenant reviews nothing
+		return exceptGatewayNobody
+	case c.Credential.Anonymous, c.Credential.User != nil && recordOf(c.Credential.User) == nil, c.Credential.Impersonate != nil:
+		return exceptGatewayNobody
+	case c.Request != nil && (c.Request.LabelSelector != "" || c.Request.FieldSelector != "" || c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
+		return exceptGatewayLists
+	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"), sc.Delegate == scenario.DelegateRBAC && limitsBindings(sc),
+		sc.Config.Authorization.ABAC != nil && c.Expect.Decision == "allow", needsDerivedRights(sc, c):
+		return exceptGatewayCluster
+	case c.Request != nil && sc.Config.Authorization.DelegatedReviews:
+		return exceptGatewayRules
+	}
+	return ""
+}
+
+// isOverAll reports whether a request may be one over all namespaces: asked about by its own caller it would be limited, and is allowed.
+func isOverAll(r *scenario.Request) bool {
+	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
+}
+
+// limitsBindings reports whether a scenario has bindings that annotations limit, which the cluster's own evaluator does not know.
+func limitsBindings(sc *scenario.Scenario) bool {
+	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
+		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) || strings.Contains(string(o.Raw), tenant.ScopeAnnotation)
+	})
+}
+
+// hasRetired reports whether a scenario has a tenant that was deleted.
+func hasRetired(sc *scenario.Scenario) bool {
+	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
+		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindRetiredTenant+`"`)
+	})
+}
+
+// recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user, uid, groups, tenant; nil where none can.
+func recordOf(u *scenario.UserCredential) []string {
+	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
+	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == user.AllAuthenticated || !id.IsZero() && g == id.Group() })
+	reserved := func(name string) bool {
+		return name == "" || strings.HasPrefix(name, "system:") || strings.HasPrefix(name, tenant.GroupPrefix) || strings.ContainsAny(name, ",\"\n") || !tenant.IsWellFormed(name)
+	}
+	if err != nil || len(u.Extra) != 1 || reserved(u.Name) || slices.ContainsFunc(groups, reserved) {
+		return nil
+	}
+	return []string{u.Name, cmp.Or(u.UID, "none"), strings.Join(groups, ","), "", id.String()}
+}
+
+// flags are those of a server behind a gateway of the configuration at config.
+func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, error) {
+	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind", strings.Join(authorizersBehind(d), ",")}
+	if d != scenario.DelegateNoOpinion {
+		return args, nil
+	}
+	policy := filepath.Join(dir, "abac.jsonl")
+	const ownReviews = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authorization.k8s.io","resource":"selfsubjectaccessreviews"}}` + "\n"
+	return append(args, "--", "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
+}
+
+// tokenOf is the token of a user that is taken verbatim.
+func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
+
+// prepareGateway puts a gateway into the configuration, before the server whose directory is given, and a source of those that are taken verbatim.
+func prepareGateway(w *scenario.World, dir string) error {
+	if err := prepareService(w); err != nil {
+		return err
+	}
+	var records bytes.Buffer
+	lines := csv.NewWriter(&records)
+	for i := range w.Scenario.Cases {
+		if c := &w.Scenario.Cases[i]; c.Credential.User != nil {
+			if record := recordOf(c.Credential.User); record != nil {
+				_ = lines.Write(append([]string{tokenOf(c)}, record...)) // to memory
+			}
+		}
+	}
+	lines.Flush()
+	if err := os.WriteFile(filepath.Join(w.Dir, "verbatim.csv"), records.Bytes(), 0o600); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(w.ConfigFile)
+	if err != nil {
+		return err
+	}
+	var settings map[string]any
+	if err := yaml.Unmarshal(data, &settings); err != nil {
+		return err
+	}
+	authentication, _ := settings["authentication"].(map[string]any)
+	if authentication == nil {
+		authentication = map[string]any{}
+	}
+	sources, _ := authentication["sources"].([]any)
+	authentication["sources"] = append(sources, map[string]any{"name": "verbatim", "tenants": []any{"*", "system"}, "tokenFile": map[string]any{"path": "verbatim.csv", "defaultTenant": ""}})
+	settings["authentication"] = authentication
+	kubeconfig := func(name string) map[string]any {
+		return map[string]any{"kubeConfigFile": filepath.Join(dir, "kubetenant-gateway-"+name+".kubeconfig")}
+	}
+	settings["gateway"] = map[string]any{"clusters": []any{map[string]any{"name": "local", "root": true, "tenants": []any{"*", "system"}, "admission": "Unchecked",
+		"reader": kubeconfig("reader"), "impersonator": kubeconfig("impersonator")}}}
+	if data, err = yaml.Marshal(settings); err != nil {
+		return err
+	}
+	return os.WriteFile(w.ConfigFile, data, 0o600)
+}
+
+// Open implements [scenario.Shape].
+func (s *behindGateway) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	dir := s.dir
+	if !shared(w.Scenario) {
+		dir = w.Dir
+	}
+	out := &gatewaySession{}
+	library := *w // which knows no gateway
+	var err error
+	if out.library, err = (scenario.Library{}).Open(ctx, &library); err != nil {
+		return nil, fmt.Errorf("the library: %w", err)
+	}
+	if err := prepareGateway(w, dir); err != nil {
+		return out, err
+	}
+	if out.session, err = s.session(ctx, w, s.flags); err != nil {
+		return out, err
+	}
+	port, err := os.ReadFile(filepath.Join(dir, "gateway-port"))
+	if err != nil {
+		return out, err
+	}
+	through, err := newCaller("https://127.0.0.1:"+strings.TrimSpace(string(port)), filepath.Join(dir, "admin.kubeconfig"))
+	out.through = &session{caller: through, world: w}
+	return out, err
+}
+
+// gatewaySession asks through the gateway.
+type gatewaySession struct {
+	*session          // of the server
+	through  *session // the gateway
+	library  scenario.Session
+}
+
+// Close implements [scenario.Session].
+func (s *gatewaySession) Close() {
+	s.library.Close()
+	if s.through != nil {
+		s.through.close()
+	}
+	if s.session != nil {
+		s.session.Close()
+	}
+}
+
+// presented returns what a credential is shown as: who is taken verbatim has a token.
+func (s *gatewaySession) presented(c *scenario.Credential) *scenario.Credential {
+	for i := range s.world.Scenario.Cases {
+		if of := &s.world.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
+			return &scenario.Credential{BearerToken: tokenOf(of)}
+		}
+	}
+	return c
+}
+
+// Authenticate implements [scenario.Session]: the library's identity, once a SelfSubjectReview has shown that it is what was carried to the cluster.
+func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
+	identity, err := s.library.Authenticate(ctx, c)
+	if err != nil {
+		return identity, err
+	}
+	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
+	if err != nil {
+		return scenario.Authentication{}, err
+	}
+	switch {
+	case identity.User == nil && a.code == http.StatusUnauthorized:
+		return identity, nil
+	case identity.User == nil:
+		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
+	case a.code == http.StatusForbidden && !isCarried(identity.User):
+		return identity, nil // a name of the cluster's own, or no tenant: it is told, and goes nowhere
+	case a.code != http.StatusCreated:
+		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d: %s", a.code, a.message())
+	}
+	var review authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(a.body, &review); err != nil {
+		return scenario.Authentication{}, err
+	}
+	u := review.Status.UserInfo
+	slices.Sort(u.Groups)
+	want := carriedGroups(identity.User)
+	if u.Username != identity.User.Name || !slices.Equal(u.Groups, want) || strings.Join(u.Extra[tenant.ExtraKey], " ") != strings.Join(identity.User.Extra[tenant.ExtraKey], " ") || len(u.Extra) != 1 {
+		return scenario.Authentication{}, fmt.Errorf("the cluster was told %+v of %+v", u, identity.User)
+	}
+	return identity, nil
+}
+
+// isCarried reports whether an identity is one that goes on to a cluster.
+func isCarried(u *scenario.User) bool {
+	return len(u.Extra[tenant.ExtraKey]) == 1 && !strings.HasPrefix(u.Name, "system:")
+}
+
+// carriedGroups returns the groups of an identity at the cluster.
+func carriedGroups(u *scenario.User) []string {
+	out := []string{user.AllAuthenticated, tenant.GroupPrefix + u.Extra[tenant.ExtraKey][0]}
+	for _, group := range u.Groups {
+		if !strings.HasPrefix(group, "system:") && !strings.HasPrefix(group, tenant.GroupPrefix) {
+			out = append(out, group)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Authorize implements [scenario.Session] by a SelfSubjectAccessReview.
+func (s *gatewaySession) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
+	review := authorizationv1.SelfSubjectAccessReview{}
+	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
+	if r.Path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+	} else {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: r.Verb,
+			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return scenario.Decision{}, err
+	}
+	refused := ""
+	err = poll(ctx, "the label", func(ctx context.Context) error {
+		a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body, nil)
+		switch {
+		case err != nil:
+			return err
+		case a.code == http.StatusForbidden:
+			refused = a.message()
+			return nil
+		case a.code != http.StatusCreated:
+			return final{fmt.Errorf("%d: %s", a.code, a.message())}
+		}
+		if err := json.Unmarshal(a.body, &review); err != nil {
+			return final{err}
+		}
+		if review.Status.Reason == string(authz.ReasonNotLabelled) {
+			return errors.New(review.Status.Reason)
+		}
+		return nil
+	})
+	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
+		return scenario.Decision{}, err
+	}
+	if refused != "" {
+		return scenario.Decision{Decision: "deny", Reason: refused}, nil
+	}
+	return decisionOf(&review.Status), nil
+}

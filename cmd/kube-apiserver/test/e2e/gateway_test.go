@@ -1,0 +1,368 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/isolation"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// gatewayTenancy is a configuration of a gateway before the cluster of its directory.
+const gatewayTenancy = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  revocation: { path: revoked.yaml }
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+admission: { gate: { mode: Enforce } }
+gateway:
+  audit: { policyFile: audit-policy.yaml, logPath: audit.log }
+  clusters:
+  - name: local
+    root: true
+    tenants: ["*", system]
+    reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }
+    impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig }
+    serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
+`
+
+// startGateway runs upstream's kube-apiserver without a flag for tenants, and the gateway before it.
+func startGateway(t *testing.T) (s *localserver.Server, write func(name, text string)) {
+	t.Helper()
+	dir := t.TempDir()
+	write = func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tenancy.yaml", gatewayTenancy)
+	write("revoked.yaml", noRevocations)
+	write("tokens.csv", "CANARY-token,alice,u1,\"dev\",,acme\n")
+	write("audit-policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
+	return start(t, dir, "--gateway"), write
+}
+
+// TestGateway is what tenants do through the gateway with a server that knows nothing of them.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	s, write := startGateway(t)
+	prepare(t, s)
+	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
+	t.Run("a namespace by file", func(t *testing.T) { aNamespaceByFile(t, s) })
+	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
+	t.Run("service accounts", func(t *testing.T) { serviceAccountsPass(t, s) })
+	t.Run("a caller's own --as", func(t *testing.T) { asIsDecidedByBoth(t, s) })
+	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
+	t.Run("kubectl connects", func(t *testing.T) { kubectlConnects(t, s) })
+	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
+	t.Run("reviews are delegated", func(t *testing.T) {
+		delegateReviews(t, s)
+		reviewsAreDelegated(t, s)
+	})
+	t.Run("rules", func(t *testing.T) { rulesAreListed(t, s) })
+	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
+	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
+	t.Run("grants", func(t *testing.T) { grantsOpen(t, s) })
+	t.Run("constrained impersonation", func(t *testing.T) { constrained(t, s, write) })
+	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
+}
+
+// serviceAccountsPass: the cluster's own tokens count, and go on as they are.
+func serviceAccountsPass(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	account(t, admin, "acme--web")
+	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
+	robot := client(t, withToken(config(t, s, "acme"), token))
+	who, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || who.Status.UserInfo.Username != "system:serviceaccount:acme--web:robot" || strings.Contains(strings.Join(who.Status.UserInfo.Groups, " "), "tenant:") {
+		t.Errorf("%+v, %v", who, err)
+	}
+	if _, err := robot.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+		t.Errorf("another tenant's namespace: %v", err)
+	}
+	for what, token := range map[string]string{"cut": token[:len(token)-3], "nobody's": "x"} {
+		if _, err := client(t, withToken(config(t, s, "acme"), token)).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+			t.Errorf("a token that is %s: %v", what, err)
+		}
+	}
+}
+
+// asIsDecidedByBoth: whom a tenant's caller asks to be RBAC of the cluster has to allow, and the boundary.
+func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
+	as := func(name string) error {
+		c := config(t, s, "acme")
+		c.Impersonate = rest.ImpersonationConfig{UserName: name}
+		_, err := client(t, c).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	if err := as("bob"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
+		t.Errorf("before it may: %v", err)
+	}
+	admin := client(t, config(t, s, "admin"))
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "acme-impersonates"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"users"}, Verbs: []string{"impersonate"}}}}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"}}}
+	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error { return as("bob") })
+	if err := as("system:admin"); !apierrors.IsForbidden(err) {
+		t.Errorf("as the cluster's: %v", err)
+	}
+	if err := as("system:serviceaccount:globex--shop:default"); !apierrors.IsForbidden(err) {
+		t.Errorf("as another tenant's account: %v", err)
+	}
+}
+
+// listsAreLimited: what goes over all namespaces holds the tenant's own.
+func listsAreLimited(t *testing.T, s *localserver.Server) {
+	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}}
+		if _, err := client(t, config(t, s, name)).CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waittest.Until(t, func() error { // until older objects bear their labels
+		all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		own := false
+		for i := range all.Items {
+			own = own || all.Items[i].Name == "of-acme"
+			if !strings.HasPrefix(all.Items[i].Namespace, "acme--") {
+				t.Fatalf("it holds %s of %s", all.Items[i].Name, all.Items[i].Namespace)
+			}
+		}
+		if !own {
+			return fmt.Errorf("%d ConfigMaps, and not the own", len(all.Items))
+		}
+		return nil
+	})
+	root, err := client(t, config(t, s, "admin")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil || root.Continue == "" {
+		t.Fatalf("%+v, %v", root.ListMeta, err)
+	}
+	if all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Continue: root.Continue}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("the rest of another's list: %d objects, %v", len(all.Items), err)
+	}
+	if err := client(t, config(t, s, "acme")).CoreV1().RESTClient().Delete().Resource("configmaps").Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("a deletion over all namespaces: %v", err)
+	}
+	if _, err := client(t, config(t, s, "globex")).CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "of-globex", metav1.GetOptions{}); err != nil {
+		t.Errorf("another tenant's object: %v", err)
+	}
+}
+
+// rulesAreListed: what somebody may in an own namespace is listed, and in another's not.
+func rulesAreListed(t *testing.T, s *localserver.Server) {
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil || !strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil || !strings.Contains(out, "not the tenant's") {
+		t.Errorf("another's: %s", out)
+	}
+}
+
+// gateHolds: who goes around the gateway writes, deletes and connects to nothing across, whatever its roles say.
+func gateHolds(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}}}
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), binding.Name, metav1.DeleteOptions{})
+	}()
+	made := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	for _, namespace := range []string{"globex--shop", "acme--web"} {
+		if _, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(), made("there"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	robot := client(t, withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
+	someone := config(t, s, "admin")
+	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
+	waittest.Until(t, func() error { // until its role counts
+		_, err := robot.CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "there", metav1.GetOptions{})
+		return err
+	})
+	exec := func(k *kubernetes.Clientset, namespace string) error {
+		return k.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("none").SubResource("exec").Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
+	}
+	for who, k := range map[string]*kubernetes.Clientset{"a tenant's account": robot, "somebody without a tenant": client(t, someone)} {
+		for what, err := range map[string]error{
+			"create": func() error {
+				_, err := k.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), made("new"), metav1.CreateOptions{})
+				return err
+			}(),
+			"patch": func() error {
+				_, err := k.CoreV1().ConfigMaps("globex--shop").Patch(t.Context(), "there", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+				return err
+			}(),
+			"delete":           k.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}),
+			"deletecollection": k.CoreV1().ConfigMaps("globex--shop").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+			"exec":             exec(k, "globex--shop"),
+		} {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "TenantGate") {
+				t.Errorf("%s: %s: %v", who, what, err)
+			}
+		}
+	}
+	if err := robot.CoreV1().ConfigMaps("acme--web").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("at home: %v", err)
+	}
+	if err := exec(robot, "acme--web"); !apierrors.IsNotFound(err) {
+		t.Errorf("a command at home: %v", err)
+	}
+	if _, err := robot.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "robots"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("of the cluster: %v", err)
+	}
+	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(), made("new"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("somebody without a tenant in no tenant's space: %v", err)
+	}
+	if err := admin.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("the cluster's admin: %v", err)
+	}
+}
+
+// labelsAreNotBelieved: while nobody at the cluster looks at what is written, tenants neither write namespaces nor list by a label.
+func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	was, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := client(t, config(t, s, "acme"))
+	writes := func() error {
+		_, err := acme.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--forged"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	waittest.Until(t, writes)
+	narrowed := was.DeepCopy()
+	narrowed.Webhooks[0].ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	if _, err := hooks.Update(t.Context(), narrowed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		if err := writes(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "webhook service") {
+			return fmt.Errorf("a Namespace is written: %w", err)
+		}
+		if _, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a list over all namespaces: %w", err)
+		}
+		return nil
+	})
+	if _, err := acme.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("what is in the own namespace: %v", err)
+	}
+	now, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.Webhooks = was.Webhooks
+	if _, err := hooks.Update(t.Context(), now, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, writes)
+}
+
+// gatewayAudits: who really asked is recorded, for whom, and no token.
+func gatewayAudits(t *testing.T, s *localserver.Server) {
+	alice := client(t, withToken(config(t, s, "acme"), "CANARY-token"))
+	_, _ = alice.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}) // is denied
+	_, _ = client(t, withToken(config(t, s, "acme"), "CANARY-not-known")).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
+	log, err := os.ReadFile(filepath.Join(s.Dir, "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{`"username":"alice"`, `"authorization.kubetenant.dev/decision":"deny"`, `"impersonatedUser":{"username":"bob"`, `"code":401`} {
+		if !bytes.Contains(log, []byte(word)) {
+			t.Errorf("the audit log does not tell %s", word)
+		}
+	}
+	more, err := os.ReadFile(filepath.Join(s.Dir, "kubetenant-gateway.log"))
+	if err != nil || bytes.Contains(append(log, more...), []byte("CANARY")) {
+		t.Errorf("a token is told, or nothing: %v", err)
+	}
+}
+
+// TestGatewayIsolation tries everything that a server serves across the line between tenants, through the gateway.
+func TestGatewayIsolation(t *testing.T) {
+	t.Parallel()
+	s, write := startGateway(t)
+	apply(t, s, definitions)
+	aggregated(t, s)
+	verifyAtTheGateway(t, s, write)
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
+		t.Fatal(out)
+	}
+	report, err := isolation.Run(t.Context(), isolation.Options{Admin: config(t, s, "admin"), Tenants: [2]string{"acme", "globex"}, User: config(t, s, "acme"), Through: config(t, s, "acme"), Mode: installation.Gateway})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table bytes.Buffer
+	report.Write(&table)
+	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
+	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
+		t.Error("not isolated, or too little tried")
+	}
+}
+
+// TestGatewayPage: the session of docs/gateway.md is what a server and the gateway say, and its configuration one that is taken.
+func TestGatewayPage(t *testing.T) {
+	t.Parallel()
+	const page = "../../../../docs/gateway.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config, _ := strings.Cut(string(text), "```yaml\n")
+	config, _, _ = strings.Cut(config, "```")
+	if c, err := configv1alpha1.Decode([]byte(config)); err != nil || c.Gateway == nil || len(c.Gateway.Clusters) != 2 {
+		t.Errorf("its configuration: %v", err)
+	}
+	s := start(t, t.TempDir(), "--gateway")
+	dir := t.TempDir()
+	examples, err := filepath.Abs("../../../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
+		t.Fatal(err)
+	}
+	checkPage(t, page, dir, append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin")+string(os.PathListSeparator)+s.Kubeconfig("acme"), "KUBECTL_KUBERC=false"))
+}

@@ -1,0 +1,303 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// What a platform team holds in Git: examples/manifests/platform.yaml. The tools are those of their projects, as they are: Flux' kustomize-controller, and
+// the agent of Argo CD's engine.
+const platformManifest = "../../../../examples/manifests/platform.yaml"
+
+// gitopsTool returns what make test-gitops has built.
+func gitopsTool(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("KUBETENANT_GITOPS")
+	if dir == "" {
+		t.Skip("KUBETENANT_GITOPS is not set: run make test-gitops, which builds the tools")
+	}
+	return filepath.Join(dir, name)
+}
+
+// runTool runs a tool until the test ends, which shows what it said where it failed, and returns that.
+func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	said := &lockedText{}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) // #nosec G204 -- built by make
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, 5*time.Second
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = append(os.Environ(), "RUNTIME_NAMESPACE=flux-system", "KUBECONFIG="+kubeconfig)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() {
+			text := said.String()
+			t.Logf("%s said:\n%s", command[0], text[max(0, len(text)-4000):])
+		}
+	})
+	return said
+}
+
+// lockedText is what a process says, while it is read.
+type lockedText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// gitops is a tool that keeps a server as a repository says.
+type gitops struct {
+	// sync has the tool apply the file as it is, and returns when it has.
+	sync func(manifest string)
+	// refused returns an error while the tool does not say that something could not be pruned.
+	refused func() error
+}
+
+// keeps has a tool apply what a platform team holds in Git, again and again, while others write what is theirs.
+func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
+	manifest, err := os.ReadFile(platformManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.sync(string(manifest))
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "networkpolicies,rolebindings", "-n", "acme--web", "-l", "kubetenant.dev/managed", "-o", "name")
+		if want := "networkpolicy.networking.k8s.io/own-tenant-only\nrolebinding.rbac.authorization.k8s.io/kubetenant:admins\n"; err != nil || out != want {
+			return fmt.Errorf("given is %q", out)
+		}
+		return nil
+	})
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} {.metadata.finalizers}`)
+		if err != nil || out != `True acme 1 ["kubetenant.dev/tenant"]` {
+			return fmt.Errorf("the status: %s", out)
+		}
+		return nil
+	})
+	if out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "suspend", "acme", "--read-only", "--kubeconfig", s.Kubeconfig("admin")).CombinedOutput(); err != nil { // #nosec G204 -- our own
+		t.Fatalf("%s", out)
+	}
+	written := func() string {
+		t.Helper()
+		out, err := kubectl(t, s, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o", "jsonpath={.items[*].metadata.resourceVersion} {.items[0].spec.suspension}")
+		if err != nil {
+			t.Fatal(out)
+		}
+		return out
+	}
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", `jsonpath={.status.conditions[?(@.type=="Suspended")].status}`); err != nil || out != "True" {
+			return fmt.Errorf("suspended: %s", out)
+		}
+		return nil
+	})
+	before := written()
+	g.sync(string(manifest) + "# the same\n")
+	g.sync(string(manifest) + "# and again\n")
+	if after := written(); after != before || !strings.HasSuffix(after, "ReadOnly") {
+		t.Errorf("what is applied again is written: %s, was %s", after, before)
+	}
+	g.sync(strings.Replace(string(manifest), "pods: 100", "pods: 50", 1))
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}"); err != nil || out != "50" {
+			return fmt.Errorf("the quota: %s", out)
+		}
+		return nil
+	})
+	if !strings.HasSuffix(written(), "ReadOnly") {
+		t.Error("a commit resumes a tenant that is suspended")
+	}
+
+	// A commit that loses the tenant deletes nothing of it.
+	template, _, _ := strings.Cut(string(manifest), "---\n# The tenant")
+	g.sync(template)
+	waittest.Until(t, g.refused)
+	for _, object := range []string{"tenant/acme", "tenantquota/acme"} {
+		if out, err := kubectl(t, s, "admin", "get", object, "-o", "jsonpath={.metadata.deletionTimestamp}"); err != nil || out != "" {
+			t.Errorf("a commit that loses the file deletes %s: %s", object, out)
+		}
+	}
+}
+
+// TestGitOpsFlux: Flux' kustomize-controller applies a platform's Tenants, waits until they are Ready, fights with nobody over a field, and is told what it may not
+// prune.
+func TestGitOpsFlux(t *testing.T) {
+	t.Parallel()
+	controller := gitopsTool(t, "kustomize-controller")
+	s := start(t, t.TempDir())
+	for _, crds := range []string{"flux-kustomize", "flux-source"} {
+		if out, err := kubectl(t, s, "admin", "apply", "--server-side", "-f", gitopsTool(t, crds)); err != nil {
+			t.Fatal(out)
+		}
+	}
+	if out, err := kubectl(t, s, "admin", "create", "namespace", "flux-system"); err != nil {
+		t.Fatal(out)
+	}
+	var mu sync.Mutex
+	artifacts := map[string][]byte{}
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = w.Write(artifacts[r.URL.Path])
+	}))
+	t.Cleanup(source.Close)
+	runTool(t, s.Kubeconfig("admin"), controller, "--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--log-level=info")
+	apply(t, s, `{ apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, metadata: { name: platform, namespace: flux-system }, spec: { interval: 1h, url: "https://example.com/platform" } }`)
+	apply(t, s, `{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: { name: platform, namespace: flux-system },
+  spec: { interval: 1h, retryInterval: 2s, timeout: 1m, prune: true, wait: true, path: ./, sourceRef: { kind: GitRepository, name: platform } } }`)
+	ready := func() (status, revision, message string) {
+		out, _ := kubectl(t, s, "admin", "get", "kustomization", "platform", "-n", "flux-system", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}|{.status.lastAttemptedRevision}|{.status.conditions[?(@.type=="Ready")].message}`)
+		parts := append(strings.SplitN(out, "|", 3), "", "", "")
+		return parts[0], parts[1], parts[2]
+	}
+	n := 0
+	g := &gitops{sync: func(manifest string) {
+		t.Helper()
+		content := tarball(t, manifest)
+		sum := sha256.Sum256(content)
+		n++
+		path, revision := fmt.Sprintf("/%d.tar.gz", n), fmt.Sprintf("main@sha1:%040d", n)
+		mu.Lock()
+		artifacts[path] = content
+		mu.Unlock()
+		now := time.Now().UTC().Format(time.RFC3339)
+		status, err := json.Marshal(map[string]any{"status": map[string]any{"observedGeneration": 1,
+			"artifact":   map[string]any{"digest": "sha256:" + hex.EncodeToString(sum[:]), "lastUpdateTime": now, "path": strings.TrimPrefix(path, "/"), "revision": revision, "url": source.URL + path},
+			"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored", "lastTransitionTime": now, "observedGeneration": 1}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := kubectl(t, s, "admin", "patch", "gitrepository", "platform", "-n", "flux-system", "--subresource=status", "--type=merge", "-p", string(status)); err != nil {
+			t.Fatal(out)
+		}
+		lost := !strings.Contains(manifest, "kind: Tenant\n")
+		waittest.Until(t, func() error {
+			if status, at, message := ready(); at != revision || status == "Unknown" || !lost && status != "True" {
+				return fmt.Errorf("%s is not applied: %s at %s: %s", revision, status, at, message)
+			}
+			return nil
+		})
+	}, refused: func() error {
+		if status, _, message := ready(); status != "False" || !strings.Contains(message, "spec.deletionPolicy is Protect") {
+			return fmt.Errorf("Flux does not say what it may not prune: %s %s", status, message)
+		}
+		return nil
+	}}
+	g.keeps(t, s)
+}
+
+// tarball is the artifact of a repository with one file.
+func tarball(t *testing.T, manifest string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zipped := gzip.NewWriter(&out)
+	files := tar.NewWriter(zipped)
+	if err := files.WriteHeader(&tar.Header{Name: "platform.yaml", Mode: 0o644, Size: int64(len(manifest)), Typeflag: tar.TypeReg}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.Write([]byte(manifest)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []interface{ Close() error }{files, zipped} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+// TestGitOpsArgo: the agent of Argo CD's engine does the same.
+func TestGitOpsArgo(t *testing.T) {
+	t.Parallel()
+	agent := gitopsTool(t, "argo-agent")
+	s := start(t, t.TempDir())
+	repository := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=platform", "-c", "user.email=platform@example.com"}, args...)...) // #nosec G204 -- our own
+		cmd.Dir = repository
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %s", args, out)
+		}
+	}
+	git("init", "-q")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	_ = listener.Close()
+	var said *lockedText
+	trigger := func() {
+		t.Helper()
+		before := 0
+		if said == nil { // it applies what there is when it starts
+			said = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600", "--default-namespace", "default")
+		} else {
+			before = strings.Count(said.String(), "RESOURCE ")
+			waittest.Until(t, func() error {
+				r, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/sync", port)) //nolint:noctx // a test's
+				if err != nil {
+					return err
+				}
+				return r.Body.Close()
+			})
+		}
+		waittest.Until(t, func() error {
+			if strings.Count(said.String(), "RESOURCE ") == before {
+				return fmt.Errorf("it has not synchronized")
+			}
+			return nil
+		})
+	}
+	g := &gitops{sync: func(manifest string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(repository, "platform.yaml"), []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		git("add", ".")
+		git("commit", "-q", "-m", "platform")
+		trigger()
+	}, refused: func() error {
+		if !strings.Contains(said.String(), "spec.deletionPolicy is Protect") {
+			return fmt.Errorf("the agent does not say what it may not prune")
+		}
+		return nil
+	}}
+	g.keeps(t, s)
+}

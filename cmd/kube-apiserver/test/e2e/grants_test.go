@@ -1,0 +1,352 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+var accessGrants = schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "accessgrants"}
+
+// grantOf returns a grant of globex: acme's callers may read ConfigMaps.
+func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "kubetenant.dev/v1alpha1", "kind": "AccessGrant", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"from": map[string]any{"tenant": "acme", "groups": []any{"tenant:acme"}},
+			"to":   []any{map[string]any{"apiGroups": []any{""}, "resources": resources, "verbs": verbs}},
+		}}}
+}
+
+// world is what the tests of grants do with a server.
+type grantsWorld struct {
+	s             *localserver.Server
+	acme          *kubernetes.Clientset
+	globex, admin dynamic.Interface
+}
+
+func (w *grantsWorld) grants() dynamic.ResourceInterface {
+	return w.globex.Resource(accessGrants).Namespace("globex--shop")
+}
+
+// may reports whether acme may read ConfigMaps of globex. A request that was under way when the grant ended
+// is cut off, which is neither.
+func (w *grantsWorld) may(t *testing.T) (bool, error) {
+	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
+	if apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// reads reports whether the next request of acme may read ConfigMaps of globex.
+func (w *grantsWorld) reads(t *testing.T) bool {
+	t.Helper()
+	may, err := w.may(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return may
+}
+
+func (w *grantsWorld) awaitReads(t *testing.T, want bool) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		may, err := w.may(t)
+		if err == nil && may != want {
+			err = fmt.Errorf("reads: %t", may)
+		}
+		return err
+	})
+}
+
+const grantRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: granter, labels: { rbac.authorization.k8s.io/aggregate-to-admin: "true" } }
+rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/status], verbs: ["*"] } ]
+`
+
+// TestGrants is the life of a grant: it counts at once, ends at once, and never exceeds its grantor.
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, dir)
+	settings := filepath.Join(dir, "tenancy.yaml")
+	text, err := os.ReadFile(settings)
+	if err == nil { // so that a name may come to be another's
+		err = os.WriteFile(settings, append(text, "admission: { namespace: { namespacePrefix: None } }\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) }) // which ends what is open by an exception
+	prepare(t, s)
+	apply(t, s, grantRights)
+	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme"))}
+	for name, into := range map[string]*dynamic.Interface{"globex": &w.globex, "admin": &w.admin} {
+		c, err := dynamic.NewForConfig(config(t, s, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*into = c
+	}
+	if w.reads(t) {
+		t.Fatal("acme reads without a grant")
+	}
+	create := func(t *testing.T, g *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		t.Helper()
+		var made *unstructured.Unstructured
+		var err error
+		waittest.Until(t, func() error { // the right to grant, and the kind, come a moment after the start
+			made, err = w.grants().Create(t.Context(), g, metav1.CreateOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !isAdmission(err) {
+				return err
+			}
+			return nil
+		})
+		return made, err
+	}
+	t.Run("announced", func(t *testing.T) { testAnnounced(t, w, create) })
+	t.Run("removal", func(t *testing.T) {
+		for range 5 {
+			if _, err := create(t, grantOf("read", []any{"get", "list"}, "configmaps")); err != nil {
+				t.Fatal(err)
+			}
+			w.awaitReads(t, true)
+			if err := w.grants().Delete(t.Context(), "read", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if w.reads(t) {
+				t.Fatal("the next request after the removal was allowed")
+			}
+		}
+	})
+	t.Run("narrowing", func(t *testing.T) {
+		made, err := create(t, grantOf("narrow", []any{"get", "list"}, "configmaps"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.awaitReads(t, true)
+		if err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // with who writes its status
+			fresh, err := w.grants().Get(t.Context(), made.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			fresh.Object["spec"] = grantOf("", []any{"get"}, "configmaps").Object["spec"]
+			_, err = w.grants().Update(t.Context(), fresh, metav1.UpdateOptions{})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if w.reads(t) {
+			t.Error("the next request after the change was allowed")
+		}
+		_ = w.grants().Delete(t.Context(), "narrow", metav1.DeleteOptions{})
+	})
+	t.Run("expiry and status", func(t *testing.T) {
+		g := grantOf("short", []any{"get", "list"}, "configmaps")
+		expires := time.Now().Add(4 * time.Second).UTC().Truncate(time.Second)
+		_ = unstructured.SetNestedField(g.Object, expires.Format(time.RFC3339), "spec", "expires")
+		if _, err := create(t, g); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitReads(t, true)
+		time.Sleep(time.Until(expires)) // the server's clock is this one
+		if w.reads(t) {
+			t.Error("allowed after it expired")
+		}
+		waittest.Until(t, func() error {
+			got, err := w.grants().Get(t.Context(), "short", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			conditions, _, _ := unstructured.NestedSlice(got.Object, "status", "conditions")
+			if len(conditions) != 1 || conditions[0].(map[string]any)["status"] != "True" {
+				return fmt.Errorf("status %v", got.Object["status"])
+			}
+			return nil
+		})
+		_ = w.grants().Delete(t.Context(), "short", metav1.DeleteOptions{})
+	})
+	t.Run("no more than the grantor may", func(t *testing.T) {
+		for _, g := range []*unstructured.Unstructured{grantOf("x", []any{"create"}, "nodes"), grantOf("x", []any{"escalate"}, "configmaps"), grantOf("x", []any{"create"}, "bindings")} {
+			if _, err := create(t, g); !isAdmission(err) {
+				t.Errorf("%v: %v", g.Object["spec"], err)
+			}
+		}
+	})
+	t.Run("the schema", func(t *testing.T) { theSchemaRefuses(t, w) })
+	t.Run("a grantor that may no longer", func(t *testing.T) { grantorLosesRight(t, w, create) })
+	t.Run("another owner", func(t *testing.T) { grantsEndWithTheOwner(t, w, create) })
+}
+
+func isAdmission(err error) bool {
+	return apierrors.IsForbidden(err) && !strings.Contains(err.Error(), " cannot ")
+}
+
+// theSchemaRefuses: the definition says no by itself, also where no plugin runs.
+func theSchemaRefuses(t *testing.T, w *grantsWorld) {
+	admin := w.admin.Resource(accessGrants).Namespace("globex--shop")
+	for name, change := range map[string][]any{
+		"a wildcard verb":     {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"*"}}}, "spec", "to"},
+		"impersonation":       {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"users"}, "verbs": []any{"Impersonate"}}}, "spec", "to"},
+		"a namespace":         {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"namespaces/status"}, "verbs": []any{"get"}}}, "spec", "to"},
+		"nobody":              {map[string]any{"tenant": "acme"}, "spec", "from"},
+		"the system tenant":   {map[string]any{"tenant": "SYSTEM", "users": []any{"x"}}, "spec", "from"},
+		"a tenant that is no": {map[string]any{"tenant": "a b", "users": []any{"x"}}, "spec", "from"},
+	} {
+		g := grantOf("bad", []any{"get"}, "configmaps")
+		path := []string{}
+		for _, p := range change[1:] {
+			path = append(path, p.(string))
+		}
+		if err := unstructured.SetNestedField(g.Object, change[0], path...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Create(t.Context(), g, metav1.CreateOptions{}); err == nil {
+			t.Errorf("%s was admitted", name)
+		}
+	}
+}
+
+// grantorLosesRight: the grant stops counting within the slow cycle, which a look at the grant starts.
+func grantorLosesRight(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+	if _, err := create(t, grantOf("lost", []any{"get", "list"}, "configmaps")); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitReads(t, true)
+	if out, err := kubectl(t, w.s, "admin", "delete", "clusterrolebinding", "tenant-admin"); err != nil {
+		t.Fatal(out)
+	}
+	if out, err := kubectl(t, w.s, "admin", "annotate", "-n", "globex--shop", "accessgrants/lost", "look=again"); err != nil {
+		t.Fatal(out)
+	}
+	w.awaitReads(t, false)
+	if out, err := kubectl(t, w.s, "admin", "get", "-n", "globex--shop", "accessgrants/lost"); err != nil || !strings.Contains(out, "False") || !strings.Contains(out, "LAST USED") {
+		t.Errorf("get = %v %s", err, out)
+	}
+	if out, err := kubectl(t, w.s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
+		t.Fatal(out)
+	}
+	if err := w.admin.Resource(accessGrants).Namespace("globex--shop").Delete(t.Context(), "lost", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// grantsEndWithTheOwner: neither a grant nor a binding of a namespace outlives it.
+func grantsEndWithTheOwner(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+	if _, err := create(t, grantOf("old", []any{"get", "list"}, "configmaps")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, w.s, "globex", "create", "rolebinding", "old", "-n", "globex--shop", "--clusterrole=view", "--user=stranger"); err != nil {
+		t.Fatal(out)
+	}
+	w.awaitReads(t, true)
+	if out, err := kubectl(t, w.s, "admin", "delete", "ns", "globex--shop"); err != nil {
+		t.Fatal(out)
+	}
+	admin := client(t, config(t, w.s, "admin"))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{"kubetenant.dev/tenant": "initech"}}}
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.reads(t) {
+		t.Error("a grant of the former owner counts")
+	}
+	if out, err := kubectl(t, w.s, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
+		t.Errorf("the former owner reads: %s", out)
+	}
+	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger", "--as-group=tenant:initech"); err == nil {
+		t.Errorf("a binding of the former owner counts: %s", out)
+	}
+}
+
+// testAnnounced: what is announced to a tenant its callers list and watch, whole, and nothing else by any of the forms of that.
+func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+	c, err := dynamic.NewForConfig(config(t, w.s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	toAcme := grant.AnnouncedTo(tenanttest.ID(t, "acme")).String()
+	for name, change := range map[string]func(spec map[string]any){
+		"told": func(spec map[string]any) { spec["announce"] = true }, "told-too": func(spec map[string]any) { spec["announce"] = true },
+		"not-told": func(spec map[string]any) { spec["announce"] = false }, "says-nothing": func(map[string]any) {},
+		"to-another": func(spec map[string]any) {
+			spec["announce"], spec["from"] = true, map[string]any{"tenant": "initech", "users": []any{"peter"}}
+		},
+	} {
+		g := grantOf(name, []any{"get"}, "configmaps")
+		change(g.Object["spec"].(map[string]any))
+		if _, err := create(t, g); err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	list, err := c.Resource(accessGrants).List(t.Context(), metav1.ListOptions{FieldSelector: toAcme, Limit: 1})
+	if err != nil || list.GetContinue() != "" || list.GetRemainingItemCount() != nil {
+		t.Fatalf("%v, continue %q", err, list.GetContinue())
+	}
+	var names []string
+	for _, g := range list.Items {
+		names = append(names, g.GetNamespace()+"/"+g.GetName())
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"globex--shop/told", "globex--shop/told-too"}) {
+		t.Errorf("announced to acme: %v", names)
+	}
+	watched, err := c.Resource(accessGrants).Watch(t.Context(), metav1.ListOptions{FieldSelector: toAcme, ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	for _, step := range []struct {
+		name, announce string
+		want           watch.EventType
+	}{{"says-nothing", "true", watch.Added}, {"told", "false", watch.Deleted}, {"not-told", "true", watch.Added}} {
+		if _, err := w.grants().Patch(t.Context(), step.name, types.MergePatchType, []byte(`{"spec":{"announce":`+step.announce+`}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e := <-watched.ResultChan()
+		for e.Type == watch.Modified { // its status
+			e = <-watched.ResultChan()
+		}
+		if u, is := e.Object.(*unstructured.Unstructured); !is || e.Type != step.want || u.GetName() != step.name {
+			t.Errorf("announce: %s of %s: %v %v", step.announce, step.name, e.Type, e.Object)
+		}
+	}
+	base := "/apis/kubetenant.dev/v1alpha1/"
+	for _, path := range []string{
+		"accessgrants?fieldSelector=spec.announce%3Dtrue", "accessgrants?fieldSelector=spec.from.tenant%3Dacme", "accessgrants?fieldSelector=spec.from.tenant%3Dinitech,spec.announce%3Dtrue",
+		"accessgrants?fieldselector=" + url.QueryEscape(toAcme), "accessgrants?fieldSelector=spec.announce%3Dtrue&fieldSelector=" + url.QueryEscape(toAcme),
+		"watch/accessgrants?timeoutSeconds=1&fieldSelector=" + url.QueryEscape(toAcme), "namespaces/globex--shop/accessgrants?fieldSelector=" + url.QueryEscape(toAcme),
+		"accessgrants?fieldSelector=" + url.QueryEscape(toAcme) + "&labelSelector=a&labelSelector=b",
+	} {
+		if body, err := w.acme.RESTClient().Get().RequestURI(base + path).DoRaw(t.Context()); err == nil && bytes.Contains(body, []byte("globex--shop")) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	if err := w.grants().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// impersonations are what a caller of acme asks to be, and whether it may.
+var impersonations = []struct {
+	name   string
+	header http.Header
+	ok     bool
+	groups []string // besides those that every caller is in
+}{
+	{"a user", http.Header{"Impersonate-User": {"bob"}}, true, nil},
+	{"a user with a uid", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Uid": {"u-1"}}, true, nil},
+	{"a user with a group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"devs"}}, true, []string{"devs"}},
+	{"a user with five groups", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "g4", "devs"}}, true, []string{"g1", "g2", "g3", "g4", "devs"}},
+	{"an extra", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Example.com%2FTeam": {"x", "y"}}, true, nil},
+	{"the own tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"}}, true, nil},
+	{"an own service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web:default"}}, true, []string{"system:serviceaccounts", "system:serviceaccounts:acme--web"}},
+
+	{"any user", http.Header{"Impersonate-User": {"*"}}, false, nil},
+	{"a system user", http.Header{"Impersonate-User": {"system:kube-controller-manager"}}, false, nil},
+	{"the anonymous user", http.Header{"Impersonate-User": {"system:anonymous"}}, false, nil},
+	{"a bootstrap user", http.Header{"Impersonate-User": {"system:bootstrap:abcdef"}}, false, nil},
+	{"a node", http.Header{"Impersonate-User": {"system:node:n1"}}, false, nil},
+	{"a node with its group", http.Header{"Impersonate-User": {"system:node:n1"}, "Impersonate-Group": {"system:nodes"}}, false, nil},
+	{"any group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"*"}}, false, nil},
+	{"masters", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}}, false, nil},
+	{"masters among others", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "system:masters", "g4"}}, false, nil},
+	{"kubeadm's admins", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"kubeadm:cluster-admins"}}, false, nil},
+	{"another tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:globex"}}, false, nil},
+	{"the own tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:acme"}}, true, []string{"tenant:acme"}},
+	{"another tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"globex"}}, false, nil},
+	{"the system tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"system"}}, false, nil},
+	{"two tenants", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme", "globex"}}, false, nil},
+	{"another tenant in capitals", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-KUBETENANT.DEV%2FTENANT": {"globex"}}, false, nil},
+	{"another tenant, more escaped", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-%6bubetenant%2edev%2ftenant": {"globex"}}, false, nil},
+	{"two spellings of the key", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"}, "Impersonate-Extra-kubetenant.dev%2Ftenant": {"globex"}}, false, nil},
+	{"a source", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2fsource": {"certs"}}, false, nil},
+	{"a server's own key", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Authentication.kubernetes.io%2Fcredential-Id": {"X509SHA256=1"}}, false, nil},
+	{"a foreign service account", http.Header{"Impersonate-User": {"system:serviceaccount:globex--shop:default"}}, false, nil},
+	{"a system service account", http.Header{"Impersonate-User": {"system:serviceaccount:kube-system:default"}}, false, nil},
+	{"a service account of no namespace", http.Header{"Impersonate-User": {"system:serviceaccount:missing:default"}}, false, nil},
+	{"a malformed service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web"}}, false, nil},
+}
+
+// impersonationRights are the rules by which each mode lets a holder impersonate, as far as RBAC goes.
+var impersonationRights = map[string][]rbacv1.PolicyRule{
+	"legacy": {{Verbs: []string{"impersonate"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
+	"constrained": {{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: append(onEach("user-info", "serviceaccount", "arbitrary-node", "associated-node"),
+		"impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate:associated-node")}},
+}
+
+func onEach(modes ...string) []string {
+	var verbs []string
+	for _, mode := range modes {
+		for _, verb := range []string{"get", "list", "watch", "create"} {
+			verbs = append(verbs, "impersonate-on:"+mode+":"+verb)
+		}
+	}
+	return verbs
+}
+
+// TestImpersonation: in every mode of the server a tenant's caller becomes nobody outside its tenant,
+// and takes nothing of its own along.
+func TestImpersonation(t *testing.T) {
+	t.Parallel()
+	for mode, rights := range impersonationRights {
+		for _, gate := range []string{"true", "false"} {
+			if mode == "constrained" && gate == "false" {
+				continue // the server has no such mode then
+			}
+			t.Run(mode+", ConstrainedImpersonation="+gate, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				policy, log := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
+				if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s := start(t, dir, "--", "--feature-gates=ConstrainedImpersonation="+gate,
+					"--audit-policy-file="+policy, "--audit-log-path="+log, "--audit-log-mode=blocking")
+				prepare(t, s)
+				grantImpersonation(t, s, rights)
+				for _, i := range impersonations {
+					t.Run(i.name, func(t *testing.T) { tryImpersonation(t, s, i.header, i.ok, i.groups) })
+				}
+				bothActorsAreAudited(t, log)
+			})
+		}
+	}
+}
+
+func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.PolicyRule) {
+	t.Helper()
+	admin := client(t, config(t, s, "admin")).RbacV1()
+	meta := metav1.ObjectMeta{Name: "impersonator"}
+	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights}, metav1.CreateOptions{})
+	bind := func(name, role string, subject rbacv1.Subject) {
+		_, bindErr := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
+		err = errors.Join(err, bindErr)
+	}
+	bind("impersonator", "impersonator", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "tenant:acme"})
+	bind("bob", "cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"})
+	bind("robot", "cluster-admin", rbacv1.Subject{Kind: "ServiceAccount", Name: "default", Namespace: "acme--web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// as sends a request of acme's admin with further headers.
+func as(ctx context.Context, t *testing.T, s *localserver.Server, header http.Header, method, path, body string) (int, []byte) {
+	t.Helper()
+	hc, err := rest.HTTPClientFor(config(t, s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, values := range header {
+		req.Header[key] = values
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := hc.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var out json.RawMessage
+	_ = json.NewDecoder(resp.Body).Decode(&out)
+	return resp.StatusCode, out
+}
+
+func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, ok bool, groups []string) {
+	const review = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	own := func() int {
+		code, _ := as(t.Context(), t, s, header, http.MethodGet, "/api/v1/namespaces/acme--web/configmaps", "")
+		return code
+	}
+	if !ok {
+		for _, path := range []string{"/api/v1/namespaces/acme--web/configmaps", "/api/v1/namespaces/globex--shop/configmaps", "/api/v1/nodes", "/api/v1/configmaps", "/healthz"} {
+			if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden && code != http.StatusBadRequest {
+				t.Errorf("GET %s = %d %s", path, code, body)
+			}
+		}
+		return
+	}
+	waittest.Until(t, func() error { // the rights count as soon as the server has seen them
+		if own() != http.StatusOK {
+			return errors.New("not allowed in the own space")
+		}
+		return nil
+	})
+	for _, path := range []string{"/api/v1/namespaces/globex--shop/configmaps", "/api/v1/namespaces/kube-system/configmaps", "/api/v1/nodes", "/api/v1/namespaces/globex--shop"} {
+		if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden {
+			t.Errorf("GET %s = %d %s", path, code, body)
+		}
+	}
+	code, body := as(t.Context(), t, s, header, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+	var got authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(body, &got); code != http.StatusCreated || err != nil {
+		t.Fatalf("self review = %d %s", code, body)
+	}
+	u := got.Status.UserInfo
+	want := append(slices.Clone(groups), "system:authenticated")
+	if !slices.Contains(want, "tenant:acme") {
+		want = append(want, "tenant:acme")
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(u.Groups)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("groups %v, want %v", u.Groups, want)
+	}
+	if !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+		t.Errorf("extra %v", u.Extra)
+	}
+	for key := range u.Extra {
+		if key != tenant.ExtraKey && key != "example.com/team" {
+			t.Errorf("the extra %s is the caller's", key)
+		}
+	}
+	// A list over all namespaces goes on limited to the impersonator's tenant.
+	_, body = as(t.Context(), t, s, header, http.MethodGet, "/api/v1/configmaps", "")
+	if strings.Contains(string(body), "globex") || strings.Contains(string(body), `"kube-system"`) {
+		t.Errorf("a list over all namespaces holds others' objects")
+	}
+}
+
+// bothActorsAreAudited: an event of an impersonated request names who asked and as whom.
+func bothActorsAreAudited(t *testing.T, path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	seen := 0
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			User             authenticationv1.UserInfo
+			ImpersonatedUser *authenticationv1.UserInfo
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.ImpersonatedUser != nil && event.ImpersonatedUser.Username == "bob" {
+			seen++
+			if event.User.Username != "admin" || !slices.Equal(event.User.Extra[tenant.ExtraKey], []string{"acme"}) {
+				t.Errorf("the actor is %+v", event.User)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no event names the impersonated user")
+	}
+}

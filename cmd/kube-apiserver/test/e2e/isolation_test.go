@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/isolation"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// definitions are a namespaced and a cluster-scoped kind.
+const definitions = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: widgets.example.com }
+spec:
+  group: example.com
+  scope: Namespaced
+  names: { plural: widgets, kind: Widget }
+  versions: [ { name: v1, served: true, storage: true, subresources: { status: {}, scale: { specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas } }, schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: gadgets.example.com }
+spec:
+  group: example.com
+  scope: Cluster
+  names: { plural: gadgets, kind: Gadget }
+  versions: [ { name: v1, served: true, storage: true, schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
+`
+
+// apply applies a file as the admin.
+func apply(t *testing.T, s *localserver.Server, text string) {
+	t.Helper()
+	path := t.TempDir() + "/file.yaml"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, s, "admin", "apply", "-f", path); err != nil {
+		t.Fatal(out)
+	}
+}
+
+// aggregated is an API server that gives everything to everybody, as one does that trusts whoever comes
+// through kube-apiserver.
+func aggregated(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	resources := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: "aggregated.example.com/v1",
+		APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true, Verbs: verbs}, {Name: "universes", Kind: "Universe", Verbs: verbs}}}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.TrimSuffix(r.URL.Path, "/") == "/apis/aggregated.example.com/v1" {
+			_ = json.NewEncoder(w).Encode(resources)
+			return
+		}
+		items := `[{"metadata":{"name":"x","namespace":"globex--isolation"}}]`
+		if strings.Contains(r.URL.Path, "/namespaces/") {
+			items = `[]` // so that a namespace can end
+		}
+		_, _ = w.Write([]byte(`{"apiVersion":"aggregated.example.com/v1","kind":"ThingList","items":` + items + `}`))
+	}))
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := strconv.Atoi(port); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, `
+apiVersion: v1
+kind: Service
+metadata: { name: aggregated, namespace: kube-system }
+spec: { type: ExternalName, externalName: localhost, ports: [ { port: `+port+` } ] }
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: { name: v1.aggregated.example.com }
+spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: { name: aggregated, namespace: kube-system, port: `+port+` } }
+`)
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1.aggregated.example.com"); err != nil {
+		t.Fatal(out)
+	}
+}
+
+// TestIsolation tries everything that the server serves, custom and aggregated resources included,
+// across the line between tenants; and some groups of it as an operator would, by the command and impersonation.
+func TestIsolation(t *testing.T) { testIsolation(t, installation.CompiledIn) }
+
+// TestWebhookIsolation tries the same behind the webhook service.
+func TestWebhookIsolation(t *testing.T) { testIsolation(t, installation.Webhook, "--webhook") }
+
+func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
+	t.Helper()
+	t.Parallel()
+	s := start(t, t.TempDir(), args...)
+	apply(t, s, definitions)
+	aggregated(t, s)
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
+		t.Fatal(out)
+	}
+	report, err := isolation.Run(t.Context(), isolation.Options{
+		Admin: config(t, s, "admin"), Tenants: [2]string{"acme", "globex"}, User: config(t, s, "acme"), Mode: mode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table bytes.Buffer
+	report.Write(&table)
+	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
+	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
+		t.Error("not isolated, or too little tried")
+	}
+
+	if mode != installation.CompiledIn {
+		return // the command is the same
+	}
+	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group", "rbac.authorization.k8s.io")
+	if err != nil || strings.Contains(out, "LEAKED:") || !strings.Contains(out, "removing the tenants") || !strings.Contains(out, "\nisolated: ") {
+		t.Errorf("verify-isolation: %v\n%s", err, out)
+	}
+	nothingIsLeft(t, s)
+	interrupted(t, s)
+}
+
+// verify runs verify-isolation.
+func verify(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), append([]string{"verify-isolation"}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+// nothingIsLeft fails if a run left an object behind, or a series of the server's metrics.
+func nothingIsLeft(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	const kinds = "ns,clusterroles,clusterrolebindings,tenants,tenantquotas,retiredtenants"
+	if out, err := kubectl(t, s, "admin", "get", kinds, "-o", "name"); err != nil || strings.Contains(out, "isolation") || strings.Contains(out, "verify-") {
+		t.Errorf("left behind: %v\n%s", err, out)
+	}
+	if out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics"); err != nil || strings.Contains(out, `tenant="verify-`) {
+		t.Errorf("metrics of tenants that are gone: %v", err)
+	}
+}
+
+// interrupted holds that a run that is interrupted removes what it created, and that --clean-up does after one that was killed.
+func interrupted(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "verify-isolation", "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps")
+		progress, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines, said := bufio.NewScanner(progress), ""
+		for lines.Scan() {
+			said += lines.Text() + "\n"
+			if strings.HasPrefix(lines.Text(), "requests of everything") {
+				if err := cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = cmd.Wait()
+		if signal == syscall.SIGINT {
+			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(said, "what the run created was removed") {
+				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), said)
+			}
+		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil || out != "runs removed: 1\n" {
+			t.Errorf("--clean-up: %v\n%s", err, out)
+		}
+		nothingIsLeft(t, s)
+	}
+}
+
+// verifyAtTheGateway runs the command as an operator of the gateway, and as the admin of the cluster, which does not keep
+// tenants apart by itself.
+func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, text string)) {
+	t.Helper()
+	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "by itself: the gateway") || strings.Count(out, "\n") != 1 {
+		t.Errorf("at the cluster itself: %v\n%s", err, out)
+	}
+	write("tokens.csv", "CANARY-token,alice,u1,\"dev\",,acme\nCANARY-operator,operator,u2,\"operators\",,system\n")
+	if out, err := kubectl(t, s, "admin", "create", "clusterrolebinding", "operators", "--clusterrole=cluster-admin", "--group=operators"); err != nil {
+		t.Fatal(out)
+	}
+	gateway := config(t, s, "acme")
+	operator := filepath.Join(t.TempDir(), "operator.kubeconfig")
+	if err := os.WriteFile(operator, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"o","contexts":[{"name":"o","context":{"cluster":"g","user":"o"}}],
+"clusters":[{"name":"g","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"o","user":{"token":"CANARY-operator"}}]}`,
+		gateway.Host, base64.StdEncoding.EncodeToString(gateway.CAData)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		out, err := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", operator, "auth", "whoami").CombinedOutput()
+		if err != nil {
+			return errors.New(string(out))
+		}
+		return nil
+	})
+	out, err = verify(t, "--kubeconfig", operator, "--api-group", "apps")
+	if err != nil || !strings.Contains(out, "deployment mode: gateway") || !strings.Contains(out, "\nisolated: ") {
+		t.Errorf("at the gateway: %v\n%s", err, out)
+	}
+	nothingIsLeft(t, s)
+}

@@ -1,0 +1,353 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/endpoint"
+	"k8s.io/kubernetes/pkg/controller/endpointslice"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/controller/statefulset"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+
+// widgetsOf lists and watches custom resources.
+const widgetRights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: widgets, labels: { rbac.authorization.k8s.io/aggregate-to-admin: "true" } }
+rules: [ { apiGroups: [example.com], resources: [widgets], verbs: ["*"] } ]
+`
+
+func widget(namespace, name string, labels map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget",
+		"metadata": map[string]any{"name": name, "namespace": namespace, "labels": labels}}}
+}
+
+// TestOlderObjects: what was stored before there were tenants, with labels that lie, is brought in line,
+// and lists over all namespaces then hold a tenant's own objects, all of them.
+func TestOlderObjects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const n = 1200 // more than two pages
+	before, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads, "--tenancy=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seedOlder(t, before, n)
+	if err := before.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// The first run may be cut off anywhere: the second goes on.
+	first, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir)
+	apply(t, s, widgetRights)
+	if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
+		t.Fatal(out)
+	}
+	acme := client(t, config(t, s, "acme"))
+	var list *corev1.ConfigMapList
+	waittest.Until(t, func() error {
+		list, err = acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	seen := map[string]bool{}
+	for _, o := range list.Items {
+		seen[o.Name] = true
+		if o.Namespace != "acme--old" || o.Labels[tenant.Label] != "acme" {
+			t.Errorf("%s/%s with %v", o.Namespace, o.Name, o.Labels)
+		}
+	}
+	for i := range n {
+		if name := fmt.Sprintf("old-%d", i); !seen[name] {
+			t.Fatalf("%s is missing", name)
+		}
+	}
+	custom, err := dynamic.NewForConfig(config(t, s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		got, err := custom.Resource(widgets).List(t.Context(), metav1.ListOptions{})
+		if err == nil && (len(got.Items) != 1 || got.Items[0].GetName() != "own") {
+			err = fmt.Errorf("widgets %v", got.Items)
+		}
+		return err
+	})
+	// A namespace that a tenant is given later: its objects follow.
+	admin := client(t, config(t, s, "admin"))
+	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`)
+	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		list, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.namespace=unowned,metadata.name=lies"})
+		if err == nil && len(list.Items) != 1 {
+			err = errors.New("not there yet")
+		}
+		return err
+	})
+}
+
+// seedOlder makes objects of acme, and objects of others that claim to be acme's.
+func seedOlder(t *testing.T, s *localserver.Server, n int) {
+	t.Helper()
+	apply(t, s, definitions)
+	admin := client(t, config(t, s, "admin"))
+	custom, err := dynamic.NewForConfig(config(t, s, "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, owner := range map[string]string{"acme--old": "acme", "globex--old": "globex", "unowned": ""} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		if owner != "" {
+			ns.Labels[tenant.Label] = owner
+		}
+		if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("old-%d", i)}}
+		if i%7 == 0 {
+			o.Labels = map[string]string{tenant.Label: "globex"}
+		}
+		if _, err := admin.CoreV1().ConfigMaps("acme--old").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, namespace := range []string{"globex--old", "unowned", "kube-system"} {
+		lie := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "lies", Labels: map[string]string{tenant.Label: "acme"}}}
+		if _, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(), lie, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waittest.Until(t, func() error {
+		_, err := custom.Resource(widgets).Namespace("acme--old").Create(t.Context(), widget("acme--old", "own", nil), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	if _, err := custom.Resource(widgets).Namespace("globex--old").Create(t.Context(), widget("globex--old", "lies", map[string]any{tenant.Label: "acme"}), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestListsOfClients: what users have works over all namespaces and shows just what is theirs: informers,
+// kubectl get all, tables, watches.
+func TestListsOfClients(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	prepare(t, s)
+	acme, globex := client(t, config(t, s, "acme")), client(t, config(t, s, "globex"))
+	waittest.Until(t, func() error {
+		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	factory := informers.NewSharedInformerFactory(acme, 0)
+	configMaps, namespaces := factory.Core().V1().ConfigMaps().Informer(), factory.Core().V1().Namespaces().Informer()
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), configMaps.HasSynced, namespaces.HasSynced) {
+		t.Fatal("informers have not synced")
+	}
+	watch := exec.CommandContext(ctx, binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("acme"), "get", "configmaps", "-A", "-w", "-o", "name")
+	watched, err := watch.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	create := func(k *kubernetes.Clientset, namespace, name string) {
+		t.Helper()
+		if _, err := k.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(globex, "globex--shop", "theirs")
+	create(acme, "acme--web", "ours")
+	for seen := bufio.NewScanner(watched); ; {
+		if !seen.Scan() || strings.Contains(seen.Text(), "theirs") {
+			t.Fatalf("kubectl get -A -w delivered %q", seen.Text())
+		}
+		if strings.Contains(seen.Text(), "ours") {
+			break
+		}
+	}
+	waittest.Until(t, func() error {
+		if _, found, _ := configMaps.GetStore().GetByKey("acme--web/ours"); !found {
+			return errors.New("the informer does not know it")
+		}
+		return nil
+	})
+	for _, key := range configMaps.GetStore().ListKeys() {
+		if !strings.HasPrefix(key, "acme--web/") {
+			t.Errorf("the informer holds %s", key)
+		}
+	}
+	if keys := namespaces.GetStore().ListKeys(); !slices.Equal(keys, []string{"acme--web"}) {
+		t.Errorf("the informer holds namespaces %v", keys)
+	}
+	for _, args := range []string{"get all -A", "get configmaps -A", "get configmaps -A -o wide", "get configmaps -A -o yaml", "get configmaps -A --chunk-size=1",
+		"get configmaps,secrets,serviceaccounts -A", "get events -A", "get configmaps -A --show-labels", "get configmaps -A -l a!=b", "get configmaps -A -l kubetenant.dev/tenant=globex"} {
+		out, err := kubectl(t, s, "acme", strings.Fields(args)...)
+		if err != nil || strings.Contains(out, "theirs") || strings.Contains(out, "globex--") || strings.Contains(out, "kube-system ") {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+		if strings.HasPrefix(args, "get configmaps -A") && !strings.Contains(args, "globex") && !strings.Contains(out, "ours") {
+			t.Errorf("%s misses an own object:\n%s", args, out)
+		}
+	}
+	for _, id := range []string{"acme", "globex"} {
+		apply(t, s, fmt.Sprintf("{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: of-%s}, spec: {tenant: %s, hard: {pods: 9}}}", id, id))
+	}
+	waittest.Until(t, func() error { // each tenant is given its own
+		for _, args := range []string{"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme", "get tenantquota of-acme -o name"} {
+			if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err != nil || strings.TrimSpace(out) != "tenantquota.kubetenant.dev/of-acme" {
+				return fmt.Errorf("%s: %s", args, out)
+			}
+		}
+		return nil
+	})
+	for _, args := range []string{"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex", "get tenantquotas -w"} {
+		if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err == nil || strings.Contains(out, "globex   ") {
+			t.Errorf("%s: %s", args, out)
+		}
+	}
+	cancel()
+	rest, _ := io.ReadAll(watched)
+	_ = watch.Wait()
+	if strings.Contains(string(rest), "theirs") {
+		t.Errorf("kubectl get -A -w delivered %s", rest)
+	}
+}
+
+// TestControllersDoNotFight: the controllers of kube-controller-manager settle on objects that the
+// server labels, and write no more.
+func TestControllersDoNotFight(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	prepare(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	admin := client(t, config(t, s, "admin"))
+	written := follow(t, config(t, s, "admin"), "acme--web", slices.Concat(of("", "services", "pods", "endpoints", "persistentvolumeclaims"),
+		of("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"), of("discovery.k8s.io", "endpointslices"))...)
+	runControllers(ctx, t, admin)
+	template := `{ metadata: { labels: { app: web } }, spec: { containers: [ { name: c, image: i } ] } }`
+	for _, text := range []string{
+		`{ apiVersion: v1, kind: Service, metadata: { name: web, namespace: acme--web, labels: { app: web } }, spec: { selector: { app: web }, ports: [ { port: 80 } ] } }`,
+		`{ apiVersion: v1, kind: Service, metadata: { name: headless, namespace: acme--web }, spec: { clusterIP: None, selector: { app: web }, ports: [ { port: 80 } ] } }`,
+		`{ apiVersion: apps/v1, kind: Deployment, metadata: { name: web, namespace: acme--web }, spec: { replicas: 2, selector: { matchLabels: { app: web } }, template: ` + template + ` } }`,
+		`{ apiVersion: apps/v1, kind: StatefulSet, metadata: { name: web, namespace: acme--web }, spec: { replicas: 1, serviceName: headless, selector: { matchLabels: { app: web } }, template: ` + template + `, volumeClaimTemplates: [ { metadata: { name: data }, spec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } } } } ] } }`,
+	} {
+		apply(t, s, text)
+	}
+	waittest.Until(t, func() error {
+		for kind, want := range map[string]int{"pods": 3, "replicasets": 1, "endpointslices": 2, "endpoints": 2, "controllerrevisions": 1, "persistentvolumeclaims": 1} {
+			if got := len(versions(t, s, kind)); got != want {
+				return fmt.Errorf("%s: %d, want %d", kind, got, want)
+			}
+		}
+		return nil
+	})
+	written.quiet(t, time.Second)
+	// A change that makes every controller look again. A fight would never be over.
+	for _, object := range []string{"service/web", "service/headless", "deployment/web", "statefulset/web"} {
+		if out, err := kubectl(t, s, "acme", "annotate", "-n", "acme--web", object, "look=again"); err != nil {
+			t.Fatal(out)
+		}
+	}
+	// The four that were annotated, and the ReplicaSet, onto which annotations are copied.
+	if again := written.quiet(t, 3*time.Second); len(again) != 5 {
+		t.Errorf("written again: %v, want five objects", again)
+	}
+	const kinds = "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions,persistentvolumeclaims"
+	if out, err := kubectl(t, s, "admin", "get", strings.Replace(kinds, ",endpoints,", ",", 1), "-n", "acme--web", "-l", "kubetenant.dev/tenant!=acme", "-o", "name"); err != nil || strings.TrimSpace(out) != "" {
+		t.Errorf("without the label: %v %s", err, out)
+	}
+}
+
+// of returns resources of version v1 of a group.
+func of(group string, names ...string) []schema.GroupVersionResource {
+	var all []schema.GroupVersionResource
+	for _, name := range names {
+		all = append(all, schema.GroupVersionResource{Group: group, Version: "v1", Resource: name})
+	}
+	return all
+}
+
+func runControllers(ctx context.Context, t *testing.T, admin *kubernetes.Clientset) {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(admin, 0)
+	core, apps := factory.Core().V1(), factory.Apps().V1()
+	deployments, err := deployment.NewDeploymentController(ctx, apps.Deployments(), apps.ReplicaSets(), core.Pods(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replicas := replicaset.NewReplicaSetController(ctx, apps.ReplicaSets(), core.Pods(), admin, 10)
+	sets := statefulset.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), admin)
+	endpointSlices := endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), factory.Discovery().V1().EndpointSlices(), 100, admin, 0)
+	endpoints := endpoint.NewEndpointController(ctx, core.Pods(), core.Services(), core.Endpoints(), admin, 0)
+	factory.Start(ctx.Done())
+	go deployments.Run(ctx, 1)
+	go replicas.Run(ctx, 1)
+	go sets.Run(ctx, 1)
+	go endpointSlices.Run(ctx, 1)
+	go endpoints.Run(ctx, 1)
+}
+
+// versions returns the resourceVersion of each object of acme.
+func versions(t *testing.T, s *localserver.Server, kinds string) map[string]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("admin"), "get", kinds, "-n", "acme--web", "-o", "json")
+	out, err := cmd.Output() // warnings of old versions go elsewhere
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []metav1.PartialObjectMetadata
+	}
+	if err := json.Unmarshal(out, &list); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, o := range list.Items {
+		all[o.Kind+"/"+o.Name] = o.ResourceVersion
+	}
+	return all
+}

@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// membersAreGiven: an admin of a tenant says who its members are, of the roles that its Tenant names, of no other tenant, and with no other role.
+func membersAreGiven(t *testing.T, s *localserver.Server) {
+	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"memberRoles":["view"]}}`); err != nil {
+		t.Fatal(out)
+	}
+	members := func(name, id, role, subject string) string {
+		return testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: `+name+` }, spec: { id: `+id+`, bindings: [ { clusterRole: `+role+`, subjects: [ { kind: Group, name: `+subject+` } ] } ] } }`)
+	}
+	waittest.Until(t, func() error { // until the server that admits has heard of it
+		if out, err := kubectl(t, s, "acme", "apply", "-f", members("acme", "acme", "view", "interns")); err != nil {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	bound := func(want string) error {
+		out, err := kubectl(t, s, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web", "--ignore-not-found", "-o", "jsonpath={.subjects[*].name}")
+		if err != nil || out != want {
+			return fmt.Errorf("bound are %q, want %q", out, want)
+		}
+		return nil
+	}
+	waittest.Until(t, func() error { return bound("interns") })
+	if out, err := kubectl(t, s, "acme", "apply", "--server-side", "--force-conflicts", "-f", members("acme", "acme", "view", "trainees")); err != nil {
+		t.Error(out)
+	}
+	waittest.Until(t, func() error { return bound("trainees") })
+	for what, file := range map[string]string{
+		"spec.bindings[0].clusterRole":  members("acme", "acme", "edit", "interns"),
+		"spec.bindings[0].subjects[0]":  members("acme", "acme", "view", `"system:masters"`),
+		"spec.bindings[0].subjects[0] ": members("acme", "acme", "view", `"tenant:globex"`),
+		"spec.id":                       members("acme", "globex", "view", "interns"),
+		"orbidden":                      members("globex", "globex", "view", "interns"),
+	} {
+		if out, err := kubectl(t, s, "acme", "apply", "-f", file); err == nil || !strings.Contains(out, what) {
+			t.Errorf("%s: %v %s", what, err, out)
+		}
+	}
+	if out, err := kubectl(t, s, "acme", "get", "tenantmembers", "acme", "-o", "jsonpath={.spec.bindings[0].subjects[0].name}"); err != nil || out != "trainees" {
+		t.Errorf("its own: %s", out)
+	}
+	if out, err := kubectl(t, s, "globex", "get", "tenantmembers", "acme"); err == nil {
+		t.Errorf("another's: %s", out)
+	}
+	if out, err := kubectl(t, s, "acme", "delete", "tenantmembers", "acme"); err != nil {
+		t.Error(out)
+	}
+	waittest.Until(t, func() error { return bound("") })
+}

@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// searches are what somebody asks who wants to know whether others have an object of some name.
+func searches() []string {
+	token := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"globex--shop/a"}`))
+	var all []string
+	for _, path := range []string{"/api/v1/configmaps", "/api/v1/namespaces"} {
+		for _, query := range []string{"limit=1", "limit=2", "limit=3", "limit=1&labelSelector=kubetenant.dev/tenant%3Dacme", "limit=1&resourceVersion=0",
+			"limit=1&fieldSelector=metadata.namespace!%3Dacme--web", "limit=1&fieldSelector=metadata.name%3Dzz", "Limit=1", "limit=1&limit=1",
+			"continue=" + token, "limit=1&continue=" + token} {
+			all = append(all, path+"?"+query)
+		}
+	}
+	return append(all, "/api/v1/namespaces/globex--shop/configmaps/zz", "/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
+}
+
+// changing is what differs from answer to answer whatever others have: the server's revision counts all writes.
+var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
+
+// TestContinueTellsNothing: a search for another tenant's object by all that a list says ends with a coin flip. The
+// test sees a list that tells: the system's.
+func TestContinueTellsNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir())
+	prepare(t, s)
+	acme, globex, root := client(t, config(t, s, "acme")), client(t, config(t, s, "globex")), client(t, config(t, s, "admin"))
+	waittest.Until(t, func() error {
+		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	for who, c := range map[string]struct {
+		client *kubernetes.Clientset
+		found  bool
+	}{"a tenant": {acme, false}, "the system": {root, true}} {
+		const rounds = 64
+		for _, search := range searches() {
+			if who == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
+				continue
+			}
+			hits, seen := 0, map[string][2]int{} // how often an answer came without and with the object
+			for range rounds {
+				coin := rand.IntN(2)
+				if err := setForeign(t.Context(), globex, coin == 1); err != nil {
+					t.Fatal(err)
+				}
+				body, err := c.client.RESTClient().Get().RequestURI(search).DoRaw(t.Context())
+				answer := fmt.Sprint(changing.ReplaceAllString(string(body), ""), err)
+				guess := rand.IntN(2)
+				if counts := seen[answer]; counts[0] != counts[1] {
+					guess = 0
+					if counts[1] > counts[0] {
+						guess = 1
+					}
+				}
+				if guess == coin {
+					hits++
+				}
+				counts := seen[answer]
+				counts[coin]++
+				seen[answer] = counts
+			}
+			// 64 flips of a coin give 49 and more once in 70,000 (binomial).
+			if found := hits >= 49; found != c.found {
+				t.Errorf("%s, %s: %d of %d guessed, %d different answers", who, search, hits, rounds, len(seen))
+			}
+		}
+	}
+}
+
+// setForeign sees to it that the other tenant has the object, or has not.
+func setForeign(ctx context.Context, k *kubernetes.Clientset, there bool) error {
+	maps := k.CoreV1().ConfigMaps("globex--shop")
+	if there {
+		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "zz"}}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}
+	err := maps.Delete(ctx, "zz", metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

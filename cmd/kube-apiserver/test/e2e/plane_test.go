@@ -1,0 +1,422 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// patience bounds each thing that is waited for.
+const patience = 3 * time.Minute
+
+// plane is a control plane on which scenarios that it would be started alike for run one after the other. It
+// follows the configuration of the one that runs. What the cluster holds is made by a second server on the
+// same etcd, upstream's without tenancy, and taken away between two scenarios.
+type plane struct {
+	dir    string
+	server *localserver.Server
+	seeder *exec.Cmd
+	seeds  *caller // at the seeder
+	etcd   *clientv3.Client
+	// own are the keys that are there without a scenario.
+	own map[string]bool
+	// taken are the revisions at which objects were taken away, by resource.
+	taken revisions
+}
+
+// revisions are the last ones at which something happened, by resource.
+type revisions map[schema.GroupResource]int64
+
+func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
+
+// currentConfig is where a plane in dir reads its configuration: below a link to the folder of the world
+// that it is in.
+func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
+
+// enter makes a world the current one of dir.
+func enter(dir string, w *scenario.World) error {
+	link := filepath.Join(dir, "current")
+	if err := os.Symlink(w.Dir, link+".new"); err != nil {
+		return err
+	}
+	return os.Rename(link+".new", link)
+}
+
+// openPlane starts a plane in dir, which is in a world already.
+func openPlane(ctx context.Context, bin, dir string, args []string) (p *plane, err error) {
+	p = &plane{dir: dir, taken: revisions{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	if p.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, args...); err != nil {
+		return p, err
+	}
+	sockets, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))
+	if err != nil {
+		return p, err
+	}
+	endpoint := "unix://" + filepath.Join(string(sockets), "client")
+	if p.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: patience}); err != nil {
+		return p, err
+	}
+	if err := p.startSeeder(ctx, bin, endpoint); err != nil {
+		return p, err
+	}
+	p.own, err = p.keys(ctx)
+	return p, err
+}
+
+// startSeeder starts upstream's server without webhooks and policies on the plane's etcd.
+func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
+	address, err := local.FreeAddress()
+	if err != nil {
+		return err
+	}
+	_, port, _ := strings.Cut(address, ":")
+	output, err := os.Create(filepath.Join(p.dir, "seeder.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = output.Close() }()
+	p.seeder = exec.Command(filepath.Join(bin, "vanilla-kube-apiserver"), append(local.ServerFlags(p.dir, endpoint),
+		"--secure-port="+port, "--authorization-mode=Node,RBAC",
+		"--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook,MutatingAdmissionPolicy,ValidatingAdmissionPolicy")...)
+	p.seeder.Stdout, p.seeder.Stderr, p.seeder.SysProcAttr = output, output, localserver.EndsWithParent()
+	if err := p.seeder.Start(); err != nil {
+		p.seeder = nil
+		return err
+	}
+	if p.seeds, err = newCaller("https://"+address, p.server.Kubeconfig("admin")); err != nil {
+		return err
+	}
+	return poll(ctx, "the seeding server", func(ctx context.Context) error {
+		if err := p.seeds.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
+			return err
+		}
+		return p.seeds.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // it is ours
+	})
+}
+
+// final is an error that waiting does not mend.
+type final struct{ error }
+
+// poll asks until f says nil or something final.
+func poll(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for start := time.Now(); ; {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		if errors.As(err, &final{}) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, err)
+		case <-time.After(waittest.Pause(start)):
+		}
+	}
+}
+
+// close ends the plane.
+func (p *plane) close() error {
+	var errs []error
+	if p.etcd != nil {
+		errs = append(errs, p.etcd.Close())
+	}
+	if p.seeder != nil { // it keeps nothing that must be written down
+		_ = p.seeder.Process.Kill()
+		_ = p.seeder.Wait() // killed, it says
+	}
+	if p.server != nil {
+		errs = append(errs, p.server.Stop())
+	}
+	return errors.Join(append(errs, p.races())...)
+}
+
+// logs are the ends of what the plane's processes said.
+func (p *plane) logs() string {
+	out := ""
+	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		out += filepath.Base(name) + ":\n" + strings.Join(lines[max(0, len(lines)-8):], "\n") + "\n"
+	}
+	return out
+}
+
+// races returns an error where the race detector has reported something, in binaries that have it.
+func (p *plane) races() error {
+	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err != nil || bytes.Contains(text, []byte("WARNING: DATA RACE")) {
+			return fmt.Errorf("%s: a data race: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// registry is where kube-apiserver keeps objects (its default of --etcd-prefix).
+const registry = "/registry/"
+
+// keys returns those of all objects, but for the ones that servers themselves renew.
+func (p *plane) keys(ctx context.Context) (map[string]bool, error) {
+	got, err := p.etcd.Get(ctx, registry, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, kv := range got.Kvs {
+		group, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), registry), "/")
+		if !slices.Contains([]string{"events", "leases", "masterleases"}, group) {
+			all[string(kv.Key)] = true
+		}
+	}
+	return all, nil
+}
+
+// clear takes away what the last scenario left. Controllers that have not seen it yet may make something
+// once more: it is clear when two looks have found nothing.
+func (p *plane) clear(ctx context.Context) error {
+	clean := 0
+	return poll(ctx, "what the last scenario left", func(ctx context.Context) error {
+		all, err := p.keys(ctx)
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(all, func(key string, _ bool) bool { return p.own[key] })
+		if len(all) == 0 {
+			clean++
+		} else {
+			clean = 0
+		}
+		for _, key := range slices.SortedFunc(maps.Keys(all), lastDefinitions) {
+			gone, err := p.etcd.Delete(ctx, key)
+			if err != nil {
+				return err
+			}
+			if resource, known := seededAt(key); known {
+				p.taken.note(resource, gone.Header.Revision)
+			}
+		}
+		if clean < 2 {
+			return fmt.Errorf("%d keys", len(all))
+		}
+		return nil
+	})
+}
+
+// lastDefinitions puts namespaces first, so that nobody makes more in them, and definitions last.
+func lastDefinitions(a, b string) int {
+	rank := func(key string) int {
+		switch {
+		case strings.HasPrefix(key, registry+"namespaces/"):
+			return 0
+		case strings.HasPrefix(key, registry+"apiextensions.k8s.io/customresourcedefinitions/"):
+			return 2
+		}
+		return 1
+	}
+	return rank(a) - rank(b)
+}
+
+// seededAt returns the resource of a key whose objects servers have in informers that tell how far they are.
+func seededAt(key string) (schema.GroupResource, bool) {
+	first, _, _ := strings.Cut(strings.TrimPrefix(key, registry), "/")
+	switch first {
+	case "namespaces", "secrets", "pods":
+		return schema.GroupResource{Resource: first}, true
+	case "clusterroles", "clusterrolebindings", "roles", "rolebindings":
+		return schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: first}, true
+	}
+	return schema.GroupResource{}, false
+}
+
+// seed makes what the cluster holds, and waits until the server under test has heard of it.
+func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *caller) error {
+	made := maps.Clone(p.taken)
+	for i := range held {
+		w, err := scenario.WriteOf(&scenario.Admit{Object: &held[i]})
+		if err != nil {
+			return err
+		}
+		var object metav1.PartialObjectMetadata
+		if err := poll(ctx, "seed "+w.GVK.Kind+" "+w.Name, func(ctx context.Context) error {
+			a, err := p.seeds.send(ctx, http.MethodPost, collection(w), held[i].Raw, nil, p.seeds.admin)
+			if err != nil || a.code == http.StatusNotFound { // a definition takes a moment
+				return errors.Join(err, errors.New("not found"))
+			}
+			if a.code == http.StatusConflict && madeByServer(w) {
+				_, err := p.seeds.send(ctx, http.MethodDelete, collection(w)+"/"+w.Name, nil, nil, p.seeds.admin)
+				return errors.Join(err, errors.New("the server under test made one"))
+			}
+			if a.code >= 300 {
+				return final{fmt.Errorf("%d: %s", a.code, a.message())}
+			}
+			return json.Unmarshal(a.body, &object)
+		}); err != nil {
+			return err
+		}
+		revision, err := strconv.ParseInt(object.ResourceVersion, 10, 64)
+		if err != nil {
+			return err
+		}
+		made.note(w.GVR.GroupResource(), revision)
+		if w.GVR.Resource == "customresourcedefinitions" {
+			if err := awaitDefinition(ctx, held[i].Raw, server); err != nil {
+				return err
+			}
+		}
+	}
+	return awaitInformers(ctx, server, made)
+}
+
+// madeByServer reports whether the server under test may make an object of this name: a tenant's default quota when it
+// sees a namespace of the tenant, and the ClusterRoles of derived rights once.
+func madeByServer(w scenario.Write) bool {
+	switch w.GVK.Kind {
+	case v1alpha1.KindTenantQuota:
+		return true
+	case "ClusterRole":
+		return w.Name == v1alpha1.NamespacesRole || w.Name == v1alpha1.MemberRole
+	}
+	return false
+}
+
+// awaitDefinition waits until a server serves a custom resource.
+func awaitDefinition(ctx context.Context, raw []byte, server *caller) error {
+	var definition struct {
+		Spec struct {
+			Group    string
+			Names    struct{ Plural string }
+			Versions []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal(raw, &definition); err != nil {
+		return err
+	}
+	s := definition.Spec
+	return poll(ctx, "the definition of "+s.Names.Plural, func(ctx context.Context) error {
+		return server.asAdmin(ctx, http.MethodGet, "/apis/"+s.Group+"/"+s.Versions[0].Name+"/"+s.Names.Plural, nil, nil)
+	})
+}
+
+// awaitInformers waits until the informers of a server have seen the revisions, by what it says of them in
+// its metrics. Resources that it has no informer of say nothing.
+func awaitInformers(ctx context.Context, server *caller, want revisions) error {
+	return poll(ctx, "the informers", func(ctx context.Context) error {
+		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
+		if err != nil || a.code != http.StatusOK {
+			return errors.Join(err, fmt.Errorf("metrics: %d", a.code))
+		}
+		seen, err := informersOf(a.body)
+		if err != nil {
+			return err
+		}
+		for resource, revision := range want {
+			if at, has := seen[resource]; has && at < revision {
+				return fmt.Errorf("%s are known up to %d, and %d has happened", resource, at, revision)
+			}
+		}
+		return nil
+	})
+}
+
+// informersOf reads how far the informers of kube-apiserver are.
+func informersOf(metrics []byte) (revisions, error) {
+	const series = `informer_store_resource_version{`
+	all := revisions{}
+	for line := range bytes.Lines(metrics) {
+		text := string(line)
+		if !strings.HasPrefix(text, series) || !strings.Contains(text, `name="kube-apiserver"`) {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(text[strings.LastIndex(text, " "):]), 64)
+		if err != nil {
+			return nil, err
+		}
+		all[schema.GroupResource{Group: labelOf(text, "group"), Resource: labelOf(text, "resource")}] = int64(value)
+	}
+	if _, known := all[schema.GroupResource{Resource: "namespaces"}]; !known {
+		return nil, errors.New("the server says nothing of its informers")
+	}
+	return all, nil
+}
+
+func labelOf(series, name string) string {
+	_, rest, _ := strings.Cut(series, name+`="`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}
+
+// reload waits until the server has taken over the configuration that act puts in its place, by its log.
+func (p *plane) reload(ctx context.Context, act func() error) error {
+	log, err := os.Open(filepath.Join(p.dir, "kube-apiserver.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	if _, err := log.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
+	if err := act(); err != nil {
+		return err
+	}
+	path := fmt.Sprintf("path=%q", currentConfig(p.dir))
+	var said []byte
+	return poll(ctx, "the configuration", func(context.Context) error {
+		more, err := io.ReadAll(log)
+		if err != nil {
+			return err
+		}
+		said = append(said, more...)
+		for line := range bytes.Lines(said) {
+			text := string(line)
+			switch {
+			case !strings.Contains(text, path):
+			case strings.Contains(text, "Took over a new version of a file"):
+				return nil
+			case strings.Contains(text, "Refused a new version of a file") && !strings.Contains(text, "no such file"):
+				return final{errors.New(text)}
+			}
+		}
+		return errors.New("not taken over yet")
+	})
+}
+
+// restartService starts the webhook service anew, which reads some settings at its start only.
+func (p *plane) restartService(ctx context.Context) error {
+	return p.server.Again(ctx, syscall.SIGUSR1)
+}

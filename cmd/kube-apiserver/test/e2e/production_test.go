@@ -1,0 +1,36 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestProductionServer checks that kube-apiserver authenticates tenants and enforces the boundary. The
+// other tests run kubetenant-local.
+func TestProductionServer(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--tenancy=false")
+	server, _ := startServer(t, s, "kube-apiserver", "--tenancy-config="+filepath.Join(s.Dir, "tenancy.yaml"))
+
+	acme := config(t, s, "acme")
+	acme.Host = server.Host
+	review, err := client(t, acme).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := review.Status.UserInfo.Extra[tenant.ExtraKey]; len(got) != 1 || got[0] != "acme" {
+		t.Errorf("extra %s = %q, want [acme]", tenant.ExtraKey, got)
+	}
+	_, err = client(t, acme).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
+	if err == nil || !strings.Contains(err.Error(), string(authz.ReasonNotOwned)) {
+		t.Errorf("list secrets in kube-system: error %v, want %q", err, authz.ReasonNotOwned)
+	}
+}

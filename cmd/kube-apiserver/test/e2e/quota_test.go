@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// quotaConfig frees what was reserved for a write that was never stored after seconds.
+const quotaConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+admission:
+  quota: { reservation: 8s }
+`
+
+const webhookQuotaConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication: { sources: [] }
+authorization: { subject: { fromGroups: true } }
+admission:
+  quota: { reservation: 8s }
+`
+
+const secretQuota = `
+apiVersion: kubetenant.dev/v1alpha1
+kind: TenantQuota
+metadata: { name: limit }
+spec: { tenant: acme, hard: { count/secrets: "100" } }
+`
+
+// TestQuotaIsExact: of 200 creates at once against a limit of 100, in two namespaces, exactly 100 succeed;
+// what is deleted is free again; and a server that is killed in the middle neither lets more through
+// nor keeps what was not stored.
+func TestQuotaIsExact(t *testing.T) { testQuotaIsExact(t, quotaConfig) }
+
+func TestWebhookQuotaIsExact(t *testing.T) {
+	testQuotaIsExact(t, webhookQuotaConfig, "--webhook", "--replicas=2")
+}
+
+func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(tenancy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, args...)
+	prepare(t, s)
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--db, labels: { kubetenant.dev/tenant: acme } } }`)
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: all, namespace: acme--db }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }, subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ] }`)
+	apply(t, s, secretQuota)
+	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+	waittest.Until(t, func() error {
+		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	if made, refused := createMany(t, acme, "a", 200, nil); made != 100 || refused != 100 {
+		t.Errorf("%d created, %d over quota; want 100 and 100", made, refused)
+	}
+	if n := secrets(t, admin); n != 100 {
+		t.Errorf("%d stored", n)
+	}
+	list, err := admin.CoreV1().Secrets("acme--web").List(t.Context(), metav1.ListOptions{Limit: 30})
+	if err != nil || len(list.Items) != 30 {
+		t.Fatal(err, len(list.Items))
+	}
+	for _, o := range list.Items {
+		if err := acme.CoreV1().Secrets("acme--web").Delete(t.Context(), o.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refill(t, acme, admin, "b")
+	if err := acme.CoreV1().Secrets("acme--web").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := acme.CoreV1().Secrets("acme--db").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("again"), metav1.CreateOptions{})
+		return err
+	})
+	if len(args) == 0 { // of the other shape the server's own process is killed by TestWebhookFaults
+		killed(t, s, acme)
+		s = start(t, dir, args...)
+		acme, admin = client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+		if n := secrets(t, admin); n > 100 {
+			t.Errorf("%d stored when the server was killed", n)
+		}
+	}
+	refill(t, acme, admin, "c")
+}
+
+func secretOf(name string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// createMany creates n at once, half in each namespace, and calls after each success.
+func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, after func(made int)) (made, refused int) {
+	t.Helper()
+	var ok, over atomic.Int64
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			namespace := []string{"acme--web", "acme--db"}[i%2]
+			// A machine that is too busy does not charge in time: that is a 429.
+			err := retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 10}, apierrors.IsTooManyRequests, func() error {
+				_, err := c.CoreV1().Secrets(namespace).Create(t.Context(), secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
+				return err
+			})
+			switch {
+			case err == nil:
+				if n := ok.Add(1); after != nil {
+					after(int(n))
+				}
+			case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: limit"):
+				over.Add(1)
+			case after == nil:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	return int(ok.Load()), int(over.Load())
+}
+
+func secrets(t *testing.T, admin kubernetes.Interface) int {
+	t.Helper()
+	n := 0
+	for _, namespace := range []string{"acme--web", "acme--db"} {
+		list, err := admin.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(list.Items)
+	}
+	return n
+}
+
+// refill creates until there are 100, which must come, and never more.
+func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
+	t.Helper()
+	i, stored := 0, 0
+	// A server that was killed keeps its lead for 15 seconds, and what was reserved waits for its end.
+	for deadline := time.Now().Add(2 * time.Minute); stored != 100; time.Sleep(50 * time.Millisecond) {
+		for range 20 {
+			_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
+			i++
+			if err != nil && !strings.Contains(err.Error(), "exceeded quota") && time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+		if stored = secrets(t, admin); stored > 100 || time.Now().After(deadline) {
+			t.Fatalf("%d stored, want 100", stored)
+		}
+	}
+	if made, _ := createMany(t, acme, prefix+"-more", 20, nil); made != 0 {
+		t.Errorf("%d more than 100", made)
+	}
+}
+
+// killed kills the server in the middle of 200 creates.
+func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
+	t.Helper()
+	var once sync.Once
+	made, _ := createMany(t, acme, "k", 200, func(made int) {
+		if made >= 40 {
+			once.Do(func() {
+				if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	if made < 40 || made > 100 {
+		t.Error(errors.New("the kill was not in the middle"), made)
+	}
+	_ = s.Stop() // it is gone
+}

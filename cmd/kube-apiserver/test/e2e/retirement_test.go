@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const retirementConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+  - { name: tokens, tokenFile: { path: tokens.csv } }
+`
+
+// TestRetirement: a tenant that is deleted loses what it had, in the order that is documented, and who gets its name inherits nothing.
+func TestRetirement(t *testing.T) {
+	// The certificate is from this moment: a token of the file says no time.
+	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {
+		return withToken(config(t, s, "acme"), "old-token-of-acme")
+	}, "deleted tenant of this name")
+}
+
+func TestWebhookRetirement(t *testing.T) {
+	testRetirement(t, webhookProvisionConfig, func(t *testing.T, s *localserver.Server) *rest.Config { return config(t, s, "acme") },
+		"one of the deleted tenant that had the name before", "--webhook")
+}
+
+func testRetirement(t *testing.T, tenancy string, old func(*testing.T, *localserver.Server) *rest.Config, refusal string, args ...string) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"tenancy.yaml": tenancy, "tokens.csv": "old-token-of-acme,alice,u1,,,acme\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, dir, args...)
+	admin := func(args ...string) string {
+		t.Helper()
+		out, err := kubectl(t, s, "admin", args...)
+		if err != nil {
+			t.Fatalf("%v: %s", args, out)
+		}
+		return strings.TrimSpace(out)
+	}
+	apply(t, s, `
+apiVersion: kubetenant.dev/v1alpha1
+kind: Tenant
+metadata: { name: acme }
+spec: { id: acme, deletionPolicy: Delete, bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] }
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } }
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: acme--db, labels: { kubetenant.dev/tenant: acme } }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: made-for-acme, labels: { kubetenant.dev/of-tenant: acme } }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: ops }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: somebodys }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+`)
+	uid := admin("get", "tenant", "acme", "-o", "jsonpath={.metadata.uid}")
+	caller := client(t, old(t, s))
+	waittest.Until(t, func() error {
+		_, err := caller.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	watching := openWatch(t, old(t, s), "/api/v1/namespaces/acme--web/configmaps?watch=true")
+	if out := admin("get", "tenant", "acme", "-o", "jsonpath={.metadata.finalizers}"); out != `["kubetenant.dev/tenant"]` {
+		t.Errorf("finalizers: %s", out)
+	}
+
+	admin("delete", "tenant", "acme", "--wait=false")
+	begun := time.Now()
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "create", "configmap", fmt.Sprint("x", time.Now().UnixNano()), "-n", "acme--web", "--as=alice", "--as-group=tenant:acme", "--as-user-extra=kubetenant.dev/tenant=acme", "--dry-run=server")
+		if err == nil || !strings.Contains(out, "may only read and delete") && !strings.Contains(out, "because it is being terminated") {
+			return fmt.Errorf("a caller of a tenant that is deleted: %s", out)
+		}
+		return nil
+	})
+	if len(args) == 0 { // behind the service streams go on
+		watching.ends(t)
+	}
+	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
+	if out, err := kubectl(t, s, "admin", late...); err == nil || !strings.Contains(out, "names a tenant that is being deleted, or was") {
+		t.Errorf("a namespace of a tenant that is deleted: %s", out)
+	}
+	waittest.Within(t, 3*time.Minute, func() error {
+		if out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", "jsonpath={.status.conditions}"); err == nil {
+			return fmt.Errorf("the Tenant is still there: %s", out)
+		}
+		return nil
+	})
+	if took := time.Since(begun); took < 90*time.Second {
+		t.Errorf("it took %s: nobody looked for namespaces again", took)
+	}
+	if out := admin("get", "namespaces", "-l", "kubetenant.dev/tenant=acme", "-o", "name"); out != "" {
+		t.Errorf("namespaces are left: %s", out)
+	}
+	if out, err := kubectl(t, s, "admin", "get", "clusterrolebinding", "made-for-acme"); err == nil {
+		t.Errorf("a binding is left: %s", out)
+	}
+	name := "acme-" + uid
+	if out := admin("get", "retiredtenant", name, "-o", `jsonpath={.spec.id} {.spec.uid} {.spec.namespaces} {.spec.references}`); out != `acme `+uid+` ["acme--db","acme--web"] ["ClusterRoleBinding somebodys"]` {
+		t.Errorf("what is kept: %s", out)
+	}
+	t.Run("the name is nobody's", func(t *testing.T) { nameIsNobodys(t, s, caller.CoreV1().RESTClient(), uid) })
+
+	// Ten minutes and more go by.
+	admin("delete", "clusterrolebinding", "somebodys")
+	admin("delete", "retiredtenant", name)
+	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+` }, spec: { id: acme, uid: `+uid+`, retiredAt: "2026-01-01T00:00:00Z" } }`)
+	waittest.Until(t, func() error {
+		if out, err := kubectl(t, s, "admin", "apply", "-f", testFile(t, successor(uid, ""))); err != nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } } }`)
+	asked := func() error {
+		_, err := caller.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	waittest.Until(t, func() error {
+		if err := asked(); err == nil || !strings.Contains(err.Error(), refusal) && !strings.Contains(err.Error(), "Unauthorized") {
+			return fmt.Errorf("an old credential: %w", err)
+		}
+		return nil
+	})
+	apply(t, s, successor(uid, "acceptUndated: true, "))
+	waittest.Until(t, asked)
+}
+
+// successor is a Tenant of the name of one that was deleted.
+func successor(replaces, more string) string {
+	return `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, replaces: ` + replaces + `, ` + more + `
+  bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] } }`
+}
+
+// nameIsNobodys: neither are its callers somebody, nor has anybody else the name at once.
+func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
+	waittest.Until(t, func() error {
+		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
+		if err == nil {
+			return errors.New("a caller of a tenant that was deleted may read")
+		}
+		if !strings.Contains(err.Error(), "the caller's tenant was deleted") && !strings.Contains(err.Error(), "Unauthorized") {
+			return fmt.Errorf("a caller of a tenant that was deleted: %w", err)
+		}
+		return nil
+	})
+	for what, c := range map[string]struct{ manifest, want string }{
+		"a Tenant of the name":      {`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme } }`, "spec.replaces: the ID was a tenant's that was deleted"},
+		"one that replaces another": {successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "spec.replaces: the ID was a tenant's that was deleted"},
+		"one that comes too early":  {successor(uid, ""), "ended a moment ago"},
+		"a namespace":               {lateNamespace, "names a tenant that is being deleted, or was"},
+	} {
+		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)}, asOps...)...); err == nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %s", what, out)
+		}
+	}
+}
+
+// asOps makes the request one of the system tenant's people, whom the webhooks are asked about.
+var asOps = []string{"--as=ops", "--as-user-extra=kubetenant.dev/tenant=system"}
+
+const lateNamespace = `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--late, labels: { kubetenant.dev/tenant: acme } } }`
+
+func testFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// openedWatch is one that a caller has open.
+type openedWatch struct{ ended chan struct{} }
+
+func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
+	t.Helper()
+	through, err := rest.HTTPClientFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := through.Do(req)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatal(answer, err)
+	}
+	w := &openedWatch{make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		defer func() { _ = answer.Body.Close() }()
+		_, _ = io.Copy(io.Discard, answer.Body)
+	}()
+	return w
+}
+
+// ends waits until it does.
+func (w *openedWatch) ends(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.ended:
+	case <-time.After(waittest.Limit):
+		t.Error("a watch of a caller of a tenant that is deleted goes on")
+	}
+}

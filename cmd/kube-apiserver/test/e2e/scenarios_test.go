@@ -1,0 +1,178 @@
+// Package e2e runs the project against a real kube-apiserver.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+)
+
+// binaries returns the folder of the built commands.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv(binDir)
+	if dir == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is not set: run make test", binDir)
+		}
+		t.Skipf("%s is not set: run make test, which builds the commands", binDir)
+	}
+	return dir
+}
+
+// binary returns the path of a built command.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(binaries(t), name)
+}
+
+// shape is a shape whose servers scenarios share.
+type shape interface {
+	scenario.Shape
+	// key is the same for scenarios that one server can be started for.
+	key(*scenario.Scenario) (string, error)
+	close() error
+}
+
+func TestScenarios(t *testing.T) {
+	bin := binaries(t)
+	testScenarios(t, func(keys *scenario.Keys, dir string) shape { return &compiledIn{bin: bin, keys: keys, dir: dir} })
+}
+
+// TestWebhookScenarios: the same answers from an unmodified kube-apiserver with the webhook service.
+func TestWebhookScenarios(t *testing.T) {
+	bin := binaries(t)
+	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
+		return &behindWebhook{compiledIn{bin: bin, keys: keys, dir: dir}}
+	})
+}
+
+// located is a scenario and the file that it stands in.
+type located struct {
+	file string
+	*scenario.Scenario
+}
+
+// corpus returns the scenarios that run on servers: of the configurations that are wrong, all of which the
+// library refuses in its own test, the first of each file.
+func corpus(t *testing.T) []located {
+	t.Helper()
+	files, err := scenario.Files([]string{"../../../../testdata/scenarios"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []located
+	for _, file := range files {
+		scenarios, err := scenario.LoadScenarios(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range scenarios {
+			if s.Invalid == "" || i == 0 {
+				all = append(all, located{file, s})
+			}
+		}
+	}
+	return all
+}
+
+// largest is how many cases run on one server, so that several run beside each other.
+const largest = 900
+
+// testScenarios runs the corpus in groups, each on a server of its own.
+func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) shape) {
+	keys, err := scenario.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyed := open(keys, "")
+	type group struct {
+		name  string
+		cases int
+		all   []located
+	}
+	var groups []*group
+	last, numbers := map[string]*group{}, map[string]int{}
+	for _, s := range corpus(t) {
+		if keyed.Skip(s.Scenario, nil) != "" {
+			continue
+		}
+		name, key := "own", "own"
+		if shared(s.Scenario) {
+			name = string(s.Delegate)
+			if key, err = keyed.key(s.Scenario); err != nil {
+				t.Fatalf("%s: %s: %v", s.file, s.Metadata.Name, err)
+			}
+		}
+		g := last[key]
+		if g == nil || g.cases > largest {
+			numbers[name]++
+			g = &group{name: fmt.Sprintf("%s-%d", name, numbers[name])}
+			groups, last[key] = append(groups, g), g
+		}
+		g.all, g.cases = append(g.all, s), g.cases+len(s.Cases)
+	}
+	for _, g := range groups {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			shape := open(keys, t.TempDir())
+			t.Cleanup(func() {
+				if err := shape.close(); err != nil {
+					t.Error(err)
+				}
+			})
+			for _, s := range g.all {
+				t.Run(filepath.Base(s.file)+"/"+s.Metadata.Name, func(t *testing.T) { testScenario(t, shape, s) })
+			}
+		})
+	}
+}
+
+func testScenario(t *testing.T, shape scenario.Shape, s located) {
+	err := scenario.Run(t.Context(), shape, s.file, s.Scenario, func(r scenario.Result) {
+		if r.Status == scenario.Failed {
+			t.Errorf("%s: expected %s, got %s", r.Case, r.Expected, r.Got)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryKindOfSourceIsStartedCold: no kind of source is known to work by a reload only.
+func TestEveryKindOfSourceIsStartedCold(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]bool{}
+	for _, s := range corpus(t) {
+		if !slices.Contains(startedCold, s.Metadata.Name) {
+			continue
+		}
+		for _, src := range s.Config.Authentication.Sources {
+			for _, kind := range kindsOf(&src) {
+				kinds[kind] = true
+			}
+		}
+	}
+	for field := range reflect.TypeFor[configv1alpha1.Source]().Fields() {
+		if field.Type.Kind() == reflect.Pointer && !kinds[field.Name] {
+			t.Errorf("no scenario of startedCold has a source of kind %s", field.Name)
+		}
+	}
+}
+
+// kindsOf returns the kinds that are set in a source: one.
+func kindsOf(src *configv1alpha1.Source) []string {
+	var kinds []string
+	for field, value := range reflect.ValueOf(src).Elem().Fields() {
+		if field.Type.Kind() == reflect.Pointer && !value.IsNil() {
+			kinds = append(kinds, field.Name)
+		}
+	}
+	return kinds
+}

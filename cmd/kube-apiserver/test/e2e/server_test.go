@@ -1,0 +1,485 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// withoutWorkloads leaves out the controllers that make pods: few tests need them.
+const withoutWorkloads = "--workload-controllers=false"
+
+// start runs a server in dir until the test ends.
+func start(t *testing.T, dir string, args ...string) *localserver.Server {
+	t.Helper()
+	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // unless the test says otherwise
+	s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	return s
+}
+
+// config returns a client configuration of a kubeconfig that the server wrote.
+func config(t *testing.T, s *localserver.Server, name string) *rest.Config {
+	t.Helper()
+	c, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.QPS = -1
+	return c
+}
+
+func client(t *testing.T, c *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	k, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// withToken is the configuration with a bearer token in place of the certificate.
+func withToken(c *rest.Config, token string) *rest.Config {
+	c = rest.AnonymousClientConfig(c)
+	c.BearerToken = token
+	return c
+}
+
+// kubectl runs the release's own kubectl.
+func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig(name)}, args...)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// prepare gives the tenants acme and globex their rights and a namespace each.
+func prepare(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
+		t.Fatal(out)
+	}
+	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
+		waittest.Until(t, func() error {
+			if out, err := kubectl(t, s, name, "create", "ns", namespace); err != nil {
+				return fmt.Errorf("%s", out)
+			}
+			return nil
+		})
+	}
+}
+
+// TestOneServer is what a tenant and an operator do with one server.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	audit := filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const canary = "CANARY-token"
+	files := map[string]string{"tokens.csv": canary + ",alice,u1,dev,,acme\n", "passwords.csv": "CANARY-password,admin,u2,,acme\n"}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking", "--v=4")
+	prepare(t, s)
+	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
+	t.Run("a namespace by file", func(t *testing.T) { aNamespaceByFile(t, s) })
+	t.Run("reviews", func(t *testing.T) { reviews(t, s, canary) })
+	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
+	t.Run("audit", func(t *testing.T) { auditTells(t, s, audit) })
+	t.Run("reload", func(t *testing.T) { filesAreFollowed(t, s) })
+	t.Run("reviews are delegated", func(t *testing.T) {
+		delegateReviews(t, s)
+		reviewsAreDelegated(t, s)
+	})
+	t.Run("no secret is told", func(t *testing.T) { noSecretIsTold(t, s, audit) })
+}
+
+// namespacesAreFiltered: a list and a watch by a tenant hold just its own.
+func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
+	acme := client(t, config(t, s, "acme"))
+	if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil || strings.TrimSpace(out) != "namespace/acme--web" {
+		t.Errorf("get ns = %q, %v", out, err)
+	}
+	if out, err := kubectl(t, s, "acme", "get", "ns", "globex--shop"); err == nil {
+		t.Errorf("get of a foreign namespace = %q", out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w, err := acme.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if out, err := kubectl(t, s, "globex", "create", "ns", "globex--secret"); err != nil {
+		t.Fatal(out)
+	}
+	if out, err := kubectl(t, s, "acme", "create", "ns", "acme--last"); err != nil {
+		t.Fatal(out)
+	}
+	for event := range w.ResultChan() {
+		ns, ok := event.Object.(*corev1.Namespace)
+		if !ok {
+			t.Fatalf("event %v %v", event.Type, event.Object)
+		}
+		if ns.Labels[tenant.Label] != "acme" {
+			t.Errorf("the watch delivers %s of %q", ns.Name, ns.Labels[tenant.Label])
+		}
+		if ns.Name == "acme--last" {
+			return
+		}
+	}
+	t.Error("the watch ended without the own namespace")
+}
+
+// aNamespaceByFile: what docs/troubleshooting.md says of create, apply and a tenant path.
+func aNamespaceByFile(t *testing.T, s *localserver.Server) {
+	path := filepath.Join(t.TempDir(), "ns.yaml")
+	write := func(labels string) {
+		t.Helper()
+		text := "{apiVersion: v1, kind: Namespace, metadata: {name: acme--byfile, labels: {" + labels + "}}}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("env: one")
+	if out, err := kubectl(t, s, "acme", "apply", "-f", path); err != nil {
+		t.Errorf("apply of a new namespace = %q, %v", out, err)
+	}
+	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil || !strings.Contains(out, string(authz.ReasonNotOwned)) {
+		t.Errorf("a missing name of nobody's = %q, %v", out, err)
+	}
+	write("env: two")
+	for _, how := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {
+		if out, err := kubectl(t, s, "acme", how...); err != nil {
+			t.Errorf("%v = %q", how, out)
+		}
+	}
+	for url, want := range map[string]string{"/tenants/acme": "acme--byfile", "/tenants/ALL": "(BadRequest)", "/tenants/globex": "(Forbidden)", "/tenants": "(Forbidden)"} {
+		if out, _ := kubectl(t, s, "acme", "--server", config(t, s, "acme").Host+url, "get", "ns", "-o", "name"); !strings.Contains(out, want) {
+			t.Errorf("get ns at %s = %q, want %q", url, out, want)
+		}
+	}
+}
+
+// reviews: TokenReview knows our tokens, SubjectAccessReview our tenants; both are the system's.
+func reviews(t *testing.T, s *localserver.Server, token string) {
+	admin := client(t, config(t, s, "admin"))
+	review := func(token string) authenticationv1.TokenReviewStatus {
+		t.Helper()
+		r, err := admin.AuthenticationV1().TokenReviews().Create(t.Context(),
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Status
+	}
+	if got := review(token); !got.Authenticated || got.User.Username != "alice" || got.User.Extra[tenant.ExtraKey][0] != "acme" ||
+		!slices.Contains(got.User.Groups, "tenant:acme") || len(got.Audiences) == 0 {
+		t.Errorf("review of our token = %+v", got)
+	}
+	if got := review("nonsense"); got.Authenticated {
+		t.Errorf("review of nonsense = %+v", got)
+	}
+	acme := client(t, config(t, s, "acme"))
+	_, err := acme.AuthenticationV1().TokenReviews().Create(t.Context(),
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), string(authz.ReasonReview)) {
+		t.Errorf("a tenant's TokenReview = %v", err)
+	}
+}
+
+// selfReviewsAgree: can-i says what a request would be answered, and lists nothing that is not so. Of another's namespace it may be an error.
+func selfReviewsAgree(t *testing.T, s *localserver.Server) {
+	for _, c := range []struct {
+		args string
+		want bool
+	}{
+		{"get pods -n acme--web", true},
+		{"list namespaces", true},
+		{"create namespaces", true},
+		{"get pods -n globex--shop", false},
+		{"get pods -n missing", false},
+		{"list pods --all-namespaces", true}, // limited to the own, as the request is
+		{"list secrets --all-namespaces", true},
+		{"list nodes", false},
+		{"* * -n acme--web", false},
+		{"impersonate users/system:admin", false},
+	} {
+		out, _ := kubectl(t, s, "acme", append([]string{"auth", "can-i"}, strings.Fields(c.args)...)...)
+		if last := lastLine(out); (last == "yes") != c.want {
+			t.Errorf("can-i %s = %q, want %v", c.args, out, c.want)
+		}
+	}
+	for namespace, want := range map[string]bool{"acme--web": true, "globex--shop": false, "kube-system": false} {
+		out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", namespace)
+		if err != nil && want || strings.Contains(out, "configmaps") != want || strings.Contains(out, "nodes") || strings.Contains(out, "*.*") {
+			t.Errorf("can-i --list in %s: %v\n%s", namespace, err, out)
+		}
+	}
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	word, _, _ := strings.Cut(lines[len(lines)-1], " ")
+	return word
+}
+
+// auditTells: each event says what the boundary decided, and for a refused credential which source.
+func auditTells(t *testing.T, s *localserver.Server, path string) {
+	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "globex--shop")
+	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web")
+	_, _ = kubectl(t, s, "admin", "get", "configmaps", "-n", "acme--web", "--as", "carol", "--as-group", "tenant:acme")
+	admin := config(t, s, "admin")
+	basic := rest.AnonymousClientConfig(admin)
+	basic.Username, basic.Password = "admin", "wrong"
+	_, _ = client(t, basic).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+	const z, n = "authorization.kubetenant.dev/", "authentication.kubetenant.dev/"
+	wanted := []map[string]string{
+		{z + "decision": "deny", z + "reason": string(authz.ReasonNotOwned), z + "caller-tenant": "acme", z + "owner-tenant": "globex"},
+		{z + "decision": "delegate", z + "caller-tenant": "acme", z + "owner-tenant": "acme"},
+		{n + "source": "passwords", n + "refused": "wrong user name or password"},
+	}
+	waittest.Until(t, func() error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		missing := slices.Clone(wanted)
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var event struct{ Annotations map[string]string }
+			if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+				return err
+			}
+			missing = slices.DeleteFunc(missing, func(want map[string]string) bool {
+				for k, v := range want {
+					if event.Annotations[k] != v {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("no audit event with %v", missing)
+		}
+		return nil
+	})
+}
+
+// filesAreFollowed: a token that is added works and one that is taken away does not; a bad file
+// changes nothing.
+func filesAreFollowed(t *testing.T, s *localserver.Server) {
+	write := func(text string) {
+		t.Helper()
+		path := filepath.Join(s.Dir, "tokens.csv")
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := config(t, s, "admin")
+	works := func(token string, want bool) func() error {
+		return func() error {
+			_, err := client(t, withToken(base, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+			if (err == nil) != want {
+				return fmt.Errorf("token %s works: %v, want %v", token, err == nil, want)
+			}
+			return nil
+		}
+	}
+	before, err := os.ReadFile(filepath.Join(s.Dir, "tokens.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write(string(before))
+	write("first,alice,u1,,acme\n")
+	waittest.Until(t, works("first", true))
+	write("second,alice,u1,,acme\n")
+	waittest.Until(t, works("second", true))
+	waittest.Until(t, works("first", false))
+	write("third,alice\n")
+	waittest.Until(t, func() error { return newVersions(t, s, "tokens.csv", "error", 1) })
+	waittest.Until(t, works("second", true))
+}
+
+// newVersions says nil where so many new versions of a file have had a result, "success" or "error".
+func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
+	t.Helper()
+	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
+	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=%q} %d\n", filepath.Join(s.Dir, file), result, want); err == nil && !strings.Contains(out, counted) {
+		err = fmt.Errorf("not in the metrics: %s", counted)
+	}
+	return err
+}
+
+// noSecretIsTold: no credential stands in the server's log, in audit events or in a 401.
+func noSecretIsTold(t *testing.T, s *localserver.Server, audit string) {
+	base := rest.AnonymousClientConfig(config(t, s, "admin"))
+	transport, err := rest.TransportFor(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, header := range []string{"Bearer CANARY-unknown", "Basic Q0FOQVJZOkNBTkFSWQ==", "Basic CANARY", "Bearer CANARY CANARY"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/namespaces", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", header)
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := make([]byte, 4096)
+		n, _ := resp.Body.Read(body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized || strings.Contains(string(body[:n]), "CANARY") {
+			t.Errorf("%d: %s", resp.StatusCode, body[:n])
+		}
+	}
+	for _, path := range []string{filepath.Join(s.Dir, "kube-apiserver.log"), audit} {
+		text, err := os.ReadFile(path)
+		if err != nil || len(text) == 0 {
+			t.Fatalf("%s: %d bytes, %v", path, len(text), err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "CANARY") {
+				t.Errorf("%s: %s", path, line)
+			}
+		}
+	}
+}
+
+// TestRestart: the same directory goes on, after a clean stop and after a kill; a second server on
+// it says so.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, dir)
+	prepare(t, s)
+	if _, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir); err == nil || !strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
+		t.Errorf("a second server = %v", err)
+	}
+	url := s.URL
+	for _, stop := range []func() error{s.Stop, nil} {
+		if stop == nil {
+			stop = s.Kill
+		}
+		if err := stop(); err != nil {
+			t.Fatalf("stop: %v", err)
+		}
+		left, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = start(t, dir)
+		if _, err := os.Stat(string(left)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the sockets of the server before are left behind: %v", err)
+		}
+		if s.URL != url {
+			t.Errorf("the server moved from %s to %s", url, s.URL)
+		}
+		if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil || strings.TrimSpace(out) != "namespace/acme--web" {
+			t.Errorf("after a restart: get ns = %q, %v", out, err)
+		}
+	}
+}
+
+// TestRefusedStarts: what would make tenancy unsafe ends the start with one line.
+func TestRefusedStarts(t *testing.T) {
+	t.Parallel()
+	shared := filepath.Join(t.TempDir(), "tenancy.yaml")
+	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [ { name: certs, x509: { clientCAFile: pki/front-proxy-ca.crt } } ] }\n"
+	if err := os.WriteFile(shared, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		dir  string
+		args []string
+		want string
+	}{
+		"a replaced handler chain":                   {t.TempDir(), []string{"--", "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"}, "replace the handler chain"},
+		"an authority for clients and proxies alike": {filepath.Dir(shared), []string{"--tenancy-config", shared, "--", "--requestheader-allowed-names="}, "every client could state any identity"},
+		"a missing configuration":                    {t.TempDir(), []string{"--tenancy-config", "/nonexistent/tenancy.yaml"}, "/nonexistent/tenancy.yaml: no such file"},
+		"a bad tenant":                               {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
+		"an unknown flag of kube-apiserver":          {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
+	} {
+		s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), c.dir, c.args...)
+		if err == nil {
+			_ = s.Stop()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "\n") > 1 {
+			t.Errorf("%s: %v; want one line with %q", name, err, c.want)
+		}
+	}
+}
+
+// TestScopesAreTheServers holds the table of built-in resources against a server that serves all
+// its APIs, alpha ones included.
+func TestScopesAreTheServers(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,StorageVersionAPI=false,UnknownVersionInteroperabilityProxy=false,ConcurrentWatchObjectDecode=false")
+	_, lists, err := client(t, config(t, s, "admin")).Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") || gv.Group == tenant.Domain { // of a definition
+				continue
+			}
+			seen++
+			want := authz.ScopeCluster
+			if r.Namespaced {
+				want = authz.ScopeNamespaced
+			}
+			if got := (authz.Scopes{}).Of(schema.GroupResource{Group: gv.Group, Resource: r.Name}); got != want {
+				t.Errorf("%s.%s: scope %d, the server says %d", r.Name, gv.Group, got, want)
+			}
+		}
+	}
+	if seen < 70 {
+		t.Errorf("the server serves only %d resources", seen)
+	}
+}

@@ -1,0 +1,492 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/localserver"
+)
+
+// compiledIn runs scenarios on real kube-apiservers with tenants compiled in.
+type compiledIn struct {
+	bin  string // where the built commands are
+	keys *scenario.Keys
+	// dir is where the plane is kept that the scenarios share; the first one opens it.
+	dir   string
+	plane *plane
+}
+
+// startedCold are scenarios that begin with a server of their own, which starts with their configuration:
+// together they have every kind of source. The others change the configuration of a server that runs.
+var startedCold = []string{"revocation", "front proxy", "keystone", "webhook"}
+
+// shared reports whether a scenario can run on a server that others have used.
+func shared(s *scenario.Scenario) bool {
+	return s.Invalid == "" && !slices.Contains(startedCold, s.Metadata.Name)
+}
+
+// Keys implements [scenario.Shape].
+func (s *compiledIn) Keys() *scenario.Keys { return s.keys }
+
+// key says for which scenarios one server can be started.
+func (*compiledIn) key(s *scenario.Scenario) (string, error) { return string(s.Delegate), nil }
+
+// close ends the plane.
+func (s *compiledIn) close() error {
+	if s.plane == nil {
+		return nil
+	}
+	return s.plane.close()
+}
+
+// Skip implements [scenario.Shape].
+func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
+	switch {
+	case s.Now != nil:
+		return "a server has the machine's clock"
+	case c != nil && c.Credential.User != nil && c.Credential.Impersonate != nil:
+		return "a user taken verbatim cannot impersonate over HTTP"
+	case c != nil && c.Admit != nil && s.Delegate == scenario.DelegateNoOpinion:
+		return "admission needs a delegate that allows"
+	}
+	return ""
+}
+
+// selfReviewPolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
+const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
+
+// flags are those of a server with the configuration at config.
+func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, error) {
+	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--"}
+	switch d {
+	case scenario.DelegateAllow:
+		args = append(args, "--authorization-mode=AlwaysAllow")
+	case scenario.DelegateNoOpinion:
+		policy := filepath.Join(dir, "abac.jsonl")
+		args = append(args, "--authorization-mode=ABAC", "--authorization-policy-file="+policy)
+		return args, os.WriteFile(policy, []byte(selfReviewPolicy), 0o600)
+	}
+	return args, nil
+}
+
+// Open implements [scenario.Shape].
+func (s *compiledIn) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	if !shared(w.Scenario) {
+		args, err := s.flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
+		if err != nil {
+			return nil, err
+		}
+		return asSession(s.start(ctx, w, args))
+	}
+	args, err := s.flags(currentConfig(s.dir), s.dir, w.Scenario.Delegate)
+	if err != nil {
+		return nil, err
+	}
+	return asSession(s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
+		if !first { // before the next world is there: it is none of the last configuration's
+			// What this one would be refused for is gone.
+			if err := errors.Join(s.plane.seed(ctx, nil, session.caller), awaitTenants(ctx, session.caller, nil)); err != nil {
+				return err
+			}
+			if err := s.plane.reload(ctx, func() error { return enter(s.dir, w) }); err != nil {
+				return err
+			}
+		}
+		return s.plane.seed(ctx, held, session.caller)
+	}))
+}
+
+// asSession keeps a nil pointer from being a session.
+func asSession(s *session, err error) (scenario.Session, error) {
+	if s == nil {
+		return nil, err
+	}
+	return s, err
+}
+
+// start seeds and starts a server of the scenario's own, in its folder.
+func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string) (*session, error) {
+	held, err := s.seed(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, args...)
+	if err != nil {
+		return nil, err
+	}
+	session, err := newSession(w, server, func() { _ = server.Stop() })
+	if err == nil {
+		err = session.awaitKinds(ctx, held)
+	}
+	return session, err
+}
+
+// enter runs a scenario on the plane that the others of its kind run on. furnish puts its configuration in place of
+// the one before, and what it holds into the cluster.
+func (s *compiledIn) enter(ctx context.Context, w *scenario.World, args []string, furnish func(_ *session, held []runtime.RawExtension, first bool) error) (*session, error) {
+	held, err := scenario.Held(w.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	first := s.plane == nil
+	if first {
+		err = s.open(ctx, w, args)
+	} else {
+		err = s.plane.clear(ctx)
+	}
+	var entered *session
+	if err == nil {
+		entered, err = newSession(w, s.plane.server, func() {})
+	}
+	if err == nil {
+		err = furnish(entered, held, first)
+	}
+	if err == nil {
+		err = entered.awaitKinds(ctx, held)
+	}
+	if err != nil && s.plane != nil { // the next one gets another
+		err = fmt.Errorf("%w\n%s", err, s.plane.logs())
+		err = errors.Join(err, s.plane.close())
+		s.plane, s.dir = nil, s.dir+"-again"
+	}
+	return entered, err
+}
+
+// open starts the plane in the world of its first scenario.
+func (s *compiledIn) open(ctx context.Context, w *scenario.World, args []string) (err error) {
+	if err := s.keys.Write(s.dir); err != nil {
+		return err
+	}
+	if err := enter(s.dir, w); err != nil {
+		return err
+	}
+	s.plane, err = openPlane(ctx, s.bin, s.dir, args)
+	return err
+}
+
+// seed makes what the cluster holds, with tenancy off, and returns it.
+func (s *compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.RawExtension, error) {
+	held, err := scenario.Held(w.Scenario)
+	if err != nil || len(held) == 0 {
+		return nil, err
+	}
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, withoutWorkloads, "--unsafe-no-fsync", "--tenancy=false")
+	if err != nil {
+		return nil, err
+	}
+	session, err := newSession(w, server, func() {})
+	if err == nil {
+		err = session.defineKinds(ctx, held)
+	}
+	for i := 0; err == nil && i < len(held); i++ {
+		err = session.seed(ctx, held[i].Raw)
+	}
+	if stopErr := server.Stop(); err == nil {
+		err = stopErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("seed: %w", err)
+	}
+	return held, nil
+}
+
+// session answers for one scenario over HTTP.
+type session struct {
+	*caller
+	world    *scenario.World
+	end      func()
+	allowing bool
+}
+
+func newSession(w *scenario.World, server *localserver.Server, end func()) (*session, error) {
+	c, err := newCaller(server.URL, server.Kubeconfig("admin"))
+	s := &session{caller: c, world: w, end: end}
+	w.UID = s.uid
+	return s, err
+}
+
+// uid returns the UID of a ServiceAccount, empty for one that does not exist.
+func (s *session) uid(ctx context.Context, namespace, name string) (string, error) {
+	a, err := s.send(ctx, http.MethodGet, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+name, nil, nil, s.admin)
+	if err != nil || a.code == http.StatusNotFound {
+		return "", err
+	}
+	var account metav1.PartialObjectMetadata
+	err = json.Unmarshal(a.body, &account)
+	return string(account.UID), err
+}
+
+// Close implements [scenario.Session].
+func (s *session) Close() {
+	s.close()
+	s.end()
+}
+
+// as sends a request with a scenario's credential.
+func (s *session) as(ctx context.Context, c *scenario.Credential, method, path string, body []byte, h http.Header) (answer, error) {
+	headers, err := s.world.Headers(ctx, c)
+	if err != nil {
+		return answer{}, err
+	}
+	for k, v := range h {
+		headers[k] = v
+	}
+	if c.User != nil { // verbatim: the admin asks in its name
+		scenario.SetImpersonation(headers, c.User)
+		return s.send(ctx, method, path, body, headers, s.admin)
+	}
+	certificate, err := s.world.Certificate(c)
+	if err != nil {
+		return answer{}, err
+	}
+	return s.send(ctx, method, path, body, headers, certificate)
+}
+
+// holds returns how many of the objects are of one of our own kinds.
+func holds(held []runtime.RawExtension, kind string) int {
+	n := 0
+	for _, o := range held {
+		if strings.Contains(string(o.Raw), `"`+kind+`"`) {
+			n++
+		}
+	}
+	return n
+}
+
+// defineKinds makes our own kinds, if some object is of one: a server without tenancy does not.
+func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
+	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 && len(tenantsIn(held)) == 0 {
+		return nil
+	}
+	for name, text := range v1alpha1.Definitions() {
+		definition, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			return err
+		}
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.RawMessage(definition), nil); err != nil {
+			return err
+		}
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/"+strings.TrimSuffix(name, ".yaml"), nil, nil) == nil, nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counted is longer than changes wait to be counted into a quota (cluster/tenantquota, countAfter).
+const counted = 600 * time.Millisecond
+
+// awaitKinds waits until the server has looked at each grant and quota that was seeded, and has counted what else was.
+func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
+	if err := awaitTenants(ctx, s.caller, held); err != nil {
+		return err
+	}
+	wantGrants, wantQuotas := holds(held, v1alpha1.KindAccessGrant), holds(held, v1alpha1.KindTenantQuota)
+	if wantGrants == 0 && wantQuotas == 0 {
+		return nil
+	}
+	var before []v1alpha1.TenantQuota
+	var since time.Time
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		var grants struct{ Items []v1alpha1.AccessGrant }
+		var quotas struct{ Items []v1alpha1.TenantQuota }
+		err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
+			s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/tenantquotas", nil, &quotas))
+		if !equality.Semantic.DeepEqual(before, quotas.Items) {
+			before, since = quotas.Items, time.Now()
+		}
+		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas && (wantQuotas == 0 || time.Since(since) > counted) &&
+			!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
+			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool { return len(q.Status.Used) < len(q.Spec.Hard) }), nil
+	})
+}
+
+// tenantsIn counts the Tenants by their access.
+func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
+	count := map[authz.Access]int{}
+	for _, o := range held {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(o.Raw, &u.Object); err != nil || u.GetKind() != v1alpha1.KindTenant {
+			continue
+		}
+		if id, access := tenants.AccessOf(u); !id.IsZero() {
+			count[access]++
+		}
+	}
+	return count
+}
+
+// awaitTenants waits until a server knows those Tenants and no others, by its metrics. Behind the webhook service, which
+// starts anew for each scenario, a server says nothing of them.
+func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtension) error {
+	want := tenantsIn(held)
+	return poll(ctx, "the Tenants", func(ctx context.Context) error {
+		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
+		if err != nil || a.code != http.StatusOK {
+			return errors.Join(err, fmt.Errorf("metrics: %d", a.code))
+		}
+		for access, name := range map[authz.Access]v1alpha1.TenantAccess{authz.AccessOpen: v1alpha1.TenantAccessOpen,
+			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed} {
+			_, rest, said := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
+			value, _, _ := strings.Cut(rest, "\n")
+			if !said && strings.Contains(string(a.body), "\nkubetenant_") {
+				return errors.New("they are not counted yet")
+			}
+			if said && value != strconv.Itoa(want[access]) {
+				return fmt.Errorf("%s are %s, not %d", value, name, want[access])
+			}
+		}
+		return nil
+	})
+}
+
+// seed creates an object.
+func (s *session) seed(ctx context.Context, raw []byte) error {
+	w, err := scenario.WriteOf(&scenario.Admit{Object: rawExtension(raw)})
+	if err != nil {
+		return err
+	}
+	return s.asAdmin(ctx, http.MethodPost, collection(w), json.RawMessage(raw), nil)
+}
+
+func collection(w scenario.Write) string {
+	path := "/api/" + w.GVR.Version
+	if w.GVR.Group != "" {
+		path = "/apis/" + w.GVR.Group + "/" + w.GVR.Version
+	}
+	if w.Namespace != "" && w.GVR.Resource != "namespaces" {
+		path += "/namespaces/" + url.PathEscape(w.Namespace)
+	}
+	return path + "/" + w.GVR.Resource
+}
+
+// Authenticate implements [scenario.Session] by a SelfSubjectReview.
+func (s *session) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
+	if c.Anonymous { // present nothing, really
+		c = &scenario.Credential{Headers: c.Headers}
+	}
+	identity, denied, err := s.resolve(ctx, c)
+	if err == nil && denied != "" && !identity.Unclaimed {
+		err = fmt.Errorf("the self review is forbidden: %s", denied)
+	}
+	return identity, err
+}
+
+func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario.Authentication, string, error) {
+	switch {
+	case c.User != nil:
+		u := c.User
+		return scenario.Authentication{User: &scenario.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, "", nil
+	case c.Anonymous:
+		return scenario.Authentication{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, "", nil
+	}
+	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	a, err := s.as(ctx, c, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
+	switch {
+	case err != nil:
+		return scenario.Authentication{}, "", err
+	case a.code == http.StatusUnauthorized:
+		return scenario.Authentication{Unclaimed: true, Opaque: true}, "", nil
+	case a.code == http.StatusForbidden && c.Impersonate == nil:
+		// Nobody else than anonymous is forbidden to review itself.
+		return scenario.Authentication{Unclaimed: true}, a.message(), nil
+	case a.code == http.StatusForbidden:
+		return scenario.Authentication{}, a.message(), nil
+	case a.code != http.StatusCreated:
+		return scenario.Authentication{}, "", fmt.Errorf("self review: %d: %s", a.code, a.message())
+	}
+	var review authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(a.body, &review); err != nil {
+		return scenario.Authentication{}, "", err
+	}
+	u := review.Status.UserInfo
+	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	for k, v := range u.Extra {
+		out.Extra[k] = v
+	}
+	return scenario.Authentication{User: out}, "", nil
+}
+
+// Authorize implements [scenario.Session] by a SubjectAccessReview of the resolved user.
+func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
+	identity, denied, err := s.resolve(ctx, c)
+	switch {
+	case err != nil:
+		return scenario.Decision{}, err
+	case identity.User == nil && denied != "":
+		return scenario.Decision{Decision: "deny", Reason: denied}, nil
+	case identity.User == nil:
+		return scenario.Decision{}, fmt.Errorf("the credential is not authenticated")
+	}
+	u := identity.User
+	review := authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{}}}
+	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
+	for k, v := range u.Extra {
+		review.Spec.Extra[k] = v
+	}
+	if r.Path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+	} else {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: r.Verb,
+			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
+		if r.LabelSelector != "" {
+			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
+		}
+		if r.FieldSelector != "" {
+			review.Spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: r.FieldSelector}
+		}
+	}
+	// A server that starts labels what it finds; what stays so is the answer.
+	err = poll(ctx, "the label", func(ctx context.Context) error {
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
+			return final{err}
+		}
+		if review.Status.Reason == string(authz.ReasonNotLabelled) {
+			return errors.New(review.Status.Reason)
+		}
+		return nil
+	})
+	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
+		return scenario.Decision{}, err
+	}
+	return decisionOf(&review.Status), nil
+}
+
+// decisionOf returns what a review was answered.
+func decisionOf(s *authorizationv1.SubjectAccessReviewStatus) scenario.Decision {
+	out := scenario.Decision{Decision: "no-opinion", Reason: s.Reason}
+	switch {
+	case s.Allowed:
+		out.Decision = "allow"
+	case s.Denied:
+		out.Decision = "deny"
+	}
+	return out
+}

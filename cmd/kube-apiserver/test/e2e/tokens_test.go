@@ -1,0 +1,391 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// tokenConfig is a configuration with a list of revocations and an issuer of ID tokens besides what
+// local writes.
+const tokenConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  revocation: { path: revoked.yaml }
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+  - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }
+  - name: corp
+    tenants: [acme]
+    oidc:
+      jwt:
+        issuer: { url: %q, audiences: [kubernetes], certificateAuthority: %q }
+        claimMappings: { username: { claim: sub, prefix: "" } }
+      tenant: { claim: org }
+`
+
+const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
+
+// TestTokens is what becomes of tokens at a server as time goes on.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key := authntest.MustKey("ES256")
+	issuer := authntest.NewIssuer(key)
+	defer issuer.Close()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tenancy.yaml", fmt.Sprintf(tokenConfig, issuer.URL(), issuer.CA()))
+	write("revoked.yaml", noRevocations)
+	s := start(t, dir, "--", "--v=4")
+	prepare(t, s)
+	t.Run("issued tokens name their tenant", func(t *testing.T) { issuedTokensNameTheirTenant(t, s) })
+	t.Run("legacy tokens", func(t *testing.T) { legacyTokens(t, s) })
+	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
+	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
+	t.Run("a namespace that is made again", func(t *testing.T) { aNamespaceMadeAgain(t, s) })
+	alice := key.MustSign(map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme", "jti": "one", "exp": time.Now().Add(time.Hour).Unix()})
+	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })
+	t.Run("a new client authority", func(t *testing.T) { aNewClientAuthority(t, s, alice, write) })
+	t.Run("no token is told", func(t *testing.T) {
+		log, err := os.ReadFile(filepath.Join(dir, "kube-apiserver.log"))
+		if err != nil || len(log) == 0 {
+			t.Fatal(err)
+		}
+		for _, word := range strings.Fields(string(log)) {
+			if strings.Count(word, ".") == 2 && strings.Contains(word, "eyJ") {
+				t.Errorf("the log holds a token: %s", word)
+			}
+		}
+	})
+}
+
+// whoami is what the server says of a token.
+func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token string) (authenticationv1.UserInfo, error) {
+	r, err := client(t, withToken(config(t, s, "admin"), token)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	return r.Status.UserInfo, nil
+}
+
+// account makes the ServiceAccount robot.
+func account(t *testing.T, k kubernetes.Interface, namespace string) {
+	t.Helper()
+	waittest.Until(t, func() error { // the server may still hold the namespace of that name that was there before
+		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// request returns a new token of the account robot.
+func request(t *testing.T, k kubernetes.Interface, namespace string, spec authenticationv1.TokenRequestSpec) string {
+	t.Helper()
+	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.Token
+}
+
+func claimsOf(t *testing.T, token string) map[string]any {
+	t.Helper()
+	data, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := map[string]any{}
+	if err := json.Unmarshal(data, &claims); err != nil {
+		t.Fatal(err)
+	}
+	return claims
+}
+
+// issuedTokensNameTheirTenant: by TokenRequest, for every audience, and whoami tells where from.
+func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	account(t, admin, "acme--web")
+	account(t, admin, "kube-system")
+	for namespace, want := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
+		for _, audiences := range [][]string{nil, {"vault"}} {
+			if got := claimsOf(t, request(t, admin, namespace, authenticationv1.TokenRequestSpec{Audiences: audiences}))[tenant.ExtraKey]; got != want {
+				t.Errorf("a token of %s for %q names tenant %v", namespace, audiences, got)
+			}
+		}
+	}
+	// kubectl create token, as a tenant's admin does.
+	out, err := kubectl(t, s, "acme", "create", "token", "robot", "-n", "acme--web")
+	if err != nil {
+		t.Fatal(out)
+	}
+	u, err := whoami(t.Context(), t, s, strings.TrimSpace(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Username != "system:serviceaccount:acme--web:robot" || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) ||
+		!slices.Equal(u.Extra[tenant.SourceKey], []string{"cluster"}) || !strings.HasPrefix(u.Extra["authentication.kubernetes.io/credential-id"][0], "JTI=") ||
+		!slices.Contains(u.Groups, "tenant:acme") {
+		t.Errorf("whoami = %+v", u)
+	}
+	if _, err := whoami(t.Context(), t, s, request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})); err == nil {
+		t.Error("a token for another audience was accepted")
+	}
+}
+
+// legacyTokens: those that stand in Secrets, as long as they do.
+func legacyTokens(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	robot, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "robot", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := legacySecret(t, s, robot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := string(secret.Data["token"])
+	u, err := whoami(t.Context(), t, s, token)
+	if err != nil || u.Username != "system:serviceaccount:acme--web:robot" || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+		t.Fatalf("whoami = %+v, %v", u, err)
+	}
+	waittest.Until(t, func() error {
+		got, err := admin.CoreV1().Secrets("acme--web").Get(t.Context(), secret.Name, metav1.GetOptions{})
+		if err == nil && got.Labels["kubernetes.io/legacy-token-last-used"] == "" {
+			err = fmt.Errorf("labels %v", got.Labels)
+		}
+		return err
+	})
+	if err := admin.CoreV1().Secrets("acme--web").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		if _, err := whoami(t.Context(), t, s, token); err == nil {
+			return fmt.Errorf("the token of a deleted Secret is accepted")
+		}
+		return nil
+	})
+}
+
+// legacySecret makes what kube-controller-manager's token controller, which local does not run, makes.
+func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
+	t.Helper()
+	const prefix = "kubernetes.io/serviceaccount/"
+	token, err := signAsServer(s, map[string]any{"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:acme--web:robot", prefix + "namespace": "acme--web",
+		prefix + "secret.name": "robot-token", prefix + "service-account.name": "robot", prefix + "service-account.uid": string(robot.UID)})
+	if err != nil {
+		return nil, err
+	}
+	return client(t, config(t, s, "admin")).CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "robot-token", Annotations: map[string]string{
+			corev1.ServiceAccountNameKey: "robot", corev1.ServiceAccountUIDKey: string(robot.UID)}},
+		Type: corev1.SecretTypeServiceAccountToken, Data: map[string][]byte{"token": []byte(token)},
+	}, metav1.CreateOptions{})
+}
+
+// signAsServer signs with the server's own key.
+func signAsServer(s *localserver.Server, claims map[string]any) (string, error) {
+	key, err := authntest.LoadKey(filepath.Join(s.Dir, "pki", "service-account.key"))
+	if err != nil {
+		return "", err
+	}
+	return key.MustSign(claims), nil
+}
+
+// boundObjects: a token ends with the Secret that it is bound to, even where it was just used.
+func boundObjects(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	secret, err := admin.CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID}})
+	if _, err := whoami(t.Context(), t, s, token); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.CoreV1().Secrets("acme--web").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Within(t, soon, func() error {
+		if _, err := whoami(t.Context(), t, s, token); err == nil {
+			return fmt.Errorf("the token of a deleted Secret is accepted")
+		}
+		return nil
+	})
+}
+
+// aNamespaceMadeAgain: an old token is nobody's when the namespace is another tenant's, or even the
+// same one's.
+func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
+	admin := client(t, config(t, s, "admin"))
+	makeAgain := func(owner string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			_, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "moving", Labels: map[string]string{tenant.Label: owner}}}, metav1.CreateOptions{})
+			return err
+		})
+		account(t, admin, "moving")
+	}
+	makeAgain("acme")
+	token := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
+	if u, err := whoami(t.Context(), t, s, token); err != nil || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+		t.Fatalf("whoami = %+v, %v", u, err)
+	}
+	for _, owner := range []string{"globex", "acme"} {
+		if err := admin.CoreV1().Namespaces().Delete(t.Context(), "moving", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		makeAgain(owner)
+		if u, err := whoami(t.Context(), t, s, token); err == nil {
+			t.Errorf("the old token in the namespace of %s is %+v", owner, u)
+		}
+		fresh := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
+		if u, err := whoami(t.Context(), t, s, fresh); err != nil || !slices.Equal(u.Extra[tenant.ExtraKey], []string{owner}) {
+			t.Errorf("a new token in the namespace of %s is %+v, %v", owner, u, err)
+		}
+	}
+}
+
+// aNewClientAuthority: who has a certificate of an authority that is added while the server runs comes in, while others are
+// revoked too; and not any more with its own on the list.
+func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "new"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
+		NotBefore: ca.NotBefore, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(filepath.Join(s.Dir, "pki", "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := rest.AnonymousClientConfig(config(t, s, "admin"))
+	c.CertData, c.KeyData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), private
+	comesIn := func() error {
+		_, err := client(t, c).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}
+	// Without a source of that authority the server's own authenticator is who takes them.
+	acmeComesIn := func(want bool) func() error {
+		return func() error {
+			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			if (err == nil) != want {
+				return fmt.Errorf("acme comes in: %v, want %v (%w)", err == nil, want, err)
+			}
+			return nil
+		}
+	}
+	settings, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("tenancy.yaml", strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
+	waittest.Until(t, acmeComesIn(false))
+	if err := comesIn(); err == nil {
+		t.Error("a certificate of an unknown authority was taken")
+	}
+	write("pki/ca.crt", string(before)+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
+	waittest.Until(t, comesIn)
+	write("revoked.yaml", noRevocations+"certificates: [ { sha256: \"0000000000000000000000000000000000000000000000000000000000000000\" } ]\nusers: [ { tenant: acme, name: alice } ]\n")
+	waittest.Until(t, func() error {
+		if _, err := whoami(t.Context(), t, s, token); err == nil {
+			return errors.New("the list is not in force")
+		}
+		return nil
+	})
+	if err := comesIn(); err != nil {
+		t.Errorf("while others are revoked: %v", err)
+	}
+	write("revoked.yaml", noRevocations+fmt.Sprintf("certificates: [ { sha256: \"%x\" } ]\n", sha256.Sum256(ca.Raw)))
+	waittest.Within(t, soon, func() error {
+		if comesIn() == nil {
+			return errors.New("a certificate of a revoked authority is taken")
+		}
+		return nil
+	})
+	write("revoked.yaml", noRevocations)
+	write("pki/ca.crt", string(before))
+	write("tenancy.yaml", string(settings))
+	waittest.Until(t, acmeComesIn(true))
+}
+
+// revocation: within a second of the write, where the token is remembered too, and undone as fast.
+func revocation(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
+	works := func(want bool) func() error {
+		return func() error {
+			if _, err := whoami(t.Context(), t, s, token); (err == nil) != want {
+				return fmt.Errorf("the token works: %v, want %v", err == nil, want)
+			}
+			return nil
+		}
+	}
+	waittest.Until(t, works(true))
+	bad := 0
+	for _, list := range []string{"tokens: [ { issuer: %q, id: one } ]", "users: [ { tenant: acme, name: alice } ]", "tenants: [ { name: acme } ]"} {
+		if strings.Contains(list, "%q") {
+			list = fmt.Sprintf(list, claimsOf(t, token)["iss"])
+		}
+		write("revoked.yaml", noRevocations+list+"\n")
+		waittest.Within(t, soon, works(false))
+		write("revoked.yaml", noRevocations+"nonsense: 1\n")
+		bad++
+		waittest.Until(t, func() error { return newVersions(t, s, "revoked.yaml", "error", bad) })
+		if err := works(false)(); err != nil {
+			t.Errorf("after a bad list: %v", err)
+		}
+		write("revoked.yaml", noRevocations)
+		waittest.Within(t, soon, works(true))
+	}
+}
+
+// soon is long enough for a busy machine, and not until a remembered answer has ended by itself.
+const soon = 8 * time.Second

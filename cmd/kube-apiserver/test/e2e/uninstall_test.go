@@ -1,0 +1,442 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// uninstallWorld is what kubetenant holds: two tenants, one whose Tenant names User peter as its admin.
+const uninstallWorld = `
+apiVersion: v1
+kind: Namespace
+metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } }
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: initech--reports, labels: { kubetenant.dev/tenant: initech } }
+---
+apiVersion: kubetenant.dev/v1alpha1
+kind: Tenant
+metadata: { name: acme }
+spec: { id: acme }
+---
+apiVersion: kubetenant.dev/v1alpha1
+kind: Tenant
+metadata: { name: initech }
+spec:
+  id: initech
+  admins: [ { kind: User, name: peter } ]
+  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: devs } ] } ]
+  deletionPolicy: Delete
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: prices, namespace: initech--reports }
+`
+
+// uninstallBindings are those that allow more without kubetenant: of an earlier release, of create-tenant and of an
+// operator. Upstream's server stores them, since kubetenant protects what looks like its own.
+const uninstallBindings = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: kubetenant:admins:acme
+  labels: { kubetenant.dev/managed: tenant, kubetenant.dev/of-tenant: acme }
+  annotations: { kubetenant.dev/scope: "Callers:acme" }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: peter } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: "kubetenant:admin:acme", labels: { kubetenant.dev/of-tenant: acme } }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: operators-own }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view }
+subjects:
+- { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" }
+- { kind: ServiceAccount, name: default, namespace: acme--web }
+- { apiGroup: rbac.authorization.k8s.io, kind: User, name: "ops" }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: scoped, annotations: { kubetenant.dev/scope: Tenanted } }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mary } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: expiring, annotations: { kubetenant.dev/expires: "2020-01-01T00:00:00Z" } }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mary } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: ended, namespace: acme--web, annotations: { kubetenant.dev/expires: "2020-01-01T00:00:00Z" } }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: own, namespace: acme--web }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view }
+subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: { name: foreign, namespace: acme--web }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }
+subjects:
+- { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:initech" }
+- { kind: ServiceAccount, name: default, namespace: acme--web }
+`
+
+// TestUninstall: the commands of docs/tasks/leave.md, typed as they stand, leave nothing with which a caller of a
+// tenant may do more on upstream's server than the RoleBindings allow that were kept. Servers without kubetenant next
+// to one with it, and afterwards, are upstream's on the same etcd.
+func TestUninstall(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(provisionConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--tenant=acme,initech,umbrella")
+	apply(t, s, uninstallWorld)
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "namespace", "initech--reports", "-o",
+			`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
+		if err != nil || out == "" {
+			return fmt.Errorf("initech--reports is not prepared: %s", out)
+		}
+		return nil
+	})
+	upstream, stop := startUpstream(t, s)
+	t.Run("one server without kubetenant", func(t *testing.T) {
+		mayNothing(t, upstream, callersOfTenants(), "") // the admins' rights in the whole cluster must not be a binding
+	})
+	applyAt(t, s, upstream, uninstallBindings)
+	p := newPage(t, s)
+	t.Run("refusals", func(t *testing.T) { uninstallRefuses(t, p) })
+	t.Run("dry run", func(t *testing.T) { uninstallDryRun(t, p) })
+	removeSources(t, s)
+	before, after := p.commands(t)
+	for _, command := range before {
+		p.run(t, command)
+	}
+	mayNothing(t, upstream, callersOfTenants(), "")
+	stop()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, dir, "--tenancy=false")
+	for _, command := range after {
+		p.run(t, command)
+	}
+	upstream, _ = startUpstream(t, s)
+	t.Run("upstream's server", func(t *testing.T) {
+		mayNothing(t, upstream, callersOfTenants(), "acme--web")
+		nothingOfOursIsLeft(t, p)
+	})
+	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out,
+		"nothing of kubetenant is in this cluster") {
+		t.Errorf("once more: %v\n%s", err, out)
+	}
+}
+
+// startUpstream starts upstream's kube-apiserver on the etcd of a local control plane.
+func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
+	t.Helper()
+	return startServer(t, s, "vanilla-kube-apiserver")
+}
+
+// startServer starts a kube-apiserver on the etcd of a local control plane. It returns a configuration
+// of the cluster's admin and a function that stops the server.
+func startServer(t *testing.T, s *localserver.Server, name string, args ...string) (*rest.Config, func()) {
+	t.Helper()
+	sockets, err := os.ReadFile(filepath.Join(s.Dir, "etcd", "sockets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := local.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(s.Dir, "second-server.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	_, port, _ := strings.Cut(address, ":")
+	args = append([]string{"--secure-port=" + port, "--authorization-mode=Node,RBAC"}, args...)
+	etcd := "unix://" + filepath.Join(string(sockets), "client")
+	cmd := exec.Command(binary(t, name), append(local.ServerFlags(s.Dir, etcd), args...)...)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, localserver.EndsWithParent()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop := func() {
+		if !stopped {
+			stopped = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // killed
+		}
+	}
+	t.Cleanup(stop)
+	c := config(t, s, "admin")
+	c.Host = "https://" + address
+	waittest.Until(t, func() error {
+		return client(t, c).Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+	})
+	return c, stop
+}
+
+func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, s, "admin", "--server", at.Host, "apply", "-f", path); err != nil {
+		t.Fatal(out)
+	}
+}
+
+// callersOfTenants are those who must not gain anything: admins of tenants, another peter of a tenant that was
+// deleted, service accounts.
+func callersOfTenants() []rest.ImpersonationConfig {
+	as := func(name string, groups ...string) rest.ImpersonationConfig {
+		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
+	}
+	return []rest.ImpersonationConfig{as("peter", "tenant:initech"), as("peter", "tenant:umbrella"), as("mary", "devs",
+		"tenant:umbrella"), as("admin", "tenant:acme"),
+		as("system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:serviceaccounts:acme--web"),
+		as("system:serviceaccount:initech--reports:default", "system:serviceaccounts",
+			"system:serviceaccounts:initech--reports")}
+}
+
+// mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a namespace is given in
+// which tenant acme kept RoleBindings, in every namespace.
+func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
+	t.Helper()
+	namespaces := []string{""}
+	if kept != "" {
+		namespaces = append(namespaces, kept, "initech--reports", "kube-system", "default", "nowhere")
+	}
+	asked := 0
+	for _, caller := range callers {
+		c := rest.CopyConfig(server)
+		c.QPS, c.Impersonate = -1, caller
+		reviews := client(t, c).AuthorizationV1().SelfSubjectAccessReviews()
+		for _, namespace := range namespaces {
+			for _, what := range []string{"get pods", "list secrets", "create pods", "delete namespaces", "create namespaces",
+				"list namespaces", "create rolebindings.rbac.authorization.k8s.io",
+				"get nodes", "impersonate users", "create tenantmembers.kubetenant.dev", "update tenants.kubetenant.dev", "* *"} {
+				verb, resource, _ := strings.Cut(what, " ")
+				resource, group, _ := strings.Cut(resource, ".")
+				asked++
+				review, err := reviews.Create(t.Context(),
+					&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+						ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group,
+							Resource: resource}}}, metav1.CreateOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var allowed []string
+				switch {
+				case namespace == "" || namespace != kept:
+				case slices.Contains(caller.Groups, "tenant:acme"): // RoleBinding own
+					allowed = []string{"get pods", "list namespaces"}
+				case caller.UserName == "system:serviceaccount:acme--web:default": // RoleBinding foreign
+					allowed = []string{"get pods", "list namespaces", "list secrets", "create pods"}
+				}
+				if review.Status.Allowed != slices.Contains(allowed, what) {
+					t.Errorf("%s of %v in namespace %q: %s is allowed: %t: %s", caller.UserName, caller.Groups, namespace, what,
+						review.Status.Allowed, review.Status.Reason)
+				}
+			}
+		}
+	}
+	if asked == 0 {
+		t.Error("nothing was asked")
+	}
+}
+
+// leavePage is docs/tasks/leave.md, in a directory in which its commands run.
+type leavePage struct {
+	dir string
+	env []string
+	s   *localserver.Server
+}
+
+func newPage(t *testing.T, s *localserver.Server) *leavePage {
+	t.Helper()
+	dir := t.TempDir()
+	return &leavePage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t,
+		"kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin"), "KUBECTL_KUBERC=false")}
+}
+
+var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// commands returns those of the page: before the servers change, and afterwards.
+func (p *leavePage) commands(t *testing.T) (before, after []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../../docs/tasks/leave.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, found := strings.Cut(string(text), "## Step 5: change the servers")
+	of := func(text string) (all []string) {
+		for _, block := range shell.FindAllStringSubmatch(text, -1) {
+			all = append(all, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+		}
+		return all
+	}
+	before, after = of(first), of(second)
+	if !found || !slices.ContainsFunc(before, isUninstall) || !slices.ContainsFunc(after, isUninstall) {
+		t.Fatalf("the page has the commands %q and %q", before, after)
+	}
+	return before, after
+}
+
+func isUninstall(command string) bool {
+	return strings.HasPrefix(command, "kubectl tenant uninstall --yes")
+}
+
+func (p *leavePage) try(t *testing.T, command string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", command) // #nosec G204 -- of our own page
+	cmd.Dir, cmd.Env = p.dir, p.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (p *leavePage) run(t *testing.T, command string) {
+	t.Helper()
+	out, err := p.try(t, command)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	if isUninstall(command) {
+		t.Logf("%s\n%s", command, out)
+	}
+}
+
+// uninstallRefuses: it refuses tenants' callers, and to continue while credentials are accepted. Nothing is deleted.
+func uninstallRefuses(t *testing.T, p *leavePage) {
+	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
+	if err != nil {
+		t.Fatal(before)
+	}
+	for _, c := range []struct{ command, want string }{
+		{"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
+			"only the cluster's admin may remove kubetenant"},
+		// the last command of the page, first
+		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"},
+	} {
+		out, err := p.try(t, c.command)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %v\n%s", c.command, err, out)
+		}
+	}
+	if after, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name"); err != nil || after != before {
+		t.Errorf("bindings have changed: %v\n%s\n%s", err, before, after)
+	}
+}
+
+// uninstallDryRun: it prints every step and changes nothing.
+func uninstallDryRun(t *testing.T, p *leavePage) {
+	versions := func() string {
+		out, err := kubectl(t, p.s, "admin", "get",
+			"clusterrolebindings,clusterroles,rolebindings,namespaces,configmaps,serviceaccounts,secrets,tenants,crds", "-A",
+			"-o",
+			`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
+		if err != nil {
+			t.Fatal(out)
+		}
+		return out
+	}
+	before := versions()
+	out, err := p.try(t, "kubectl tenant uninstall --dry-run")
+	if err != nil || strings.Count(out, "(dry run)") != 6 || !strings.Contains(out, "kubetenant:admins:acme") ||
+		!strings.Contains(out, "initech--reports/prices") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if after := versions(); after != before {
+		t.Errorf("a dry run has changed objects:\n%s\n%s", before, after)
+	}
+}
+
+// removeSources takes the sources out of the configuration, and waits until the server says so.
+func removeSources(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	path := filepath.Join(s.Dir, "tenancy.yaml")
+	if err := os.WriteFile(path+".new", []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: "+
+		"TenancyConfiguration\nauthentication: { sources: [] }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", configv1alpha1.PublishedName, "-o", "yaml")
+		if err != nil || strings.Contains(out, "x509") {
+			return fmt.Errorf("the source is still there: %w", err)
+		}
+		return nil
+	})
+}
+
+// nothingOfOursIsLeft: no object, label or annotation of kubetenant is, and everything of others.
+func nothingOfOursIsLeft(t *testing.T, p *leavePage) {
+	for _, resources := range []string{"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
+		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A"} {
+		out, err := kubectl(t, p.s, "admin", append([]string{"get", "-o", "yaml"}, strings.Fields(resources)...)...)
+		if err != nil {
+			t.Fatal(out)
+		}
+		for line := range strings.Lines(out) {
+			// what kubectl applied
+			if strings.Contains(line, "kubetenant") && !strings.Contains(line, "manager: ") && !strings.Contains(line,
+				`{"apiVersion"`) {
+				t.Errorf("%s: %s", resources, line)
+			}
+		}
+	}
+	for _, object := range []string{"namespace/acme--web", "namespace/initech--reports",
+		"configmap/prices -n initech--reports", "clusterrolebinding/operators-own",
+		"rolebinding/own -n acme--web", "rolebinding/foreign -n acme--web"} {
+		if out, err := kubectl(t, p.s, "admin", append([]string{"get"}, strings.Fields(object)...)...); err != nil {
+			t.Errorf("%s: %s", object, out)
+		}
+	}
+	if out, err := kubectl(t, p.s, "umbrella", "auth", "can-i", "--list"); err != nil || strings.Contains(out,
+		"namespaces") {
+		t.Errorf("umbrella: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,416 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// faults is an unmodified server with two replicas of the service, and a namespace of each tenant.
+type faults struct {
+	*localserver.Server
+	admin, acme *kubernetes.Clientset
+	url         string // of the service, as kube-apiserver reaches it
+}
+
+// TestWebhookFaults breaks, one after the other, what can break around the service. The order matters: in
+// the end nothing of it runs any more.
+func TestWebhookFaults(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--webhook", "--replicas", "2")
+	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+	f.prepare(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *faults)
+	}{
+		{"idle connections", idleConnections},
+		{"a body of 1 GB", hugeBody},
+		{"the certificate is rotated under load", rotatedUnderLoad},
+		{"the configuration becomes garbage", garbageConfiguration},
+		{"one replica is killed under load", oneReplicaKilled},
+		{"both replicas are killed", bothReplicasKilled},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, f) }) {
+			break
+		}
+	}
+	t.Run("everything is started anew", func(t *testing.T) {
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		f.Server = start(t, s.Dir, "--webhook", "--replicas", "2")
+		f.acme = client(t, config(t, f.Server, "acme"))
+		if right, wrong, failed := f.probe(t.Context(), 20); right != 20 || wrong+failed != 0 {
+			t.Errorf("%d right answers, %d wrong, %d failed", right, wrong, failed)
+		}
+	})
+}
+
+// idleConnections: 10,000 connections on which nothing is said, and some that begin a handshake and stop,
+// keep nobody from being answered.
+func idleConnections(t *testing.T, f *faults) {
+	const idle = 10_000
+	address, _ := f.replica(t, 1)
+	connections := make([]net.Conn, 0, idle)
+	defer func() {
+		for _, c := range connections {
+			_ = c.Close()
+		}
+	}()
+	for i := range idle {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatalf("after %d connections: %v", len(connections), err)
+		}
+		connections = append(connections, c)
+		if i%10 == 0 { // the first bytes of a handshake
+			if _, err := c.Write([]byte{0x16, 0x03, 0x01}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := f.client(t)
+	for range 100 {
+		if err := denied(t.Context(), c, "https://"+address); err != nil {
+			t.Fatalf("meanwhile: %v", err)
+		}
+	}
+	if right, wrong, failed := f.probe(t.Context(), 20); right != 20 {
+		t.Errorf("meanwhile through kube-apiserver: %d right, %d wrong, %d failed", right, wrong, failed)
+	}
+}
+
+// hugeBody: a body of 1 GB is refused before it is read, and takes no memory.
+func hugeBody(t *testing.T, f *faults) {
+	const size = 1 << 30
+	address, process := f.replica(t, 1)
+	before := residentKiB(t, process.Pid)
+	c := f.client(t)
+	for _, path := range []string{"/authenticate", "/authorize", "/admit/mutate", "/admit/validate"} {
+		body := &zeros{}
+		body.left.Store(size)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Do(r)
+		if err == nil { // the answer may get lost where the connection is cut off under the sender
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("%s: %d", path, resp.StatusCode)
+			}
+		}
+		if sent := size - body.left.Load(); sent > 64<<20 {
+			t.Errorf("%s: took %d bytes", path, sent)
+		}
+	}
+	if grown := residentKiB(t, process.Pid) - before; grown > 128<<10 {
+		t.Errorf("grew by %d KiB", grown)
+	}
+}
+
+// rotatedUnderLoad: while the serving certificate is replaced again and again, none of 100,000 requests
+// fails, on connections kept and made anew.
+func rotatedUnderLoad(t *testing.T, f *faults) {
+	const requests = 100_000
+	ca, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "ca.crt"), filepath.Join(f.Dir, "pki", "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	rotations := 0
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			if err := replaceCertificate(f.Dir, &ca); err != nil {
+				t.Error(err)
+				return
+			}
+			rotations++
+			select {
+			case <-ctx.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	})
+	c := f.client(t)
+	var served sync.Map // of serial numbers
+	var count atomic.Int64
+	failed, last := load(t.Context(), requests, func(ctx context.Context) error {
+		if n := count.Add(1); n%100 == 0 { // handshakes go on all the time
+			c.CloseIdleConnections()
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/authorize", strings.NewReader(foreignReview))
+		if err != nil {
+			return err
+		}
+		resp, err := c.Do(r)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		served.Store(resp.TLS.PeerCertificates[0].SerialNumber.String(), true)
+		var review struct{ Status struct{ Denied bool } }
+		if err := json.NewDecoder(resp.Body).Decode(&review); err != nil {
+			return err
+		}
+		if !review.Status.Denied {
+			return errors.New("not denied")
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	})
+	stop()
+	wg.Wait()
+	seen := 0
+	served.Range(func(any, any) bool { seen++; return true })
+	t.Logf("%d requests, %d failed, %d certificates written, %d seen", requests, failed, rotations, seen)
+	if failed != 0 {
+		t.Errorf("%d of %d requests failed: %v", failed, requests, last)
+	}
+	if seen < 3 {
+		t.Errorf("%d certificates were served", seen)
+	}
+}
+
+// replaceCertificate puts a new serving certificate in place of the one in dir.
+func replaceCertificate(dir string, ca *tls.Certificate) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		return err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, ca.Leaf, key.Public(), ca.PrivateKey)
+	if err != nil {
+		return err
+	}
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "pki", "webhook")
+	return errors.Join(os.WriteFile(path+".key", private, 0o600),
+		os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+}
+
+// garbageConfiguration: the configuration before stays, and the metrics say so.
+func garbageConfiguration(t *testing.T, f *faults) {
+	path := filepath.Join(f.Dir, "tenancy.yaml")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, garbage := range []string{"", "\x00\x01", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: {sources: [{}]}\n", "kind: Secret\n"} {
+		if err := os.WriteFile(path, []byte(garbage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, func() error {
+			log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
+			if n := bytes.Count(log, []byte("Refused a new version of a file")); err == nil && n <= i {
+				err = fmt.Errorf("the log tells of %d bad versions", n)
+			}
+			return err
+		})
+		if right, wrong, failed := f.probe(t.Context(), 10); right != 10 {
+			t.Errorf("with %.20q: %d right, %d wrong, %d failed", garbage, right, wrong, failed)
+		}
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oneReplicaKilled: under load no answer is wrong, and none fails but those that the replica had in hand:
+// kube-apiserver does not repeat a review whose connection ended, and a busy one sends another before it notices. On a quiet
+// machine there are none.
+func oneReplicaKilled(t *testing.T, f *faults) {
+	const requests = 4_000
+	_, process := f.replica(t, 1)
+	timer := time.AfterFunc(time.Second, func() { _ = process.Signal(syscall.SIGKILL) })
+	defer timer.Stop()
+	acme := config(t, f.Server, "acme")
+	acme.QPS = -1
+	many := &faults{acme: client(t, acme)}
+	var wrong atomic.Int64
+	begun := time.Now()
+	failed, last := load(t.Context(), requests, func(ctx context.Context) error {
+		right, bad, _ := many.probe(ctx, 2)
+		wrong.Add(int64(bad))
+		if right != 2 {
+			return fmt.Errorf("%d of 2 right answers", right)
+		}
+		return nil
+	})
+	t.Logf("%d requests in %v, %d failed, %d wrong", 2*requests, time.Since(begun), failed, wrong.Load())
+	if failed > 2*loadClients || wrong.Load() != 0 {
+		t.Errorf("%d failed, %d wrong: %v", failed, wrong.Load(), last)
+	}
+	if time.Since(begun) < 1500*time.Millisecond {
+		t.Error("the load ended before the replica did")
+	}
+}
+
+// bothReplicasKilled: what the service would decide is denied, the control plane works on, and the policies
+// hold what they hold.
+func bothReplicasKilled(t *testing.T, f *faults) {
+	_, process := f.replica(t, 2)
+	if err := process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		if err := denied(t.Context(), f.client(t), f.url); err == nil {
+			return errors.New("still answered")
+		}
+		return nil
+	})
+	for i := range 4 {
+		namespace := []string{"acme--web", "globex--web"}[i%2]
+		if _, err := f.acme.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{}); !refused(err) {
+			t.Errorf("a tenant's request for %s: %v", namespace, err)
+		}
+	}
+	anonymous := rest.AnonymousClientConfig(config(t, f.Server, "acme"))
+	if _, err := client(t, anonymous).Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
+		t.Errorf("an anonymous probe: %v", err)
+	}
+	f.controlPlaneWorks(t)
+	f.policiesHold(t)
+}
+
+// refused reports whether kube-apiserver let nothing through: it answers 500 where it cannot ask a webhook
+// that decides (failurePolicy Deny).
+func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
+
+// named is a client of a control plane's identity, by the admin's impersonation: what is decided is the same.
+func (f *faults) named(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
+	t.Helper()
+	c := config(t, f.Server, "admin")
+	c.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: groups}
+	return client(t, c)
+}
+
+func (f *faults) controlPlaneWorks(t *testing.T) {
+	ctx := t.Context()
+	node := f.named(t, "system:node:n1", "system:nodes", "system:authenticated")
+	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a kubelet registers: %v", err)
+	}
+	n, err := node.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
+	if err == nil {
+		n.Status.Phase = corev1.NodeRunning
+		_, err = node.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Errorf("a kubelet's status: %v", err)
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	if _, err := node.CoordinationV1().Leases("kube-node-lease").Create(ctx, lease, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a kubelet's lease: %v", err)
+	}
+	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler"} {
+		c := f.named(t, name, "system:authenticated")
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(name, "system:")}}
+		if _, err := c.CoordinationV1().Leases("kube-system").Create(ctx, lease, metav1.CreateOptions{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	account := f.named(t, "system:serviceaccount:kube-system:namespace-controller", "system:serviceaccounts", "system:authenticated")
+	if _, err := account.CoreV1().ConfigMaps("kube-system").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a controller of kube-system: %v", err)
+	}
+}
+
+const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
+"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`
+
+// policiesHold: even where somebody takes the webhook configurations away so that the cluster goes on.
+func (f *faults) policiesHold(t *testing.T) {
+	ctx := t.Context()
+	create := func(c kubernetes.Interface, path, body string) error {
+		return c.CoreV1().RESTClient().Post().AbsPath(path).Body([]byte(body)).Do(ctx).Error()
+	}
+	const daemonSets = "/apis/apps/v1/namespaces/acme--web/daemonsets"
+	if err := create(f.admin, daemonSets, daemonSet); err == nil {
+		t.Error("a DaemonSet in tenant space, the webhooks failing")
+	}
+	hooks := f.admin.AdmissionregistrationV1()
+	if err := errors.Join(hooks.MutatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{}),
+		hooks.ValidatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	manager := f.named(t, "system:kube-controller-manager", "system:authenticated")
+	labelled := func(namespace, label string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l","namespace":%q,"labels":{"kubetenant.dev/tenant":%q}}}`, namespace, label)
+	}
+	waittest.Until(t, func() error { // until kube-apiserver has noticed
+		err := create(f.admin, "/api/v1/namespaces/kube-system/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"}}`)
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	for name, c := range map[string]struct {
+		client     kubernetes.Interface
+		path, body string
+		message    string
+	}{
+		"a DaemonSet in tenant space":          {f.admin, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace"},
+		"by the controller manager":            {manager, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace"},
+		"another's label":                      {f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "never changes"},
+		"no label":                             {f.admin, "/api/v1/namespaces/acme--web/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l"}}`, "never changes"},
+		"a label outside":                      {f.admin, "/api/v1/namespaces/kube-system/configmaps", labelled("kube-system", "acme"), "in a tenant's namespaces only"},
+		"a node by somebody":                   {f.named(t, "alice", "system:authenticated"), "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}`, ""},
+		"a node by a tenant's service account": {f.named(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"), "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`, ""},
+	} {
+		err := create(c.client, c.path, c.body)
+		if !refused(err) || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"globex"}}}`)
+	for _, subresource := range [][]string{nil, {"status"}} {
+		_, err := f.admin.CoreV1().Namespaces().Patch(ctx, "acme--web", "application/merge-patch+json", patch, metav1.PatchOptions{}, subresource...)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "never changes") {
+			t.Errorf("a namespace moves by %v: %v", subresource, err)
+		}
+	}
+	if err := create(f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "acme")); err != nil {
+		t.Errorf("what is right is refused: %v", err)
+	}
+}

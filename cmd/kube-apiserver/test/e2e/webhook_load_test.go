@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+func (f *faults) prepare(t *testing.T) {
+	t.Helper()
+	for _, tenant := range []string{"acme", "globex"} {
+		apply(t, f.Server, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s--web, labels: {kubetenant.dev/tenant: %s}}}", tenant, tenant))
+	}
+	apply(t, f.Server, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everybody},
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin},
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:authenticated"}]}`)
+	data, err := os.ReadFile(filepath.Join(f.Dir, "webhook", "webhook-authorize.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := clientcmd.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.url = strings.TrimSuffix(c.Clusters["kubetenant"].Server, "/authorize")
+	waittest.Until(t, func() error {
+		if right, _, _ := f.probe(t.Context(), 1); right != 1 {
+			return errors.New("no right answer yet")
+		}
+		return nil
+	})
+}
+
+// probe asks kube-apiserver as acme for its own and for a foreign namespace.
+func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int) {
+	for i := range times {
+		namespace, want := "acme--web", true
+		if i%2 == 1 {
+			namespace, want = "globex--web", false
+		}
+		_, err := f.acme.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		switch {
+		case err == nil && want, apierrors.IsForbidden(err) && !want && strings.Contains(err.Error(), "tenant boundary"):
+			right++
+		case err == nil:
+			wrong++
+		default:
+			failed++
+		}
+	}
+	return right, wrong, failed
+}
+
+// client is one of the service itself, as kube-apiserver is.
+func (f *faults) client(t *testing.T) *http.Client {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "webhook-client.crt"), filepath.Join(f.Dir, "pki", "webhook-client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(f.Dir, "pki", "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64,
+		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}}
+}
+
+const foreignReview = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"admin","groups":["tenant:acme"],
+"extra":{"kubetenant.dev/tenant":["acme"]},"resourceAttributes":{"verb":"list","version":"v1","resource":"secrets","namespace":"globex--web"}}}`
+
+// denied asks the service for what it must deny.
+func denied(ctx context.Context, c *http.Client, base string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/authorize", strings.NewReader(foreignReview))
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(`"denied":true,"reason":"tenant boundary`))) {
+		err = fmt.Errorf("%d: %s", resp.StatusCode, body)
+	}
+	return err
+}
+
+// replica returns where a replica listens, by its log, and its process.
+func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
+	t.Helper()
+	name := fmt.Sprintf("kubetenant-webhook-%d", n)
+	log, err := os.ReadFile(filepath.Join(f.Dir, name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(log), `webhooks="`)
+	address, _, _ = strings.Cut(rest, `"`)
+	return address, process(t, f.Server, name)
+}
+
+// process returns a process that the server started, by the number that it wrote down.
+func process(t *testing.T, s *localserver.Server, name string) *os.Process {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Dir, name+".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// residentKiB is a process's memory.
+func residentKiB(t *testing.T, pid int) int {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// zeros is a body without an end.
+type zeros struct{ left atomic.Int64 }
+
+func (z *zeros) Read(b []byte) (int, error) {
+	n := min(int64(len(b)), z.left.Load())
+	if n <= 0 {
+		return 0, io.EOF
+	}
+	z.left.Add(-n)
+	for i := range b[:n] {
+		b[i] = ' '
+	}
+	return int(n), nil
+}
+
+// loadClients send at the same time, each one request after the other.
+const loadClients = 32
+
+// load sends n requests from some connections and returns how many failed, with one of the errors.
+func load(ctx context.Context, n int64, send func(context.Context) error) (failed int64, last error) {
+	var sent, bad atomic.Int64
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range loadClients {
+		wg.Go(func() {
+			for sent.Add(1) <= n {
+				if err := send(ctx); err != nil {
+					bad.Add(1)
+					mu.Lock()
+					last = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return bad.Load(), last
+}

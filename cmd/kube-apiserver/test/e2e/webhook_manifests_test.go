@@ -1,0 +1,428 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// generated writes the manifests as an operator does, and returns their folder.
+func generated(t *testing.T, more ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"ca.crt": "-----BEGIN CERTIFICATE-----\n", "tokens.csv": "tok,alice,u1,dev,,acme\n",
+		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: tokens, tokenFile: { path: tokens.csv } }\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(dir, "out")
+	run(t, "kubetenant-webhook", append([]string{"generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--out", out, "--image=example.com/kubetenant-webhook:1",
+		"--url=https://10.0.0.9:9443", "--client-ca-file", filepath.Join(dir, "ca.crt"), "--self-managed-certificates", "--monitoring"}, more...)...)
+	run(t, "kubetenant-webhook", "generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--check", out)
+	return out
+}
+
+// run runs one of the built commands.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), binary(t, name), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, args[0], err, out)
+	}
+	return string(out)
+}
+
+// TestWebhookManifestsConform: the manifests are valid by the schemas of the release, strictly.
+func TestWebhookManifestsConform(t *testing.T) {
+	t.Parallel()
+	out := generated(t)
+	schemas := writeSchemas(t)
+	run(t, "kubeconform", "-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule",
+		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", filepath.Join(out, "crds"), filepath.Join(out, "cluster"))
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, dat: {}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := exec.CommandContext(t.Context(), binary(t, "kubeconform"), "-strict",
+		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", bad).CombinedOutput(); err == nil {
+		t.Errorf("an unknown field conforms: %s", said)
+	}
+}
+
+// writeSchemas makes kubeconform's schemas of the release's OpenAPI document, and returns their folder.
+func writeSchemas(t *testing.T) string {
+	t.Helper()
+	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(module)), "api", "openapi-spec", "swagger.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct{ Definitions map[string]map[string]any }
+	if err := json.Unmarshal(data, &document); err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range document.Definitions {
+		if _, has := d["properties"]; has {
+			d["additionalProperties"] = false
+		}
+		if strings.HasSuffix(name, ".IntOrString") {
+			document.Definitions[name] = map[string]any{"type": []string{"string", "integer"}}
+		}
+	}
+	dir := t.TempDir()
+	for name, d := range document.Definitions {
+		kinds, _ := d["x-kubernetes-group-version-kind"].([]any)
+		if len(kinds) != 1 {
+			continue // options and statuses, of every group
+		}
+		kind := kinds[0].(map[string]any)
+		group, _, _ := strings.Cut(fmt.Sprint(kind["group"]), ".")
+		file := strings.ToLower(fmt.Sprint(kind["kind"])) + strings.TrimSuffix("-"+group, "-") + "-" + fmt.Sprint(kind["version"]) + ".json"
+		schema, err := json.Marshal(map[string]any{"$ref": "definitions.json#/definitions/" + name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), schema, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := json.Marshal(map[string]any{"definitions": document.Definitions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = bytes.ReplaceAll(all, []byte(`"$ref":"#/definitions/`), []byte(`"$ref":"definitions.json#/definitions/`))
+	if err := os.WriteFile(filepath.Join(dir, "definitions.json"), all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestWebhookManifestsApply: a real server takes all of them, and says nothing about it.
+func TestWebhookManifestsApply(t *testing.T) {
+	t.Parallel()
+	out := generated(t)
+	if err := os.Remove(filepath.Join(out, "cluster", "monitoring.yaml")); err != nil { // kinds of another project
+		t.Fatal(err)
+	}
+	s := start(t, t.TempDir(), "--webhook")
+	// They reach the service by URL here.
+	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "kubetenant"); err != nil {
+		t.Fatal(said)
+	}
+	said, err := kubectl(t, s, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server",
+		"-f", filepath.Join(out, "crds"), "-f", filepath.Join(out, "cluster"))
+	if err != nil || strings.Contains(said, "Warning") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if n := strings.Count(said, "(server dry run)"); n < 25 {
+		t.Errorf("%d objects\n%s", n, said)
+	}
+}
+
+// TestWebhookChart: Helm makes the same of the chart as generate does.
+func TestWebhookChart(t *testing.T) {
+	t.Parallel()
+	out := generated(t)
+	const chart = "../../../../deploy/chart"
+	values := filepath.Join(out, "values.yaml")
+	run(t, "helm", "lint", "--strict", chart, "-f", values)
+	rendered := objects(t, run(t, "helm", "template", "kubetenant", chart, "-n", "kubetenant-system", "-f", values))
+	var own strings.Builder
+	entries, err := os.ReadDir(filepath.Join(out, "cluster"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(out, "cluster", e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.WriteString("---\n" + string(data) + "\n")
+	}
+	want := objects(t, own.String())
+	if !slices.Equal(rendered, want) {
+		t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(rendered, "\n"), strings.Join(want, "\n"))
+	}
+	if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).CombinedOutput(); err == nil || !bytes.Contains(said, []byte("at '/image'")) {
+		t.Errorf("without an image: %v\n%s", err, said)
+	}
+}
+
+// objects returns the documents of a YAML stream as JSON, sorted.
+func objects(t *testing.T, text string) []string {
+	t.Helper()
+	var all []string
+	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
+		data, err := yaml.YAMLToJSON([]byte(doc))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		if string(data) != "null" {
+			all = append(all, string(data))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestWebhookStaticPolicies: as manifests the policies hold too, where nobody can take them away by the API.
+func TestWebhookStaticPolicies(t *testing.T) {
+	t.Parallel()
+	out, dir := generated(t, "--static-policies"), t.TempDir()
+	admission := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins: [
+{name: ValidatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: %q}},
+{name: MutatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}},
+{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
+		filepath.Join(out, "control-plane", "policies"), filepath.Join(dir, "webhook", "webhook-admit.kubeconfig"))
+	file := filepath.Join(out, "admission.yaml")
+	if err := os.WriteFile(file, []byte(admission), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true", "--admission-control-config-file="+file)
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding", "--all"); err != nil {
+		t.Fatal(said)
+	}
+	admin := client(t, config(t, s, "admin"))
+	waittest.Until(t, func() error {
+		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").Body([]byte(daemonSet)).Do(t.Context()).Error()
+		if err == nil || !strings.Contains(err.Error(), ".kubetenant.static.k8s.io'") {
+			return fmt.Errorf("a DaemonSet in tenant space: %w", err)
+		}
+		return nil
+	})
+	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} { // nobody is exempt
+		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}", name, label)
+		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil || !strings.Contains(err.Error(), "is that tenant's") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
+}
+
+// installedNames returns what of the service's set stands in no namespace.
+func installedNames(t *testing.T, s *localserver.Server) string {
+	t.Helper()
+	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
+	said, err := kubectl(t, s, "admin", "get", kinds, "-o", "name")
+	if err != nil {
+		t.Fatal(said)
+	}
+	var kept []string
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, "kubetenant") {
+			kept = append(kept, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// makeRoom takes the server's own set away, of what is in its namespace the kinds that are given.
+func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
+	t.Helper()
+	for name := range strings.Lines(installedNames(t, s)) {
+		if said, err := kubectl(t, s, "admin", "delete", strings.TrimSpace(name)); err != nil {
+			t.Fatal(said)
+		}
+	}
+	if said, err := kubectl(t, s, "admin", "-n", "kubetenant-system", "delete", kinds, "--all"); err != nil {
+		t.Fatal(said)
+	}
+}
+
+// TestWebhookInstallSteps follows docs/install.md command by command, from the certificates to the webhooks and away again,
+// on a server without nodes: the pod that makes the certificates is a process here, and no rollout is waited for.
+func TestWebhookInstallSteps(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--webhook")
+	makeRoom(t, s, "roles,rolebindings,configmaps,leases,secrets")      // its accounts stay: the service that kube-apiserver asks goes on with their tokens
+	removeDefinitions(t, s)                                             // so that the page has to install each
+	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} { // of the Prometheus operator
+		plural := strings.ToLower(kind) + "s"
+		apply(t, s, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
+names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, kind))
+		if said, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+plural+".monitoring.coreos.com"); err != nil {
+			t.Fatal(said)
+		}
+	}
+	page, err := os.ReadFile("../../../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := errors.Join(os.Symlink(binaries(t), filepath.Join(dir, "bin")), os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte("tok,alice,u1,dev,,acme\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	shell := func(commands string) {
+		t.Helper()
+		// The address is the operator's choice: one of this server's.
+		commands = strings.ReplaceAll(commands, "10.96.0.77", "10.0.0.77")
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", `kubectl() { [[ "$*" == *"rollout status"* ]] || command kubectl "$@"; }`+"\n"+commands)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"), "PATH="+binaries(t)+":"+os.Getenv("PATH"))
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", commands, err, said)
+		}
+	}
+	admin := client(t, config(t, s, "admin"))
+	ran := 0
+	for i, block := range strings.Split(string(page), "```") {
+		if i%2 == 0 || strings.Contains(block, "helm ") {
+			continue
+		}
+		if text, is := strings.CutPrefix(block, "yaml\n"); is {
+			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		shell(block)
+		ran++
+		if strings.Contains(block, "deployment.yaml") { // what a node would start
+			startCertificates(t, accountKubeconfig(t, s, admin, "kubetenant-certificates"), 1)
+			waittest.Until(t, func() error {
+				_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), "kubetenant-webhook-tls", metav1.GetOptions{})
+				return err
+			})
+		}
+	}
+	if ran != 8 {
+		t.Errorf("%d blocks of commands", ran)
+	}
+	checkDefinitions(t, s)
+	for name := range strings.SplitSeq("webhooks policies deployment config flowcontrol accounts", " ") { // the page's order of taking it away
+		if !strings.Contains(string(page), name+".yaml") {
+			t.Errorf("the page does not name %s.yaml", name)
+		}
+		shell("kubectl delete -f installed/cluster/" + name + ".yaml")
+	}
+	if left := installedNames(t, s); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+}
+
+// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade, uninstall. What is
+// installed is there each time, and gone in the end, but for the definitions.
+func TestWebhookHelm(t *testing.T) {
+	t.Parallel()
+	out := generated(t, "--image=example.com/kubetenant-webhook:1")
+	values := filepath.Join(out, "values.yaml")
+	s := start(t, t.TempDir(), "--webhook")
+	names := func() string { return installedNames(t, s) }
+	makeRoom(t, s, "serviceaccounts,roles,rolebindings,configmaps,leases,secrets")
+	helm := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), binary(t, "helm"), args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"))
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("helm %v: %v\n%s", args, err, said)
+		}
+		return string(said)
+	}
+	page, err := os.ReadFile("../../../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The commands as they stand in the page.
+	command := func(verb string) []string {
+		t.Helper()
+		for line := range strings.Lines(string(page)) {
+			if rest, is := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); is {
+				rest = strings.NewReplacer("deploy/chart", "../../../../deploy/chart", "installed/values.yaml", values).Replace(rest)
+				return append([]string{verb}, strings.Fields(rest)...)
+			}
+		}
+		t.Fatalf("docs/install.md has no helm %s", verb)
+		return nil
+	}
+	if said, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
+		t.Fatal(said)
+	}
+	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said, "are not installed yet") {
+		t.Errorf("the notes are missing:\n%s", said)
+	}
+	if said := names(); strings.Contains(said, "webhookconfiguration") || strings.Contains(said, "policy") || !strings.Contains(said, "clusterrole") {
+		t.Errorf("before kube-apiserver shows its certificate:\n%s", said)
+	}
+	if said := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(said, "are in force") {
+		t.Errorf("the notes are missing:\n%s", said)
+	}
+	installed := names()
+	for _, want := range []string{"mutatingwebhookconfiguration.admissionregistration.k8s.io/kubetenant", "certificates.kubetenant.dev", "clusterrole.rbac.authorization.k8s.io/kubetenant-controller"} {
+		if !strings.Contains(installed, want) {
+			t.Errorf("%s is not there:\n%s", want, installed)
+		}
+	}
+	// What is written into them meanwhile stays over an upgrade.
+	admin := client(t, config(t, s, "admin"))
+	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` + base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
+	hooks := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType, bundle, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	helm(append(command("upgrade"), "--set", "monitoring=false", "--set", "replicas=3")...)
+	d, err := admin.AppsV1().Deployments("kubetenant-system").Get(t.Context(), "kubetenant-webhook", metav1.GetOptions{})
+	if err != nil || *d.Spec.Replicas != 3 || names() != installed {
+		t.Errorf("after the upgrade: %v, %v\n%s", d, err, names())
+	}
+	if w, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{}); err != nil || len(w.Webhooks[0].ClientConfig.CABundle) == 0 {
+		t.Errorf("the upgrade took the authorities away: %v", err)
+	}
+	helm("uninstall", "kubetenant", "-n", "kubetenant-system")
+	if left := names(); left != "" {
+		t.Errorf("left:\n%s", left)
+	}
+	checkDefinitions(t, s) // Helm keeps them
+}
+
+func selfSignedPEM(t *testing.T) []byte {
+	t.Helper()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "ca", nil, time.Hour).Certificate[0]})
+}
+
+// TestWebhookChartValues: each value that is wrong is refused by the schema, by its place.
+func TestWebhookChartValues(t *testing.T) {
+	t.Parallel()
+	out := generated(t)
+	for _, c := range []struct{ set, at string }{
+		{"image=", "/image"}, {"imagePullPolicy=Sometimes", "/imagePullPolicy"}, {"replicas=0", "/replicas"}, {"replicas=two", "/replicas"},
+		{"resources.limits.memory=lots", "/resources/limits/memory"}, {"resources=null", "resources"}, {"controller.resource.x=1", "/controller"},
+		{"extraArgs[0]=verbose", "/extraArgs/0"}, {"nodeSelector.a=1", "/nodeSelector/a"}, {"tolerations=all", "/tolerations"}, {"affinity=x", "/affinity"},
+		{"labels.a=1", "/labels/a"}, {"certificates.selfManaged=maybe", "/certificates/selfManaged"}, {"networkPolicy.metricsFrom=null", "networkPolicy"}, {"networkPolicy.metricsFrom={}", "networkPolicy"},
+		{"monitoring=2", "/monitoring"}, {"sweepGroups[0]=admissionregistration.k8s.io", "/sweepGroups/0"}, {"sweepGroups[0]=*", "/sweepGroups/0"},
+		{"config.tenancy=1", "/config/tenancy"}, {"url=http://a", "/url"}, {"clusterIP=name", "/clusterIP"}, {"names[0]=1", "/names/0"},
+		{"caBundle=x", "/caBundle"}, {"clientCA=x", "/clientCA"}, {"clientNames[0]=", "/clientNames/0"}, {"grants=x", "/grants"}, {"quota=x", "/quota"}, {"rbac=x", "/rbac"},
+		{"fromGroups=x", "/fromGroups"}, {"workloadGroups[0]=1", "/workloadGroups/0"}, {"restricted[0].group=1", "/restricted/0"},
+		{"exempt.userPrefixes[0]=", "/exempt/userPrefixes/0"}, {"exempt.all=true", "/exempt"}, {"replica=2", "replica"}, {"createNamespace=x", "/createNamespace"},
+		{"imagePullSecrets[0]=x", "/imagePullSecrets/0"}, {"priorityClassName=1", "/priorityClassName"}, {"exemptSystem=x", "/exemptSystem"},
+	} {
+		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
+		if err == nil || !strings.Contains(string(said), "schema") || !strings.Contains(string(said), c.at) {
+			t.Errorf("%s: %v\n%.600s", c.set, err, said)
+		}
+	}
+}

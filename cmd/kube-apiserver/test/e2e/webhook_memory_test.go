@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// memoryLimit is the chart's, of the service.
+const memoryLimit = 1 << 30
+
+// The tests of this file take all of a machine, so they run alone.
+
+// TestWebhookMemory: objects as large as they may be, of what takes most memory in a program, many at a time, of a kind of
+// Kubernetes and of one whose whole content is looked at: the service stays under its limit, and another tenant is served.
+func TestWebhookMemory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(`apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication: { sources: [] }
+authorization: { subject: { fromGroups: true } }
+admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--webhook")
+	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+	f.prepare(t)
+	r := takeReplica(t, f, 1)
+	held := holdMemory(t, r)
+	globex := client(t, config(t, s, "globex"))
+	waittest.Until(t, func() error {
+		_, err := globex.CoreV1().ConfigMaps("globex--web").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	var maps strings.Builder
+	for maps.Len() < 2_900_000 {
+		maps.WriteString(`{"a":1},`)
+	}
+	content := "[" + strings.TrimSuffix(maps.String(), ",") + "]"
+	service := f.client(t) // as kube-apiserver, whose own part would take longest
+	for name, c := range map[string]struct{ kind, resource, object string }{
+		"ControllerRevision": {`"group":"apps","version":"v1"`, "controllerrevisions", `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"x","namespace":"acme--web"},"revision":1,"data":{"d":` + content + `}}`},
+		"Application":        {`"group":"argoproj.io","version":"v1alpha1"`, "applications", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"x","namespace":"acme--web"},"spec":{"d":` + content + `}}`},
+	} {
+		body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{` + c.kind + `,"kind":"` + name + `"},"resource":{` + c.kind + `,"resource":"` + c.resource + `"},` +
+			`"name":"x","namespace":"acme--web","operation":"UPDATE","userInfo":{"username":"acme","groups":["tenant:acme","system:authenticated"]},"dryRun":true,"object":` + c.object + `,"oldObject":` + c.object + `}}`
+		var wg sync.WaitGroup
+		var answered, refused atomic.Int64
+		for i := range 50 {
+			wg.Go(func() {
+				url := "https://" + r.front.Address() + []string{"/admit/mutate", "/admit/validate"}[i%2]
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := service.Do(request)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = resp.Body.Close() }()
+				said, err := io.ReadAll(resp.Body)
+				switch {
+				case err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests:
+					t.Errorf("%s: %s %.200s %v", name, resp.Status, said, err)
+				case resp.StatusCode == http.StatusOK:
+					answered.Add(1)
+				default:
+					refused.Add(1)
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		served, denied := 0, 0
+		for over := false; !over; {
+			select {
+			case <-done:
+				over = true
+			case <-time.After(100 * time.Millisecond):
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			if _, err := globex.CoreV1().ConfigMaps("globex--web").List(ctx, metav1.ListOptions{}); err != nil {
+				denied++
+			} else {
+				served++
+			}
+			cancel()
+		}
+		most := highWaterKiB(t, r.process.Process.Pid)
+		t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); another tenant served %d times, denied %d times",
+			name, float64(len(body))/1e6, answered.Load(), refused.Load(), most>>10, held, served, denied)
+		if most<<10 > memoryLimit {
+			t.Errorf("%s: took %d MiB", name, most>>10)
+		}
+		if answered.Load() == 0 || denied > 0 {
+			t.Errorf("%s: %d answered; another tenant was denied %d times", name, answered.Load(), denied)
+		}
+	}
+}
+
+// highWaterKiB is the most memory that a process had.
+func highWaterKiB(t *testing.T, pid int) int {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatalf("the process has ended: %v", err)
+	}
+	_, rest, _ := strings.Cut(string(data), "VmHWM:")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// holdMemory puts a process into a cgroup of the limit, and reports whether it could: what it takes is measured in any
+// case.
+func holdMemory(t *testing.T, r *replicaUnderTest) bool {
+	t.Helper()
+	pid := r.process.Process.Pid
+	for _, c := range []struct{ root, limit string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+		dir := filepath.Join(c.root, fmt.Sprintf("kubetenant-test-%d", pid))
+		if os.Mkdir(dir, 0o700) != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			r.end()
+			waittest.Until(t, func() error { return os.Remove(dir) })
+		})
+		if os.WriteFile(filepath.Join(dir, c.limit), []byte(strconv.Itoa(memoryLimit)), 0o600) == nil &&
+			os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// TestWebhookGrantFlood: 900 connections use one grant, and no other tenant's grants and quotas suffer.
+func TestWebhookGrantFlood(t *testing.T) {
+	s := start(t, t.TempDir(), "--webhook")
+	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+	f.prepare(t)
+	apply(t, s, `{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: flooded, namespace: acme--web}, spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
+---
+{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: quiet, namespace: acme--web}, spec: {from: {tenant: globex, groups: ["tenant:globex"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
+---
+{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: globex}, spec: {tenant: globex, hard: {count/configmaps: "100000"}}}`)
+	evil := config(t, s, "admin")
+	evil.Impersonate = rest.ImpersonationConfig{UserName: "eve", Groups: []string{"tenant:evil", "system:authenticated"}, Extra: map[string][]string{"kubetenant.dev/tenant": {"evil"}}}
+	globex := client(t, config(t, s, "globex"))
+	use := func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.CoreV1().ConfigMaps("acme--web").List(ctx, metav1.ListOptions{})
+		return err
+	}
+	one := client(t, evil)
+	waittest.Until(t, func() error {
+		if err := use(t.Context(), one); err != nil {
+			return err
+		}
+		return use(t.Context(), globex)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var used, denied atomic.Int64
+	for range 900 { // each its own connection
+		own := rest.CopyConfig(evil)
+		transport, err := rest.TransportFor(withoutCache(own))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := kubernetes.NewForConfigAndClient(own, &http.Client{Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				switch err := use(ctx, c); {
+				case err == nil:
+					used.Add(1)
+				case apierrors.IsForbidden(err):
+					denied.Add(1)
+				}
+			}
+		})
+	}
+	fine, wrote := 0, 0
+	enough := func() bool { return used.Load() >= 900 && fine >= 5 && wrote >= 5 }
+	for begun := time.Now(); time.Since(begun) < 5*time.Second || !enough() && time.Since(begun) < patience; {
+		if err := use(t.Context(), globex); apierrors.IsForbidden(err) {
+			t.Errorf("another tenant's use of its grant: %v", err)
+		} else if err == nil {
+			fine++
+		}
+		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}
+		if _, err := globex.CoreV1().ConfigMaps("globex--web").Create(t.Context(), c, metav1.CreateOptions{}); apierrors.IsForbidden(err) || apierrors.IsInternalError(err) {
+			t.Errorf("a write that is charged: %v", err)
+		} else if err == nil {
+			wrote++
+		}
+	}
+	stop()
+	wg.Wait()
+	t.Logf("the flooded grant was used %d times and denied %d times; another tenant's was used %d times, and %d of its writes were charged", used.Load(), denied.Load(), fine, wrote)
+	if !enough() {
+		t.Errorf("used %d, other %d, written %d", used.Load(), fine, wrote)
+	}
+}
+
+// withoutCache gives a configuration a connection of its own.
+func withoutCache(c *rest.Config) *rest.Config {
+	c.Proxy = http.ProxyFromEnvironment // configurations with a function share nothing
+	return c
+}

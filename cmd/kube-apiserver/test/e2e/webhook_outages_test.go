@@ -1,0 +1,564 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
+	"github.com/kubetenant/kubetenant/test/link"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// replicaUnderTest is a replica with a link before it and one behind, which a test can cut.
+type replicaUnderTest struct {
+	dir     string
+	process *exec.Cmd
+	args    []string
+	logs    *os.File
+	side    string     // of metrics and health
+	front   *link.Link // from kube-apiserver's connections
+	back    *link.Link // to kube-apiserver
+}
+
+// outage is something that happens to one replica, and its end.
+type outage struct {
+	name string
+	// begin returns what ends it.
+	begin func(t *testing.T, r *replicaUnderTest) (end func())
+	// late says that it shows no sooner than what is known is too old.
+	late bool
+}
+
+func outages() []outage {
+	return []outage{
+		{"killed", func(t *testing.T, r *replicaUnderTest) func() {
+			r.kill(t)
+			return func() { r.start(t) }
+		}, false},
+		{"frozen", func(t *testing.T, r *replicaUnderTest) func() {
+			r.signal(t, syscall.SIGSTOP)
+			return func() { r.signal(t, syscall.SIGCONT) }
+		}, false},
+		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset), true},
+		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent), true},
+		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset), false},
+		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent), false},
+		{"serving certificate expired", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.otherCertificate(t, nil, -time.Minute)
+		}, false},
+		{"serving certificate of another authority", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.otherCertificate(t, selfOrSigned(t, "another authority", nil, time.Hour), time.Hour)
+		}, false},
+		{"client certificate refused", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0]}))
+		}, false},
+		{"configuration garbage", func(t *testing.T, r *replicaUnderTest) func() {
+			return r.replace(t, "tenancy.yaml", []byte("\x00garbage"))
+		}, false},
+		{"disk of the log full", func(t *testing.T, r *replicaUnderTest) func() {
+			r.restart(t, "/dev/full")
+			return func() { r.restart(t, "") }
+		}, false},
+	}
+}
+
+func cut(which func(*replicaUnderTest) *link.Link, how link.Mode) func(*testing.T, *replicaUnderTest) func() {
+	return func(_ *testing.T, r *replicaUnderTest) func() {
+		which(r).Set(how)
+		return func() { which(r).Set(link.Pass) }
+	}
+}
+
+// servedAgain bounds how long tenants may be denied when something happens to one of two replicas: ten seconds are
+// promised, and these machines are noisy.
+const servedAgain = 15 * time.Second
+
+// lastsFrom is when a denial by the only replica is taken for one that lasts as long as what happened to it.
+const lastsFrom = 7 * time.Second
+
+// TestWebhookOutages breaks one replica of one, and of two, in every way, under steady requests of two tenants and after
+// a burst of them. It writes the table of docs/webhook.md.
+func TestWebhookOutages(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d", replicas), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, t.TempDir(), "--webhook", "--replicas", fmt.Sprint(replicas))
+			f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+			f.prepare(t)
+			all := make([]*replicaUnderTest, replicas)
+			for i := range all {
+				all[i] = takeReplica(t, f, i+1)
+				f.settled(t)
+			}
+			tenants := map[string]*kubernetes.Clientset{"acme": f.acme, "globex": client(t, config(t, s, "globex"))}
+			var table strings.Builder
+			for _, o := range outages() {
+				f.settled(t)
+				waittest.Until(t, func() error { return callTheFirst(t, tenants, all) }) // it may have to be found ready first
+				f.settled(t)
+				end := o.begin(t, all[0])
+				atLeast, atMost := servedFor, servedAgain
+				switch {
+				case o.late:
+					atLeast = servedAgain
+				case replicas == 1:
+					atMost = lastsFrom
+				}
+				during, lasts := watchCallers(t, tenants, atLeast, atMost)
+				end()
+				after, _ := watchCallers(t, tenants, servedFor, servedAgain)
+				said := seconds(during)
+				if lasts {
+					said = "as long as it lasts"
+				}
+				fmt.Fprintf(&table, "| %s | %s | %s |\n", o.name, said, seconds(after))
+				if replicas == 2 && during > servedAgain {
+					t.Errorf("%s: tenants were denied for %v", o.name, during)
+				}
+				if after > servedAgain {
+					t.Errorf("%s: tenants were denied for %v after its end", o.name, after)
+				}
+			}
+			t.Logf("%d replicas: denied for, and after its end for\n%s", replicas, table.String())
+			if replicas == 1 {
+				notOlder(t, f, all[0])
+				return
+			}
+			leaderAway(t, f)
+			anotherConfiguration(t, all)
+		})
+	}
+}
+
+// callTheFirst makes kube-apiserver call the first of the replicas, with many requests at a time.
+func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []*replicaUnderTest) error {
+	t.Helper()
+	for _, other := range all[1:] {
+		other.front.Set(link.Reset)
+	}
+	burst(t, tenants)
+	for _, other := range all[1:] {
+		other.front.Set(link.Pass)
+	}
+	burst(t, tenants)
+	if all[0].front.Open() == 0 {
+		return errors.New("kube-apiserver does not call the first replica")
+	}
+	return nil
+}
+
+// leaderAway: while nobody leads, and when another does, lists over all namespaces stay open.
+func leaderAway(t *testing.T, f *faults) {
+	t.Helper()
+	list := func() error {
+		_, err := f.acme.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=acme"})
+		return err
+	}
+	waittest.Until(t, list)
+	first := process(t, f.Server, "kubetenant-controller")
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", first.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Signal(syscall.SIGTERM); err != nil { // it gives its Lease back
+		t.Fatal(err)
+	}
+	args := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
+	next := exec.CommandContext(t.Context(), binary(t, "kubetenant-webhook"), args[1:]...)
+	logs := &strings.Builder{}
+	next.Stdout, next.Stderr, next.SysProcAttr = logs, logs, localserver.EndsWithParent()
+	if err := next.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = next.Process.Kill()
+		_ = next.Wait()
+	}()
+	for range 50 {
+		if err := list(); err != nil {
+			t.Fatalf("a list over all namespaces: %v", err)
+		}
+		time.Sleep(callEvery)
+	}
+	lease, err := f.admin.CoordinationV1().Leases(serviceNamespace).Get(t.Context(), "kubetenant-controller", metav1.GetOptions{})
+	if err != nil || lease.Spec.LeaseTransitions == nil || *lease.Spec.LeaseTransitions == 0 {
+		t.Errorf("nobody else leads: %v, %v", lease, err)
+	}
+}
+
+// anotherConfiguration: replicas that differ show it.
+func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(all[0].dir, "tenancy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all[0].replace(t, "tenancy.yaml", []byte(strings.Replace(string(data), "authorization:\n", "authorization:\n  mode: Shadow\n", 1)))()
+	waittest.Until(t, func() error {
+		first, second := all[0].info(t), all[1].info(t)
+		if !strings.Contains(first, `mode="Shadow"`) || !strings.Contains(second, `mode="Enforce"`) {
+			return fmt.Errorf("one says %s, the other %s", first, second)
+		}
+		return nil
+	})
+}
+
+// info is the metric that names the configuration in force.
+func (r *replicaUnderTest) info(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get("http://" + r.side + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nkubetenant_config_info{")
+	line, _, _ := strings.Cut(rest, "\n")
+	return line
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+// burst makes kube-apiserver open what connections it opens.
+func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for name, c := range tenants {
+		for range 25 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, _ = c.CoreV1().ConfigMaps(name+"--web").List(ctx, metav1.ListOptions{}) // whatever is answered
+			})
+		}
+	}
+	wg.Wait()
+}
+
+const (
+	callEvery = 200 * time.Millisecond
+	servedFor = 3 * time.Second // without a denial: served again
+	slow      = 2 * time.Second // an answer that takes longer is none
+)
+
+// watchCallers lets both tenants ask again and again, for what is their own and what is not, for some time and until they
+// are served, and returns after how long the last of them was denied or waited, and whether that goes on for longer
+// than atMost. What is another's is never given to them.
+func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration) (last time.Duration, lasts bool) {
+	t.Helper()
+	since := time.Now()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for name, c := range tenants {
+		wg.Go(func() {
+			good, denied := since, false // since when nothing was denied, and whether the last was
+			for i := 0; ; i++ {
+				own, asked := i%4 != 3, time.Now()
+				namespace := name + "--web"
+				if !own {
+					namespace = map[string]string{"acme": "globex--web", "globex": "acme--web"}[name]
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				_, err := c.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+				cancel()
+				now := time.Now()
+				if err == nil && !own {
+					t.Errorf("%s was given what is another's", name)
+				}
+				over := now.Sub(since) > atMost
+				served := err == nil && now.Sub(asked) < slow
+				mu.Lock()
+				if own {
+					denied = !served
+				}
+				if own && denied {
+					good = now
+					last = max(last, now.Sub(since))
+				}
+				lasts = lasts || over && denied
+				mu.Unlock()
+				if over || own && served && now.Sub(good) > servedFor && now.Sub(since) > atLeast {
+					return
+				}
+				time.Sleep(callEvery)
+			}
+		})
+	}
+	wg.Wait()
+	return last, lasts
+}
+
+// settled waits until the tenant is served again and again.
+func (f *faults) settled(t *testing.T) {
+	t.Helper()
+	served := 0
+	waittest.Until(t, func() error {
+		if _, err := f.acme.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
+			served = 0
+			return err
+		}
+		if served++; served < 10 {
+			return errors.New("not for long enough")
+		}
+		return nil
+	})
+}
+
+// notOlder: a replica that nobody tells anything any more says nothing of what was true long ago.
+func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
+	t.Helper()
+	ctx := t.Context()
+	apply(t, f.Server, "{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
+	waittest.Until(t, func() error {
+		_, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	r.back.Set(link.Silent)
+	cutAt := time.Now()
+	if err := f.admin.CoreV1().Namespaces().Delete(ctx, "moving", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for time.Since(cutAt) < 30*time.Second {
+		asked := time.Since(cutAt)
+		if _, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{}); err == nil && asked > 12*time.Second {
+			t.Fatalf("answered after %v by what was true before", asked)
+		} else if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInternalError(err) {
+			t.Fatal(err)
+		} else if err != nil {
+			t.Logf("without a working watch denied after %.1f s", asked.Seconds())
+			break
+		}
+		time.Sleep(callEvery)
+	}
+	r.back.Set(link.Pass)
+}
+
+// takeReplica puts a replica that can be broken in place of one of the server's.
+func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
+	t.Helper()
+	_, process := f.replica(t, n)
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replicaUnderTest{dir: t.TempDir(), args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")[1:]}
+	kubeconfig, err := clientcmd.LoadFromFile(f.Kubeconfig("kubetenant-webhook"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range kubeconfig.Clusters {
+		server := strings.TrimPrefix(c.Server, "https://")
+		r.back = link.New(t, "127.0.0.1:0", server)
+		c.Server, c.TLSServerName = "https://"+r.back.Address(), hostOf(server)
+	}
+	if err := clientcmd.WriteToFile(*kubeconfig, filepath.Join(r.dir, "kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	behind, err := local.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	address := ""
+	for i, arg := range r.args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "--metrics-listen":
+			r.side = value
+		case "--kubeconfig":
+			value = filepath.Join(r.dir, "kubeconfig")
+		case "--listen":
+			address, value = value, behind
+		case "--config", "--tls-cert-file", "--tls-private-key-file", "--client-ca-file":
+			base := map[string]string{"--config": "tenancy.yaml", "--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key", "--client-ca-file": "clients.crt"}[name]
+			copyFile(t, value, filepath.Join(r.dir, base))
+			if name == "--config" {
+				copyFile(t, filepath.Join(filepath.Dir(value), "tokens.csv"), filepath.Join(r.dir, "tokens.csv"))
+			}
+			value = filepath.Join(r.dir, base)
+		}
+		if strings.Contains(arg, "=") {
+			r.args[i] = name + "=" + value
+		}
+	}
+	r.args = append([]string{binary(t, "kubetenant-webhook")}, r.args...)
+	waittest.Until(t, func() error { // the port is free when the process has ended
+		listener, err := net.Listen("tcp", address)
+		if err == nil {
+			err = listener.Close()
+		}
+		return err
+	})
+	r.front = link.New(t, address, behind)
+	r.start(t)
+	t.Cleanup(r.end)
+	return r
+}
+
+// end ends the process, whatever was done to it.
+func (r *replicaUnderTest) end() {
+	_ = r.process.Process.Signal(syscall.SIGCONT)
+	_ = r.process.Process.Kill()
+	_ = r.process.Wait()
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts the process, which logs to a file of its own or to one that is given.
+func (r *replicaUnderTest) start(t *testing.T, log ...string) {
+	t.Helper()
+	path := filepath.Join(r.dir, "log")
+	if len(log) > 0 && log[0] != "" {
+		path = log[0]
+	}
+	var err error
+	if r.logs, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.process = exec.CommandContext(context.WithoutCancel(t.Context()), r.args[0], r.args[1:]...)
+	r.process.Stdout, r.process.Stderr, r.process.SysProcAttr = r.logs, r.logs, localserver.EndsWithParent()
+	if err := r.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.logs.Close() // the process has it
+}
+
+func (r *replicaUnderTest) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := r.process.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *replicaUnderTest) kill(t *testing.T) {
+	t.Helper()
+	r.signal(t, syscall.SIGKILL)
+	_ = r.process.Wait()
+}
+
+// restart ends the process as a rollout does, and starts it with another log.
+func (r *replicaUnderTest) restart(t *testing.T, log string) {
+	t.Helper()
+	r.signal(t, syscall.SIGTERM)
+	_ = r.process.Wait()
+	r.start(t, log)
+	waittest.Until(t, func() error {
+		resp, err := http.Get("http://" + r.side + "/readyz")
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			err = errors.New(resp.Status)
+		}
+		return errors.Join(err, resp.Body.Close())
+	})
+}
+
+// replace puts something in place of one of the replica's files, and returns what puts it back.
+func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (back func()) {
+	t.Helper()
+	path := filepath.Join(r.dir, name)
+	before, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.WriteFile(path, before, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// otherCertificate lets the replica serve another certificate, of an authority or of itself.
+func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, lifetime time.Duration) (back func()) {
+	t.Helper()
+	pair := selfOrSigned(t, "webhook", ca, lifetime)
+	key, err := keyutil.MarshalPrivateKeyToPEM(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backs := []func(){r.replace(t, "tls.key", key),
+		r.replace(t, "tls.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}))}
+	return func() {
+		for _, b := range slices.Backward(backs) {
+			b()
+		}
+	}
+}
+
+// selfOrSigned makes a certificate for the loopback, signed by an authority or by itself.
+func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.Duration) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: ca == nil, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(lifetime), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	parent, signer := template, any(key)
+	if ca != nil {
+		parent, signer = ca.Leaf, ca.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}

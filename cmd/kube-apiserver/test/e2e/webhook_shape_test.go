@@ -1,0 +1,289 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// behindWebhook runs scenarios on unmodified kube-apiservers with the webhook service.
+type behindWebhook struct{ compiledIn }
+
+// key implements shape: what is installed for a configuration is the server's from its start.
+func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
+	w, err := scenario.NewWorld(sc, s.keys)
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	if err := prepareService(w); err != nil {
+		return "", err
+	}
+	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any will do
+	files, err := webhookmanifests.Generate(webhookmanifests.Options{Config: w.ConfigFile, Namespace: serviceNamespace, External: true, URL: "https://127.0.0.1:1",
+		ClientCA: ca, ServingCA: ca, Authorizers: authorizersBehind(sc.Delegate)})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !strings.HasSuffix(name, "values.yaml") {
+			sum.Write(files[name])
+		}
+	}
+	return string(sc.Delegate) + "-" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// authorizersBehind are those that a server asks where the service has no opinion.
+func authorizersBehind(d scenario.Delegate) []string {
+	switch d {
+	case scenario.DelegateAllow:
+		return []string{"AlwaysAllow"}
+	case scenario.DelegateNoOpinion:
+		return []string{"ABAC"}
+	}
+	return []string{"Node", "RBAC"}
+}
+
+// The exceptions of this shape, each with its heading in docs/webhook.md: what the service cannot know, as
+// kube-apiserver decides it alone.
+const (
+	exceptCertificates    = "Certificates"
+	exceptPasswords       = "Passwords"
+	exceptServiceAccounts = "Service accounts"
+	exceptFrontProxies    = "Front proxies"
+	exceptImpersonation   = "Impersonation"
+	exceptRules           = "Reviews of rules"
+	exceptReviews         = "Delegated reviews"
+	exceptPrivileged      = "The group system:masters"
+	exceptDerived         = "Rights that follow from a Tenant"
+)
+
+// needsDerivedRights reports whether a case is allowed by a right that follows from a Tenant. kube-apiserver's own
+// evaluator derives none.
+func needsDerivedRights(sc *scenario.Scenario, c *scenario.Case) bool {
+	return c.Expect.Decision == "allow" && strings.HasPrefix(sc.Metadata.Name, "rights that follow from a Tenant")
+}
+
+// servicePolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
+const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*","nonResourcePath":"*"}}` + "\n"
+
+// Skip implements [scenario.Shape].
+func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
+	if why := s.compiledIn.Skip(sc, c); why != "" || c == nil {
+		return why
+	}
+	if c.Credential.Impersonate != nil {
+		return exceptImpersonation
+	}
+	if needsDerivedRights(sc, c) {
+		return exceptDerived
+	}
+	if r := c.Request; r != nil && r.Resource == "selfsubjectrulesreviews" && r.Verb == "create" {
+		return exceptRules
+	}
+	if r := c.Request; r != nil && sc.Config.Authorization.DelegatedReviews && slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
+		return exceptReviews
+	}
+	if c.Request != nil || c.Admit != nil { // whoever it is, is asked for verbatim
+		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
+			return exceptPrivileged
+		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) && slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }) {
+			return exceptServiceAccounts // their groups are those that kube-apiserver gives them
+		}
+		return ""
+	}
+	switch cred := c.Credential; {
+	case len(cred.Headers) > 0:
+		return exceptFrontProxies
+	case cred.X509 != nil:
+		return exceptCertificates
+	case cred.Basic != nil:
+		return exceptPasswords
+	case cred.ServiceAccount != nil:
+		return exceptServiceAccounts
+	}
+	return ""
+}
+
+// flags are those of a server whose service has the configuration at config.
+func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, error) {
+	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind", strings.Join(authorizersBehind(d), ",")}
+	if d != scenario.DelegateNoOpinion {
+		return args, nil
+	}
+	policy := filepath.Join(dir, "abac.jsonl")
+	return append(args, "--", "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
+}
+
+// prepareService takes out of the configuration what the server behind the service does not have.
+func prepareService(w *scenario.World) error {
+	if w.Scenario.Delegate == scenario.DelegateRBAC {
+		return nil
+	}
+	return withoutRBAC(w.ConfigFile)
+}
+
+// Open implements [scenario.Shape].
+func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.Session, error) {
+	if err := prepareService(w); err != nil {
+		return nil, err
+	}
+	base, err := s.session(ctx, w, s.flags)
+	if err != nil {
+		return asSession(base, err)
+	}
+	out := &webhookSession{session: base}
+	uid := w.UID
+	defer func() { out.libraryUID, w.UID = w.UID, uid }()
+	if out.library, err = (scenario.Library{}).Open(ctx, w); err != nil {
+		return out, fmt.Errorf("the library: %w", err)
+	}
+	return out, nil
+}
+
+// session starts what the scenario runs on, with those flags, or the service anew where it runs already.
+func (s *behindWebhook) session(ctx context.Context, w *scenario.World, flags func(config, dir string, d scenario.Delegate) ([]string, error)) (*session, error) {
+	if !shared(w.Scenario) {
+		args, err := flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
+		if err != nil {
+			return nil, err
+		}
+		return s.start(ctx, w, args)
+	}
+	args, err := flags(currentConfig(s.dir), s.dir, w.Scenario.Delegate)
+	if err != nil {
+		return nil, err
+	}
+	return s.enter(ctx, w, args, func(session *session, held []runtime.RawExtension, first bool) error {
+		if !first {
+			if err := enter(s.dir, w); err != nil {
+				return err
+			}
+		}
+		if err := s.plane.seed(ctx, held, session.caller); err != nil {
+			return err
+		}
+		// The service, and a gateway before it, read some settings, and know the cluster, from their start.
+		return s.plane.restartService(ctx)
+	})
+}
+
+// withoutRBAC leaves RBAC to the server, which does not have it.
+func withoutRBAC(config string) error {
+	data, err := os.ReadFile(config)
+	if err != nil {
+		return err
+	}
+	var settings map[string]any
+	if err := yaml.Unmarshal(data, &settings); err != nil {
+		return err
+	}
+	authorization, _ := settings["authorization"].(map[string]any)
+	if authorization == nil {
+		authorization = map[string]any{}
+	}
+	authorization["rbac"] = map[string]any{"evaluator": configv1alpha1.EvaluatorUpstream}
+	settings["authorization"] = authorization
+	if data, err = yaml.Marshal(settings); err != nil {
+		return err
+	}
+	return os.WriteFile(config, data, 0o600)
+}
+
+// webhookSession asks the server, in the name of whoever the library says a credential is where the
+// server cannot tell.
+type webhookSession struct {
+	*session
+	library scenario.Session
+	// libraryUID says which UIDs service accounts have in the library.
+	libraryUID func(ctx context.Context, namespace, name string) (string, error)
+}
+
+// Close implements [scenario.Session].
+func (s *webhookSession) Close() {
+	if s.library != nil {
+		s.library.Close()
+	}
+	s.session.Close()
+}
+
+// Authenticate implements [scenario.Session] by a TokenReview of the server.
+func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
+	headers, err := s.world.Headers(ctx, c)
+	if err != nil {
+		return scenario.Authentication{}, err
+	}
+	token, bearer := strings.CutPrefix(headers.Get("Authorization"), "Bearer ")
+	if !bearer {
+		return s.session.Authenticate(ctx, c)
+	}
+	review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", review, &review); err != nil {
+		return scenario.Authentication{}, err
+	}
+	if !review.Status.Authenticated {
+		return scenario.Authentication{Unclaimed: true, Opaque: true}, nil
+	}
+	u := review.Status.User
+	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	for k, v := range u.Extra {
+		out.Extra[k] = v
+	}
+	return scenario.Authentication{User: out}, nil
+}
+
+// verbatim returns the credential of whoever c is.
+func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (*scenario.Credential, error) {
+	if c.User != nil || c.Anonymous {
+		return c, nil
+	}
+	uid := s.world.UID
+	s.world.UID = s.libraryUID
+	defer func() { s.world.UID = uid }()
+	identity, err := s.library.Authenticate(ctx, c)
+	switch {
+	case err != nil:
+		return nil, err
+	case identity.User == nil:
+		return nil, fmt.Errorf("the credential is not authenticated: %s", identity)
+	}
+	u := identity.User
+	return &scenario.Credential{User: &scenario.UserCredential{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, nil
+}
+
+// Authorize implements [scenario.Session].
+func (s *webhookSession) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
+	c, err := s.verbatim(ctx, c)
+	if err != nil {
+		return scenario.Decision{}, err
+	}
+	return s.session.Authorize(ctx, c, r)
+}
+
+// Admit implements [scenario.Session].
+func (s *webhookSession) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
+	c, err := s.verbatim(ctx, c)
+	if err != nil {
+		return scenario.Admission{}, err
+	}
+	return s.session.Admit(ctx, c, a)
+}

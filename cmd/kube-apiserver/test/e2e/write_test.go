@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+)
+
+func rawExtension(raw []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: raw} }
+
+// everybody lets all callers do everything, as far as RBAC goes.
+const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"scenario-everybody"},
+"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"},{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`
+
+// Admit implements [scenario.Session] by the real write, as a dry run so that cases do not meet.
+func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
+	if s.world.Scenario.Delegate == scenario.DelegateRBAC && !s.allowing {
+		if err := s.allow(ctx); err != nil {
+			return scenario.Admission{}, err
+		}
+		s.allowing = true
+	}
+	w, err := scenario.WriteOf(a)
+	if err != nil {
+		return scenario.Admission{}, err
+	}
+	method, path, body, contentType, err := httpWrite(a, w)
+	if err != nil {
+		return scenario.Admission{}, err
+	}
+	if method == http.MethodPut {
+		if body, err = s.withVersion(ctx, collection(w)+"/"+url.PathEscape(w.Name), body); err != nil {
+			return scenario.Admission{}, err
+		}
+	}
+	got, err := s.as(ctx, c, method, path, body, http.Header{"Content-Type": {contentType}})
+	if err != nil {
+		return scenario.Admission{}, err
+	}
+	if got.code >= 300 {
+		return scenario.Admission{Denied: fmt.Sprintf("%d: %s", got.code, got.message())}, nil
+	}
+	return scenario.Admission{Object: got.body}, nil
+}
+
+// allow lets everybody do everything, as far as RBAC goes, and waits until the server knows it.
+func (s *session) allow(ctx context.Context) error {
+	var made metav1.PartialObjectMetadata
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", json.RawMessage(everybody), &made); err != nil {
+		return err
+	}
+	revision, err := strconv.ParseInt(made.ResourceVersion, 10, 64)
+	if err != nil {
+		return err
+	}
+	return awaitInformers(ctx, s.caller, revisions{{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}: revision})
+}
+
+// withVersion returns the object with the resourceVersion of what is stored, which custom resources
+// demand of an update.
+func (s *session) withVersion(ctx context.Context, path string, object []byte) ([]byte, error) {
+	var stored metav1.PartialObjectMetadata
+	if err := s.asAdmin(ctx, http.MethodGet, path, nil, &stored); err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(object, &u.Object); err != nil {
+		return nil, err
+	}
+	u.SetResourceVersion(stored.ResourceVersion)
+	return json.Marshal(u.Object)
+}
+
+// httpWrite returns the request that a write is.
+func httpWrite(a *scenario.Admit, w scenario.Write) (method, path string, body []byte, contentType string, err error) {
+	query := url.Values{"dryRun": {"All"}}
+	path, contentType = collection(w), "application/json"
+	if a.Operation != "CREATE" || a.Subresource != "" {
+		path += "/" + url.PathEscape(w.Name)
+	}
+	if a.Subresource != "" {
+		path += "/" + a.Subresource
+	}
+	switch a.Operation {
+	case "CREATE":
+		method, body = http.MethodPost, a.Object.Raw
+	case "DELETE":
+		method = http.MethodDelete
+	case "UPDATE":
+		if method, contentType, body, err = update(a); err != nil {
+			return "", "", nil, "", err
+		}
+		if strings.HasSuffix(a.Via, "apply") {
+			query.Set("fieldManager", "scenario")
+			query.Set("force", fmt.Sprint(a.Via == "force-apply"))
+		}
+	default:
+		err = fmt.Errorf("operation %s over HTTP", a.Operation)
+	}
+	return method, path + "?" + query.Encode(), body, contentType, err
+}
+
+func update(a *scenario.Admit) (method, contentType string, body []byte, err error) {
+	switch a.Via {
+	case "", "update":
+		return http.MethodPut, "application/json", a.Object.Raw, nil
+	case "apply", "force-apply":
+		return http.MethodPatch, string(types.ApplyYAMLPatchType), a.Object.Raw, nil
+	}
+	var before, after map[string]any
+	if err := json.Unmarshal(a.OldObject.Raw, &before); err != nil {
+		return "", "", nil, err
+	}
+	if err := json.Unmarshal(a.Object.Raw, &after); err != nil {
+		return "", "", nil, err
+	}
+	var patch any = mergePatch(before, after)
+	kind := map[string]types.PatchType{"merge-patch": types.MergePatchType, "strategic": types.StrategicMergePatchType,
+		"json-patch": types.JSONPatchType}[a.Via]
+	if kind == types.JSONPatchType {
+		patch = jsonPatch("", before, after)
+	}
+	body, err = json.Marshal(patch)
+	return http.MethodPatch, string(kind), body, err
+}
+
+// mergePatch is the patch of RFC 7396 from one object to another.
+func mergePatch(before, after map[string]any) map[string]any {
+	patch := map[string]any{}
+	for key, old := range before {
+		now, has := after[key]
+		switch oldMap, isMap := old.(map[string]any); {
+		case !has:
+			patch[key] = nil
+		case isMap:
+			if nowMap, ok := now.(map[string]any); ok {
+				if sub := mergePatch(oldMap, nowMap); len(sub) > 0 {
+					patch[key] = sub
+				}
+				continue
+			}
+			fallthrough
+		case !reflect.DeepEqual(old, now):
+			patch[key] = now
+		}
+	}
+	for key, now := range after {
+		if _, had := before[key]; !had {
+			patch[key] = now
+		}
+	}
+	return patch
+}
+
+// jsonPatch is the patch of RFC 6902 from one object to another.
+func jsonPatch(at string, before, after map[string]any) []map[string]any {
+	ops := []map[string]any{}
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		path := at + "/" + escape.Replace(key)
+		now, has := after[key]
+		oldMap, oldIs := before[key].(map[string]any)
+		nowMap, nowIs := now.(map[string]any)
+		switch {
+		case !has:
+			ops = append(ops, map[string]any{"op": "remove", "path": path})
+		case oldIs && nowIs:
+			ops = append(ops, jsonPatch(path, oldMap, nowMap)...)
+		case !reflect.DeepEqual(before[key], now):
+			ops = append(ops, map[string]any{"op": "replace", "path": path, "value": now})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if _, had := before[key]; !had {
+			ops = append(ops, map[string]any{"op": "add", "path": at + "/" + escape.Replace(key), "value": after[key]})
+		}
+	}
+	return ops
+}

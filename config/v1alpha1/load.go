@@ -1,0 +1,90 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+)
+
+// Load reads, decodes, defaults and validates the configuration at path. Relative paths in it are
+// taken relative to the file's folder. The error names the file, and every problem with its
+// field.
+func Load(path string) (*TenancyConfiguration, error) {
+	data, err := yamlfile.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c.ResolvePaths(filepath.Dir(path))
+	return c, nil
+}
+
+// ResolvePaths makes the relative paths in s relative to dir.
+func (s *Settings) ResolvePaths(dir string) {
+	for _, p := range s.Paths() {
+		if !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}
+
+// Decode decodes, defaults and validates a configuration. Paths in it are left as they are.
+func Decode(data []byte) (*TenancyConfiguration, error) {
+	c := &TenancyConfiguration{}
+	problems, err := decodeOne(data, KindTenancyConfiguration, c)
+	if err != nil {
+		return nil, err
+	}
+	Default(&c.Settings)
+	for _, p := range Validate(&c.Settings, nil) {
+		problems = append(problems, p)
+	}
+	if len(problems) > 0 {
+		return nil, utilerrors.NewAggregate(problems)
+	}
+	return c, nil
+}
+
+// Complete returns a defaulted copy of s, or every problem that it has.
+func (s *Settings) Complete() (*Settings, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	c := &Settings{}
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, err
+	}
+	Default(c)
+	return c, Validate(c, nil).ToAggregate()
+}
+
+// Paths returns every non-empty path in s, to be read or replaced.
+func (s *Settings) Paths() []*string {
+	var all []*string
+	add := func(paths ...*string) {
+		for _, p := range paths {
+			if *p != "" {
+				all = append(all, p)
+			}
+		}
+	}
+	if r := s.Authentication.Revocation; r != nil {
+		add(&r.Path)
+	}
+	if a := s.Authorization.ABAC; a != nil {
+		add(&a.Path)
+	}
+	for i := range s.Authentication.Sources {
+		s.Authentication.Sources[i].kinds(func(_ string, config sourceConfig) { add(config.files()...) })
+	}
+	add(s.Gateway.paths()...)
+	return all
+}

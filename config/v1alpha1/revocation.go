@@ -1,0 +1,212 @@
+package v1alpha1
+
+import (
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+	"github.com/kubetenant/kubetenant/tenant"
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// KindRevocation is the kind of the file that authentication.revocation names.
+const KindRevocation = "Revocation"
+
+// Revocation lists what no longer counts, whatever the source of identities. Without entries it revokes
+// nothing. What whom it names has open ends: watches, followed logs, exec, attach and port-forward.
+type Revocation struct {
+	metav1.TypeMeta `json:",inline"`
+	// certificates, whichever request comes over their connection.
+	// +optional
+	Certificates []RevokedCertificate `json:"certificates,omitempty"`
+	// tokens are JSON Web Tokens, of service accounts and OpenID Connect issuers.
+	// +optional
+	Tokens []RevokedToken `json:"tokens,omitempty"`
+	// users of tenants.
+	// +optional
+	Users []RevokedUser `json:"users,omitempty"`
+	// serviceAccounts by their UIDs.
+	// +optional
+	ServiceAccounts []RevokedServiceAccount `json:"serviceAccounts,omitempty"`
+	// tenants with everybody in them. The system tenant cannot be revoked.
+	// +optional
+	Tenants []RevokedTenant `json:"tenants,omitempty"`
+}
+
+// RevokedCertificate is a certificate: by serial and issuer, or by sha256.
+type RevokedCertificate struct {
+	// serial number in hexadecimal digits, with or without colons, as "openssl x509 -serial" prints it.
+	Serial string `json:"serial,omitempty"`
+	// issuer in the form of RFC 2253, as "openssl x509 -issuer -nameopt RFC2253" prints it.
+	Issuer string `json:"issuer,omitempty"`
+	// sha256 of the DER form in hexadecimal digits, with or without colons, as "openssl x509
+	// -fingerprint -sha256" prints it. X509SHA256= before it, as in the extra credential-id, is left out.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// RevokedToken is every JSON Web Token of an issuer that fits all the other fields that are set, of
+// which there must be one.
+type RevokedToken struct {
+	// issuer is the claim iss.
+	// +required
+	Issuer string `json:"issuer"`
+	// id is the claim jti. JTI= before it, as in the extra credential-id, is left out.
+	ID string `json:"id,omitempty"`
+	// subject is the claim sub.
+	Subject string `json:"subject,omitempty"`
+	// issuedBefore revokes tokens whose claim iat is before it, and those without one.
+	IssuedBefore *metav1.Time `json:"issuedBefore,omitempty"`
+}
+
+// RevokedUser is a user of a tenant.
+type RevokedUser struct {
+	// +required
+	Tenant string `json:"tenant"`
+	// name as "kubectl auth whoami" shows it.
+	// +required
+	Name string `json:"name"`
+}
+
+// RevokedServiceAccount is a service account that may have been made anew under its name since.
+type RevokedServiceAccount struct {
+	// +required
+	UID string `json:"uid"`
+}
+
+// RevokedTenant is a tenant.
+type RevokedTenant struct {
+	// +required
+	Name string `json:"name"`
+}
+
+// DecodeRevocation decodes and validates a file of kind Revocation and normalises its hexadecimal
+// digits: lower case, no colons, serials without leading zeros.
+func DecodeRevocation(data []byte) (*Revocation, error) {
+	r := &Revocation{}
+	problems, err := decodeOne(data, KindRevocation, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range r.validate() {
+		problems = append(problems, p)
+	}
+	if len(problems) > 0 {
+		return nil, utilerrors.NewAggregate(problems)
+	}
+	return r, nil
+}
+
+func (r *Revocation) validate() field.ErrorList {
+	var errs field.ErrorList
+	for i := range r.Certificates {
+		errs = append(errs, r.Certificates[i].normalise(field.NewPath("certificates").Index(i))...)
+	}
+	for i := range r.Tokens {
+		t, p := &r.Tokens[i], field.NewPath("tokens").Index(i)
+		t.ID = strings.TrimPrefix(t.ID, "JTI=")
+		if t.Issuer == "" {
+			errs = append(errs, field.Required(p.Child("issuer"), ""))
+		}
+		errs = append(errs, validateIssuerForm(t.Issuer, p.Child("issuer"))...)
+		if t.ID == "" && t.Subject == "" && (t.IssuedBefore == nil || t.IssuedBefore.IsZero()) {
+			errs = append(errs, field.Required(p, "id, subject or issuedBefore"))
+		}
+	}
+	for i, u := range r.Users {
+		p := field.NewPath("users").Index(i)
+		if u.Name == "" {
+			errs = append(errs, field.Required(p.Child("name"), ""))
+		}
+		if _, err := tenant.Parse(u.Tenant); err != nil {
+			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, err.Error()))
+		}
+	}
+	for i, s := range r.ServiceAccounts {
+		if !isUID.MatchString(s.UID) {
+			errs = append(errs, field.Invalid(field.NewPath("serviceAccounts").Index(i).Child("uid"), s.UID, "must be the UID of a ServiceAccount"))
+		}
+	}
+	for i, t := range r.Tenants {
+		p := field.NewPath("tenants").Index(i).Child("name")
+		if id, err := tenant.Parse(t.Name); err != nil {
+			errs = append(errs, field.Invalid(p, t.Name, err.Error()))
+		} else if id.IsSystem() {
+			errs = append(errs, field.Forbidden(p, "nobody could undo it"))
+		}
+	}
+	return errs
+}
+
+func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
+	if c.SHA256 != "" {
+		if c.Serial != "" || c.Issuer != "" {
+			return field.ErrorList{field.Forbidden(path.Child("serial"), "sha256 is set already")}
+		}
+		sum := digits(strings.TrimPrefix(c.SHA256, "X509SHA256="))
+		if raw, err := hex.DecodeString(sum); err != nil || len(raw) != 32 {
+			return field.ErrorList{field.Invalid(path.Child("sha256"), c.SHA256, "must be 64 hexadecimal digits")}
+		}
+		c.SHA256 = sum
+		return nil
+	}
+	var errs field.ErrorList
+	serial := strings.TrimLeft(digits(c.Serial), "0")
+	if strings.Trim(serial, "0123456789abcdef") != "" || c.Serial == "" {
+		errs = append(errs, field.Invalid(path.Child("serial"), c.Serial, "must be hexadecimal digits"))
+	}
+	if c.Issuer == "" {
+		errs = append(errs, field.Required(path.Child("issuer"), "a serial number is unique to its issuer"))
+	}
+	if strings.Contains(c.Issuer, " = ") {
+		errs = append(errs, field.Invalid(path.Child("issuer"), c.Issuer, "must have the form of RFC 2253, without spaces around ="))
+	}
+	if c.Serial = serial; serial == "" {
+		c.Serial = "0"
+	}
+	return errs
+}
+
+// isUID is the form of the UIDs that a server gives (RFC 9562, section 4).
+var isUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+func digits(s string) string { return strings.ToLower(strings.ReplaceAll(s, ":", "")) }
+
+// decodeOne decodes the one document of data.
+func decodeOne(data []byte, kind string, into any) (problems []error, err error) {
+	docs, err := yamlfile.Documents(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(docs) != 1 {
+		return nil, fmt.Errorf("%d documents, want one", len(docs))
+	}
+	return yamlfile.Unmarshal(docs[0], tenantv1alpha1.GroupVersion, kind, into)
+}
+
+// LoadRevocation reads a file of kind Revocation. The second result is false, and nothing is
+// complained of, where the file is of another kind or cannot be read. The error names the file.
+func LoadRevocation(path string) (r *Revocation, is bool, err error) {
+	data, err := yamlfile.Read(path)
+	if err != nil {
+		return nil, false, nil
+	}
+	docs, err := yamlfile.Documents(data)
+	if err != nil || len(docs) == 0 {
+		return nil, false, nil
+	}
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(docs[0], &kind); err != nil || kind.Kind != KindRevocation {
+		return nil, false, nil
+	}
+	if r, err = DecodeRevocation(data); err != nil {
+		return nil, true, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, true, nil
+}

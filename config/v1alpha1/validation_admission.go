@@ -1,0 +1,296 @@
+package v1alpha1
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
+	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
+	ns := path.Child("namespace")
+	if p := a.Namespace.NamespacePrefix; p != tenantv1alpha1.NamespacePrefixRequired && p != tenantv1alpha1.NamespacePrefixNone {
+		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
+			[]tenantv1alpha1.NamespacePrefix{tenantv1alpha1.NamespacePrefixRequired, tenantv1alpha1.NamespacePrefixNone}))
+	}
+	errs = append(errs, oneOfThese(path.Child("gate", "mode"), a.Gate.Mode, GateOff, GateShadow, GateEnforce)...)
+	levels := []string{"privileged", "baseline", "restricted"}
+	if !slices.Contains(levels, a.Namespace.PodSecurity) {
+		errs = append(errs, field.NotSupported(ns.Child("podSecurity"), a.Namespace.PodSecurity, levels))
+	}
+	errs = append(errs, validateKeys(a.Namespace.AllowedLabels, ns.Child("allowedLabels"))...)
+	errs = append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
+	errs = append(errs, validateWorkloads(a.Workloads, path.Child("workloads"))...)
+	errs = append(errs, validatePlacement(&a.Placement, path.Child("placement"))...)
+	errs = append(errs, validatePolicy(&a.Policy, path.Child("policy"))...)
+	if s := a.Attribution.WorkloadUser.Scheduling; s != nil {
+		for i := range a.Placement.Tenants {
+			errs = append(errs, validateScheduler(s, a.Placement.Tenants[i].Defaults, path.Child("placement", "tenants").Index(i))...)
+		}
+		errs = append(errs, validateScheduler(s, a.Placement.Defaults, path.Child("placement"))...)
+	}
+	errs = append(errs, validateWorkloadUser(&a.Attribution.WorkloadUser, path.Child("attribution", "workloadUser"))...)
+	for i, k := range a.Binding.Kinds {
+		at := path.Child("binding", "kinds").Index(i)
+		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
+		if k.Group == "" {
+			errs = append(errs, field.Required(at.Child("group"), "the kinds of the core group are no applications"))
+		}
+	}
+	for name, quantity := range a.Quota.Default {
+		if quantity.Sign() < 0 {
+			errs = append(errs, field.Invalid(path.Child("quota", "default").Key(string(name)), quantity.String(), "must not be negative"))
+		}
+	}
+	if a.Quota.Reservation.Duration <= 0 {
+		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(), "must be longer than requests may take"))
+	}
+	errs = append(errs, validateStatus(a.Status.Allowed, path.Child("status", "allowed"))...)
+	for _, p := range []struct {
+		section, name, moved string
+		is, was              Permission
+	}{
+		{"services", "externalIPs", "serviceExternalIPs", a.Services.ExternalIPs, a.RoleBinding.ServiceExternalIPs},
+		{"persistentVolumeClaims", "volumeName", "claimVolumeName", a.PersistentVolumeClaims.VolumeName, a.RoleBinding.ClaimVolumeName},
+	} {
+		at := path.Child(p.section, p.name)
+		if p.is != PermissionAllow && p.is != PermissionForbid {
+			errs = append(errs, field.NotSupported(at, p.is, []Permission{PermissionAllow, PermissionForbid}))
+		}
+		if p.was != "" {
+			errs = append(errs, field.Forbidden(path.Child("roleBinding", p.moved), "this is "+at.String()+" now"))
+		}
+	}
+	return errs
+}
+
+func validateStatus(allowed []StatusException, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, e := range allowed {
+		at := path.Index(i)
+		if _, err := tenant.ParseSet(e.Tenants); err != nil || len(e.Tenants) == 0 {
+			errs = append(errs, field.Invalid(at.Child("tenants"), e.Tenants, `must be names of tenants, or "*"`))
+		}
+		if len(e.Resources) == 0 {
+			errs = append(errs, field.Required(at.Child("resources"), "whose status they may write"))
+		}
+		errs = append(errs, validateResources(e.Resources, at.Child("resources"))...)
+	}
+	return errs
+}
+
+// validateScheduler refuses two schedulers for one pod.
+func validateScheduler(s *WorkloadScheduling, d *PlacementDefaults, path *field.Path) field.ErrorList {
+	if d == nil || d.SchedulerName == "" || d.SchedulerName == s.SchedulerName {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path.Child("defaults", "schedulerName"), d.SchedulerName, "attribution.workloadUser.scheduling names another")}
+}
+
+func validateGroupKind(group, kind string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if group != "" && len(validation.IsDNS1123Subdomain(group)) > 0 {
+		errs = append(errs, field.Invalid(path.Child("group"), group, "must be an API group"))
+	}
+	if kind == "" || len(validation.IsDNS1035Label(strings.ToLower(kind))) > 0 {
+		errs = append(errs, field.Invalid(path.Child("kind"), kind, "must be the name of a kind"))
+	}
+	return errs
+}
+
+// templateField is a field of a path to a template.
+var templateField = regexp.MustCompile(`\A(\*|[A-Za-z][A-Za-z0-9_-]*)\z`)
+
+func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, k := range kinds {
+		at := path.Index(i)
+		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
+		if k.Group == "" || k.Group == "apps" || k.Group == "batch" {
+			errs = append(errs, field.Forbidden(at.Child("group"), "the templates of built-in kinds are known"))
+		}
+		if len(k.Paths) == 0 {
+			errs = append(errs, field.Required(at.Child("paths"), "where the templates are"))
+		}
+		for j, p := range k.Paths {
+			if slices.ContainsFunc(strings.Split(p, "."), func(name string) bool { return !templateField.MatchString(name) }) {
+				errs = append(errs, field.Invalid(at.Child("paths").Index(j), p, `must be names of fields, or "*", separated by dots`))
+			}
+		}
+	}
+	return errs
+}
+
+// fields are the rules by their names.
+func (r *PlacementRules) fields() map[string]*FieldRule {
+	return map[string]*FieldRule{
+		"nodeName": r.NodeName, "nodeSelector": r.NodeSelector, "nodeAffinity": r.NodeAffinity, "tolerations": r.Tolerations,
+		"topologySpread": r.TopologySpread, "runtimeClassName": r.RuntimeClassName, "priorityClassName": r.PriorityClassName, "schedulerName": r.SchedulerName, "podAffinity": r.PodAffinity,
+	}
+}
+
+// Fields returns the rules that are given, by the names of their fields.
+func (r *PlacementRules) Fields() map[string]FieldRule { return given(r.fields()) }
+
+// given are the rules that are there.
+func given(rules map[string]*FieldRule) map[string]FieldRule {
+	out := map[string]FieldRule{}
+	for name, rule := range rules {
+		if rule != nil {
+			out[name] = *rule
+		}
+	}
+	return out
+}
+
+func defaultRules(rules map[string]*FieldRule) {
+	for _, rule := range rules {
+		if rule == nil {
+			continue
+		}
+		if len(rule.Allowed) > 0 {
+			defaultText(&rule.Policy, FieldAllowListed)
+		}
+		defaultText(&rule.Policy, FieldForbid)
+	}
+}
+
+func validatePlacement(p *Placement, path *field.Path) field.ErrorList {
+	errs := validatePlacementRules(&p.PlacementRules, path)
+	seen := sets.New[string]()
+	for i := range p.Tenants {
+		at := path.Child("tenants").Index(i)
+		errs = append(errs, validateTenants(p.Tenants[i].Tenants, seen, at)...)
+		errs = append(errs, validatePlacementRules(&p.Tenants[i].PlacementRules, at)...)
+	}
+	return errs
+}
+
+// validateTenants holds the names of those for whom rules are to one entry each, and adds them to seen.
+func validateTenants(names []string, seen sets.Set[string], at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(names) == 0 {
+		errs = append(errs, field.Required(at.Child("tenants"), "for whom the rules are"))
+	}
+	for j, name := range names {
+		id, err := tenant.Parse(name)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(at.Child("tenants").Index(j), name, err.Error()))
+		case id.IsSystem():
+			errs = append(errs, field.Forbidden(at.Child("tenants").Index(j), "the system tenant's objects are not held"))
+		case seen.Has(name):
+			errs = append(errs, field.Duplicate(at.Child("tenants").Index(j), name))
+		}
+		seen.Insert(name)
+	}
+	return errs
+}
+
+// validateRules holds rules to their form, and each entry of their lists to what entry says of it; empty for nothing.
+func validateRules(rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string)) field.ErrorList {
+	var errs field.ErrorList
+	for name, rule := range rules {
+		if rule == nil {
+			continue
+		}
+		at := path.Child(name)
+		policies := []FieldPolicy{FieldForbid, FieldAllowListed, FieldIgnore}
+		switch {
+		case !slices.Contains(policies, rule.Policy):
+			errs = append(errs, field.NotSupported(at.Child("policy"), rule.Policy, policies))
+		case rule.Policy != FieldAllowListed && len(rule.Allowed) > 0:
+			errs = append(errs, field.Forbidden(at.Child("allowed"), "has no meaning with the policy "+string(rule.Policy)))
+		case rule.Policy == FieldAllowListed && len(rule.Allowed) == 0:
+			errs = append(errs, field.Required(at.Child("allowed"), "say Forbid to allow nothing"))
+		}
+		for i, e := range rule.Allowed {
+			if problem := entry(name, e); problem != "" {
+				errs = append(errs, field.Invalid(at.Child("allowed").Index(i), e, problem))
+			}
+		}
+	}
+	return errs
+}
+
+func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
+	errs := validateRules(r.fields(), path, func(_, entry string) string {
+		if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
+			return "must be a key, key=value or a name; there are no wildcards"
+		}
+		return ""
+	})
+	if d := r.Defaults; d != nil {
+		at := path.Child("defaults")
+		for key, value := range d.NodeSelector {
+			for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+				errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
+			}
+		}
+		for i, t := range d.Tolerations {
+			here := at.Child("tolerations").Index(i)
+			if t.Key == "" {
+				errs = append(errs, field.Required(here.Child("key"), "a toleration without a key is one of everything"))
+			}
+			if operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}; !slices.Contains(operators, t.Operator) {
+				errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
+			}
+			if effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}; !slices.Contains(effects, t.Effect) {
+				errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
+			}
+		}
+	}
+	return errs
+}
+
+// reservedExamples are names that no pattern of external callers may match.
+var reservedExamples = []string{"system:masters", "system:kube-controller-manager", "system:authenticated", "system:serviceaccount:kube-system:default", "tenant:system"}
+
+func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if w.Foreign != ForeignRefuse && w.Foreign != ForeignRestamp {
+		errs = append(errs, field.NotSupported(path.Child("foreign"), w.Foreign, []ForeignUser{ForeignRefuse, ForeignRestamp}))
+	}
+	for name, patterns := range map[string][]string{"systemUsers": w.SystemUsers, "externalUsers": w.ExternalUsers, "externalGroups": w.ExternalGroups} {
+		for i, pattern := range patterns {
+			at := path.Child(name).Index(i)
+			compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+			switch {
+			case pattern == "":
+				errs = append(errs, field.Required(at, "an empty pattern matches nobody"))
+			case err != nil:
+				errs = append(errs, field.Invalid(at, pattern, "must be RE2"))
+			case name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
+				errs = append(errs, field.Invalid(at, pattern, "matches reserved names too"))
+			}
+		}
+	}
+	return errs
+}
+
+// Warnings are about what is valid and will not do what it looks like.
+func (s *Settings) Warnings() []string {
+	var warnings []string
+	w := s.Admission.Attribution.WorkloadUser
+	for _, list := range []struct {
+		name     string
+		patterns []string
+	}{{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups}} {
+		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
+		for i, pattern := range list.patterns {
+			// A pattern of YuniKorn's, whose patterns are not anchored.
+			if strings.HasSuffix(pattern, ":") {
+				warnings = append(warnings, at.Index(i).String()+": patterns match whole names, and no name ends in a colon: append .*")
+			}
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// start starts the server of the page, as the page says, and returns clients of it by token.
+func start(t *testing.T) func(token string) dynamic.Interface {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range blocks(t) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, filepath.Join(dir, "tenancy.yaml"), port) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	as := func(token string) dynamic.Interface {
+		client, err := dynamic.NewForConfig(&rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", port), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := as("a-secret-of-alice").Resource(group.WithResource("notes")).List(ctx, metav1.ListOptions{})
+		return err == nil, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return as
+}
+
+// blocks are the files that the page gives, by name.
+func blocks(t *testing.T) map[string]string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/embedding.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, block := range strings.Split(string(page), "\n```")[1:] {
+		header, text, _ := strings.Cut(block, "\n")
+		if _, name, is := strings.Cut(header, "file="); is {
+			files[name] = text + "\n"
+		}
+	}
+	return files
+}
+
+// TestPage: the page shows the server that is tested here, and it is a small one.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if blocks(t)["main.go"] != string(text) {
+		t.Error("docs/embedding.md shows another main.go")
+	}
+	if lines := strings.Count(string(text), "\n"); lines >= 100 {
+		t.Errorf("the server takes %d lines", lines)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	as := start(t)
+	notes := group.WithResource("notes")
+	alice, bob := as("a-secret-of-alice"), as("a-secret-of-bob")
+	note := func(namespace, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Note", "metadata": map[string]any{"namespace": namespace, "name": name}, "text": "x"}}
+	}
+	made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(), note("acme--web", "hers"), metav1.CreateOptions{})
+	if err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" || made.GetAnnotations()["kubetenant.dev/creator"] == "" {
+		t.Errorf("made %v, %v", made, err)
+	}
+	if _, err := bob.Resource(notes).Namespace("globex--shop").Create(t.Context(), note("globex--shop", "his"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	for token, want := range map[string][]string{"a-secret-of-alice": {"hers"}, "a-secret-of-bob": {"his"}, "a-secret-of-ops": {"hers", "his"}} {
+		list, err := as(token).Resource(notes).List(t.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range list.Items {
+			got = append(got, list.Items[i].GetName())
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s sees %v, want %v", token, got, want)
+		}
+	}
+	_, err = alice.Resource(notes).Namespace("globex--shop").Get(t.Context(), "his", metav1.GetOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+		t.Error(err)
+	}
+	forged := note("acme--web", "forged")
+	forged.SetLabels(map[string]string{"kubetenant.dev/tenant": "globex"})
+	if _, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(), forged, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Error(err)
+	}
+	if _, err := as("a-guess").Resource(notes).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,336 @@
+// Package accessmap shows who may read and write what in whose namespaces, as one page or as JSON. Every cell
+// was decided by the server's own code.
+package accessmap
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Group is a group of resources that are of one sort.
+type Group struct {
+	Name      string   `json:"name"`
+	Resources []string `json:"resources"` // as resource.group
+}
+
+// groups are the columns of a namespace.
+func groups() []Group {
+	return []Group{
+		{"workloads", []string{"pods", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "pods/exec"}},
+		{"secrets", []string{"secrets"}},
+		{"configuration", []string{"configmaps", "resourcequotas", "limitranges"}},
+		{"network", []string{"services", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io"}},
+		{"storage", []string{"persistentvolumeclaims"}},
+		{"access", []string{"roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "serviceaccounts", "serviceaccounts/token", "accessgrants.kubetenant.dev"}},
+	}
+}
+
+// The values of Cell.Access and Cell.Why.
+const (
+	Read   = "read"
+	Write  = "write"
+	Own    = "own"
+	Grant  = "grant"
+	System = "system"
+	Policy = "policy"
+)
+
+// AllNamespaces is the namespace of what a caller of the system tenant may everywhere.
+const AllNamespaces = "*"
+
+// AnyTenant is the tenant of a name that is bound in the whole cluster: the callers of that name of every
+// tenant, each in its own namespaces.
+const AnyTenant = "*"
+
+// Subject is a row: a subject that something is bound or granted to, of one tenant.
+type Subject struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Tenant string `json:"tenant"`
+	// System says that every cluster has it: only default bindings of Kubernetes name it.
+	System bool `json:"system,omitempty"`
+}
+
+// Namespace is a column.
+type Namespace struct {
+	Name  string `json:"name"`
+	Owner string `json:"owner"`
+}
+
+// Cell is what an identity may in a namespace, with resources of a group; there is none where that is nothing.
+type Cell struct {
+	Identity  int    `json:"identity"`  // by its place in Map.Identities
+	Namespace int    `json:"namespace"` // by its place in Map.Namespaces
+	Group     int    `json:"group"`     // by its place in Map.Groups
+	Access    string `json:"access"`
+	Why       string `json:"why"`
+	By        int    `json:"by"` // by its place in Map.Reasons
+}
+
+// Map is the whole.
+type Map struct {
+	Cluster string `json:"cluster"`
+	// Made is when the cluster was read.
+	Made       time.Time   `json:"made"`
+	Groups     []Group     `json:"groups"`
+	Identities []Subject   `json:"identities"`
+	Namespaces []Namespace `json:"namespaces"`
+	Cells      []Cell      `json:"cells"`
+	// Reasons are what cells are by: the server's own words, with the binding or grant.
+	Reasons []string `json:"reasons"`
+}
+
+// New decides the cells of a cluster under a configuration. decided is told how many identities are done.
+func New(ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int)) (*Map, error) {
+	p = p.Under(config)
+	stack, err := simulator.New(ctx, config, p, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := &Map{Groups: groups(), Cells: []Cell{}, Reasons: []string{}, Identities: []Subject{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
+	for name := range p.Namespaces {
+		if id := p.Owner(name); !id.IsZero() {
+			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
+		}
+	}
+	slices.SortFunc(m.Namespaces, func(a, b Namespace) int { return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name)) })
+	places := map[string]int{}
+	for i, ns := range m.Namespaces {
+		places[ns.Name] = i
+	}
+	reasons := map[string]int{}
+	by := func(reason string) int {
+		place, known := reasons[reason]
+		if !known {
+			place = len(m.Reasons)
+			reasons[reason], m.Reasons = place, append(m.Reasons, reason)
+		}
+		return place
+	}
+	rows := rowsOf(ctx, stack, p)
+	for i, row := range rows {
+		m.Identities = append(m.Identities, row.Subject)
+		for _, ns := range slices.Sorted(maps.Keys(row.namespaces)) {
+			if !row.namespaces[ns] {
+				continue
+			}
+			names := namesIn(p, ns)
+			for g := range m.Groups {
+				of := row.Tenant
+				if of == AnyTenant {
+					of = m.Namespaces[places[ns]].Owner
+				}
+				u := row.caller(of, ns)
+				access, reason := decide(ctx, stack, u, ns, names, &m.Groups[g])
+				if access == "" {
+					continue
+				}
+				why := whyOf(u, reason)
+				if why == Grant {
+					reason = strings.Join(row.grants[ns], ", ")
+				}
+				m.Cells = append(m.Cells, Cell{i, places[ns], g, access, why, by(reason)})
+			}
+		}
+		if decided != nil {
+			decided(i+1, len(rows))
+		}
+	}
+	return m, nil
+}
+
+// row is an identity with the namespaces in which it might do something.
+type row struct {
+	Subject
+	subject    privileges.Subject
+	namespaces map[string]bool
+	grants     map[string][]string // to it, by namespace
+}
+
+// reaches notes where a binding reaches that stands in a namespace, empty for all of them, and is about somebody of
+// a tenant. own are the namespaces of each.
+func (r *row) reaches(namespace, of string, own map[string][]string) {
+	switch {
+	case namespace != "":
+		r.namespaces[namespace] = true
+	case of == tenant.System().String():
+		r.namespaces[AllNamespaces] = true
+	case of == AnyTenant:
+		for owner, names := range own {
+			for _, ns := range names {
+				r.namespaces[ns] = owner != tenant.System().String()
+			}
+		}
+	default:
+		for _, ns := range own[of] {
+			r.namespaces[ns] = true
+		}
+	}
+}
+
+// rowsOf returns the identities that something is bound or granted to. A name that no tenant is known of stands
+// once for each tenant in whose namespaces it is bound.
+func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*row {
+	own := map[string][]string{}
+	for name := range p.Namespaces {
+		if id := p.Owner(name); !id.IsZero() {
+			own[id.String()] = append(own[id.String()], name)
+		}
+	}
+	all := map[Subject]*row{}
+	at := func(s privileges.Subject, of string) *row {
+		i := Subject{Kind: s.Kind, Name: s.Title(), Tenant: of}
+		if all[i] == nil {
+			all[i] = &row{Subject: i, subject: s, namespaces: map[string]bool{}, grants: map[string][]string{}}
+			all[i].System = true
+		}
+		return all[i]
+	}
+	for _, b := range p.Bindings {
+		if b.Ended(time.Now()) {
+			continue
+		}
+		for _, bound := range b.Subjects {
+			s := privileges.SubjectOf(bound, b.Namespace)
+			for _, of := range tenantsOf(ctx, stack, p, b.Namespace, s) {
+				r := at(s, of)
+				r.reaches(b.Namespace, of, own)
+				r.System = r.System && privileges.IsDefault(b, bound)
+			}
+		}
+	}
+	for _, u := range p.Grants {
+		g, err := v1alpha1.AccessGrantOf(u)
+		if err != nil {
+			continue // counts for nothing
+		}
+		for _, s := range privileges.SubjectsOf(g) {
+			r := at(s, g.Spec.From.Tenant)
+			r.namespaces[g.Namespace], r.System = true, false
+			r.grants[g.Namespace] = append(r.grants[g.Namespace], "AccessGrant "+g.Namespace+"/"+g.Name)
+		}
+	}
+	rows := make([]*row, 0, len(all))
+	for _, r := range all {
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return rows
+}
+
+// caller returns a caller of a tenant that is the identity, in a namespace; nil where there is no such tenant.
+func (r *row) caller(of, namespace string) user.Info {
+	id, err := tenant.Parse(of)
+	if err != nil {
+		return nil
+	}
+	if namespace == AllNamespaces {
+		namespace = ""
+	}
+	return r.subject.Caller(id, namespace)
+}
+
+// tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
+func tenantsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject) []string {
+	candidates, anybodys := s.Candidates(ctx, stack, p, namespace)
+	var all []string
+	for _, id := range candidates {
+		all = append(all, id.String())
+	}
+	switch {
+	case namespace == "" && anybodys:
+		all = append(all, AnyTenant)
+	case len(all) > 1: // that the system tenant's of that name may too, who-can says
+		all = all[:1]
+	}
+	return all
+}
+
+// namesIn returns the names to which rules and grants that count in a namespace are limited, with "" for a
+// request that names no object.
+func namesIn(p *simulator.Snapshot, namespace string) []string {
+	names := map[string]bool{"": true}
+	for _, b := range p.Bindings {
+		role := p.Roles[b.RoleKey()]
+		if b.Namespace != namespace || role == nil { // what is bound everywhere and named is of the cluster's own
+			continue
+		}
+		for i := range role.Rules {
+			for _, name := range role.Rules[i].ResourceNames {
+				names[name] = true
+			}
+		}
+	}
+	for _, u := range p.Grants {
+		if g, err := v1alpha1.AccessGrantOf(u); err == nil && g.Namespace == namespace {
+			for _, to := range g.Spec.To {
+				for _, name := range to.ResourceNames {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// decide returns the most that a caller may with resources of a group, and the server's reason; "" for nothing.
+func decide(ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group) (access, reason string) {
+	if namespace == AllNamespaces {
+		namespace = ""
+	}
+	for _, kind := range []struct {
+		access string
+		verbs  []string
+	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
+		for _, a := range attributesOf(u, namespace, names, g, kind.verbs) {
+			if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
+				return kind.access, reason
+			}
+		}
+	}
+	return "", ""
+}
+
+// attributesOf are the requests by which it is seen whether somebody may do a thing.
+func attributesOf(u user.Info, namespace string, names []string, g *Group, verbs []string) (all []authorizer.Attributes) {
+	for _, text := range g.Resources {
+		name, group, _ := strings.Cut(text, ".")
+		name, subresource, _ := strings.Cut(name, "/")
+		for _, verb := range verbs {
+			for _, object := range names {
+				all = append(all, &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
+					APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object})
+			}
+		}
+	}
+	return all
+}
+
+func whyOf(u user.Info, reason string) string {
+	switch {
+	case reason == string(authz.ReasonGrant):
+		return Grant
+	case strings.Contains(reason, string(authz.ReasonABAC)):
+		return Policy
+	case u.GetExtra()[tenant.ExtraKey][0] == tenant.System().String():
+		return System
+	}
+	return Own
+}

@@ -1,0 +1,169 @@
+package client_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+)
+
+// clusters returns a command with the flags, given args, where the kubeconfig holds what is said.
+func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *cobra.Command) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", path)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	f, cmd := client.NewFlags(), &cobra.Command{Use: "test"}
+	f.AddFlags(cmd)
+	cmd.SetContext(t.Context())
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return f, cmd
+}
+
+// two is a kubeconfig of two clusters, of which server is the current one's.
+func two(server string) string {
+	return `{apiVersion: v1, kind: Config, current-context: east, clusters: [{name: e, cluster: {server: "` + server + `"}}, {name: w, cluster: {server: "https://west.example.com"}}],
+contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {name: east, context: {cluster: e, user: u}}], users: [{name: u, user: {token: t}}]}`
+}
+
+// TestClusters: each context that is named is reached by its own configuration, and one that cannot be is refused before any is asked.
+func TestClusters(t *testing.T) {
+	const east = "https://east.example.com"
+	for name, c := range map[string]struct {
+		kubeconfig string
+		args       []string
+		want       string // "<name> <server> <host> <namespace>" of each, or a part of the error
+	}{
+		"the current one":      {two(east), nil, "east e https://east.example.com default"},
+		"another":              {two(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
+		"both":                 {two(east), []string{"--context", "west,east"}, "west w https://west.example.com acme--web, east e https://east.example.com default"},
+		"one twice":            {two(east), []string{"--context", "west,west"}, `--context names "west" twice`},
+		"one that is not":      {two(east), []string{"--context", "west,north"}, `no context "north" in the kubeconfig: it has east, west`},
+		"none is current":      {strings.Replace(two(east), "current-context: east, ", "", 1), nil, "no current context: choose one with --context (east, west)"},
+		"nothing":              {"", nil, "no kubeconfig: name one with --kubeconfig or $KUBECONFIG"},
+		"a server by its flag": {"", []string{"--server", "https://direct.example.com"}, "https://direct.example.com https://direct.example.com https://direct.example.com default"},
+		"a namespace":          {two(east), []string{"-n", "web"}, "east e https://east.example.com web"},
+		"not a kubeconfig":     {"a: [", nil, "yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := clusters(t, c.kubeconfig, c.args...)
+			all, err := f.Clusters()
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				for _, found := range all {
+					got += ", " + found.Name + " " + found.Server + " " + found.Config.Host + " " + found.Namespace
+				}
+				got = strings.TrimPrefix(got, ", ")
+			}
+			if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestCluster: a command that asks one cluster refuses several, and asks as this program, at its own speed.
+func TestCluster(t *testing.T) {
+	f, _ := clusters(t, two("https://east.example.com"), "--context", "east,west")
+	if _, err := f.Cluster(); err == nil || !strings.Contains(err.Error(), "--context names 2") {
+		t.Errorf("two: %v", err)
+	}
+	f, cmd := clusters(t, two("https://east.example.com"), "--context", "west")
+	c, err := f.Cluster()
+	if err != nil || c.Name != "west" || c.Config.UserAgent != "kubectl-tenant" || c.Config.QPS >= 0 {
+		t.Errorf("one: %+v, %v", c, err)
+	}
+	if !client.Changed(cmd.Flags(), "context") || client.Changed(cmd.Flags(), "namespace") || client.Changed(cmd.Flags(), "none") {
+		t.Error("what was given is not told from what was not")
+	}
+}
+
+// TestMapperOfItsContext: what a cluster's discovery says is asked of that cluster, whichever was asked last.
+func TestMapperOfItsContext(t *testing.T) {
+	var paths []string
+	east := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{}"))
+	})
+	west := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("the other cluster was asked") })
+	f, _ := clusters(t, strings.Replace(two(east.Host), "https://west.example.com", west.Host, 1), "--context", "east,west", "--cache-dir", t.TempDir())
+	all, err := f.Clusters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper, err := all[0].Mapper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = mapper.ResourcesFor(schemaPods) // nothing is found: it is about who is asked
+	if len(paths) == 0 {
+		t.Error("the cluster was not asked")
+	}
+}
+
+// TestComplete: a completion offers each name once, in order, of those that begin so; where nothing can be read, nothing
+// and no file names either.
+func TestComplete(t *testing.T) {
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		text := map[string]string{
+			"/api/v1/namespaces":                                     `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"b","labels":{"kubetenant.dev/tenant":"two"}}},{"metadata":{"name":"ab","labels":{"kubetenant.dev/tenant":"one"}}},{"metadata":{"name":"aa","labels":{"kubetenant.dev/tenant":"one"}}}]}`,
+			"/apis/rbac.authorization.k8s.io/v1/clusterroles":        `{"kind":"ClusterRoleList","apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"view"}},{"metadata":{"name":"edit"}}]}`,
+			"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": bindings("ClusterRole", "User", "alice", "Group", "dev"),
+			"/apis/rbac.authorization.k8s.io/v1/rolebindings":        bindings("Role", "User", "bob", "User", "alice", "ServiceAccount", "robot"),
+		}[r.URL.Path]
+		if selector := r.URL.Query().Get("labelSelector"); selector != "" && selector != "kubetenant.dev/tenant" || r.URL.Query().Get("limit") == "" {
+			t.Errorf("asked %s", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(text))
+	})
+	f, cmd := clusters(t, two(server.Host))
+	for name, c := range map[string]struct {
+		complete cobra.CompletionFunc
+		prefix   string
+		want     []string
+	}{
+		"namespaces": {f.CompleteNamespaces, "", []string{"aa", "ab", "b"}},
+		"some":       {f.CompleteNamespaces, "a", []string{"aa", "ab"}},
+		"tenants":    {f.CompleteTenants, "", []string{"one", "two"}},
+		"users":      {f.CompleteUsers, "", []string{"alice", "bob"}},
+		"groups":     {f.CompleteGroups, "", []string{"dev"}},
+		"roles":      {f.CompleteRoles, "v", []string{"view"}},
+	} {
+		if got, said := c.complete(cmd, nil, c.prefix); !slices.Equal(got, c.want) || said != cobra.ShellCompDirectiveNoFileComp {
+			t.Errorf("%s: %q, %d; want %q", name, got, said, c.want)
+		}
+	}
+	contexts, _ := cmd.GetFlagCompletionFunc("context")
+	if got, _ := contexts(cmd, nil, ""); !slices.Equal(got, []string{"east", "west"}) {
+		t.Errorf("contexts: %q", got)
+	}
+	closed := answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	f, cmd = clusters(t, two(closed.Host))
+	if got, said := f.CompleteUsers(cmd, nil, ""); len(got) > 0 || said != cobra.ShellCompDirectiveError {
+		t.Errorf("refused: %q, %d", got, said)
+	}
+}
+
+// bindings is a list of one binding of the kind to subjects, by their kinds and names.
+func bindings(of string, subjects ...string) string {
+	var all []string
+	for pair := range slices.Chunk(subjects, 2) {
+		all = append(all, `{"kind":"`+pair[0]+`","name":"`+pair[1]+`"}`)
+	}
+	return `{"kind":"` + of + `BindingList","apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"b"},"subjects":[` + strings.Join(all, ",") + `]}]}`
+}

@@ -1,0 +1,24 @@
+package client
+
+import (
+	"net/url"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/gateway/views"
+)
+
+// Gateway returns how the views of a gateway are reached, of which a kubeconfig names the address or one of its clusters or tenants.
+func Gateway(config *rest.Config) (*rest.Config, error) {
+	base, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range []string{"/clusters/", "/tenants/", views.Path} {
+		base.Path, _, _ = strings.Cut(base.Path, part)
+	}
+	out := rest.CopyConfig(config)
+	out.Host = strings.TrimSuffix(base.String(), "/") + views.Path
+	return out, nil
+}

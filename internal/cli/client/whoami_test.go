@@ -1,0 +1,207 @@
+package client_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+var schemaPods = schema.GroupVersionResource{Resource: "pods"}
+
+// answering returns the configuration of a server that answers so.
+func answering(t *testing.T, handler http.HandlerFunc) *rest.Config {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+}
+
+// taking returns the configuration of a server that takes every caller for a user, and answers about namespaces with a code.
+func taking(t *testing.T, user string, code int, namespace string) *rest.Config {
+	t.Helper()
+	return answering(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") {
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(namespace))
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":` + user + `}}`))
+	})
+}
+
+// TestWhoAmITenant: the tenant is told by the rule by which the server tells it, or why it is not known; what the server
+// has put into an extra is enough where the namespace may not be read.
+func TestWhoAmITenant(t *testing.T) {
+	const robot = `{"username":"system:serviceaccount:acme--web:robot","groups":["system:serviceaccounts"]`
+	const owned = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"acme--web","labels":{"kubetenant.dev/tenant":"acme"}}}`
+	const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+	for name, c := range map[string]struct {
+		user      string
+		code      int
+		namespace string
+		tenant    string
+		because   string
+	}{
+		"an extra":              {`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme"]}}`, 0, "", "acme", "the extra kubetenant.dev/tenant"},
+		"a certificate's group": {`{"username":"alice","groups":["tenant:acme"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"]}}`, 0, "", "acme", "the one group tenant:<id> of a certificate"},
+		"that group otherwise":  {`{"username":"alice","groups":["tenant:acme"]}`, 0, "", "", "none: "},
+		"nothing":               {`{"username":"alice"}`, 0, "", "", "none: "},
+		"two extras":            {`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme","globex"]}}`, 0, "", "", "none: "},
+		"a system name":         {`{"username":"admin","groups":["system:masters"]}`, 0, "", "system", "a name of the system tenant"},
+		"an account":            {robot + "}", 200, owned, "acme", "the owner of the service account's namespace"},
+		"a hidden namespace":    {robot + "}", 403, forbidden, "", "not known: the namespace of the service account may not be read"},
+		"that the server read":  {robot + `,"extra":{"kubetenant.dev/tenant":["acme"]}}`, 403, forbidden, "acme", "the extra kubetenant.dev/tenant"},
+		"a namespace is broken": {robot + "}", 200, strings.Replace(owned, `"acme"`, `"NO/"`, 1), "", "none: "},
+	} {
+		i, err := (&client.Cluster{Config: taking(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
+		if err != nil || i.Tenant != c.tenant || !strings.HasPrefix(i.Because, c.because) {
+			t.Errorf("%s: %+v, %v; want %q, %q", name, i, err, c.tenant, c.because)
+		}
+	}
+}
+
+// TestWhoAmIExpires: when the credential ends is told of the one that the server took, and else why it is not known.
+func TestWhoAmIExpires(t *testing.T) {
+	jwt := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	ends := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+	const alice = `{"username":"alice","extra":{"kubetenant.dev/tenant":["acme"],"kubetenant.dev/source":["idp"]}}`
+	byCertificate := strings.Replace(alice, `"extra":{`, `"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"],`, 1)
+	for name, c := range map[string]struct {
+		user, token string
+		change      func(*rest.Config)
+		want        string
+	}{
+		"a token":                {alice, jwt(`{"exp":1927857906}`), nil, ends.Format(time.RFC3339)},
+		"a token without an end": {alice, jwt(`{"sub":"alice"}`), nil, "the token says none"},
+		"an opaque token":        {alice, "sesame", nil, "the token is opaque"},
+		"one that looks alike":   {alice, "a.!.c", nil, "the token is opaque"},
+		"an end that is none":    {alice, jwt(`{"exp":"soon"}`), nil, "the token is opaque"},
+		"a certificate":          {byCertificate, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, ends.Format(time.RFC3339)},
+		"a token before it":      {alice, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, "1970-01-01T00:00:01Z"},
+		"nothing":                {alice, "", nil, "no credential was sent that has one"},
+	} {
+		config := taking(t, c.user, 0, "")
+		config.BearerToken = c.token
+		if c.change != nil {
+			c.change(config)
+		}
+		// The certificate is not to be shown to a server without TLS: only its end is looked at.
+		i, err := (&client.Cluster{Config: config}).WhoAmI(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := i.Endless
+		if i.Expires != nil {
+			got = i.Expires.Format(time.RFC3339)
+		}
+		if got != c.want || i.Source != "idp" || i.User != "alice" {
+			t.Errorf("%s: %+v, ends %q; want %q", name, i, got, c.want)
+		}
+	}
+}
+
+// TestWhoAmIOfOldServers: a server that has no such review is told from one where something is not found.
+func TestWhoAmIOfOldServers(t *testing.T) {
+	for code, is := range map[int]func(error) bool{http.StatusNotFound: apierrors.IsMethodNotSupported, http.StatusForbidden: apierrors.IsForbidden} {
+		c := &client.Cluster{Config: answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })}
+		if i, err := c.WhoAmI(t.Context()); i != nil || !is(err) {
+			t.Errorf("%d: %v, %v", code, i, err)
+		}
+	}
+}
+
+// certificate returns one that ends then.
+func certificate(t *testing.T, at time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "alice"}, NotBefore: at.Add(-time.Hour), NotAfter: at}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestExpiredCertificate: of a credential that is refused it is said if the client certificate has ended, in a file too.
+func TestExpiredCertificate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "client.crt")
+	if err := os.WriteFile(file, certificate(t, time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const expired, refused = "the client certificate expired at 2020-01-02T03:04:05Z", "the server does not accept the credential"
+	for want, config := range map[string]*rest.Config{
+		expired:          {TLSClientConfig: rest.TLSClientConfig{CertFile: file}},
+		refused + ": it": {TLSClientConfig: rest.TLSClientConfig{CertData: certificate(t, time.Now().Add(time.Hour))}},
+		refused:          {TLSClientConfig: rest.TLSClientConfig{CertFile: file + ".none"}, ExecProvider: &clientcmdapi.ExecConfig{Command: "x"}},
+	} {
+		if err := (&client.Cluster{Config: config}).Explain(apierrors.NewUnauthorized("no")); !strings.HasPrefix(err.Error(), want) || !apierrors.IsUnauthorized(err) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
+// TestTenantURL: a tenant's path is told where the server answers there, of whichever tenant's path the kubeconfig names;
+// the system tenant has none, and what was not asked is not guessed.
+func TestTenantURL(t *testing.T) {
+	serves := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/tenants/acme/version" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}
+	acme := tenanttest.ID(t, "acme")
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		path    string
+		of      tenant.ID
+		want    string
+	}{
+		"it has paths":        {serves, "", acme, "/tenants/acme"},
+		"a path already":      {serves, "/tenants/globex", acme, "/tenants/acme"},
+		"behind another path": {func(http.ResponseWriter, *http.Request) {}, "/k8s/tenants/globex/", acme, "/k8s/tenants/acme"},
+		"it has none":         {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "/", acme, ""},
+		"it is refused":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "", acme, ""},
+		"the system tenant":   {func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }, "/tenants/globex", tenant.System(), ""},
+	} {
+		config := answering(t, c.handler)
+		base := config.Host
+		config.Host += c.path
+		if got, err := (&client.Cluster{Config: config}).TenantURL(t.Context(), c.of); err != nil || got != base+c.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, base+c.want)
+		}
+	}
+	away := httptest.NewServer(nil)
+	away.Close()
+	if got, err := (&client.Cluster{Config: &rest.Config{Host: away.URL}}).TenantURL(t.Context(), acme); err == nil || got != "" {
+		t.Errorf("a server that is away: %q, %v", got, err)
+	}
+}

@@ -1,0 +1,216 @@
+package installation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/gateway/views"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// probeName names the caller and the objects of probes. None of them exists.
+	probeName = "kubetenant-probe"
+	// malformed is neither a tenant nor a cluster. Both names begin with a letter or a digit.
+	malformed = "_"
+	// maxAnswer is the maximum number of bytes of an answer that are read.
+	maxAnswer = 64 << 10
+)
+
+// probe runs one detection.
+type probe struct {
+	config *rest.Config
+	http   *http.Client
+	kube   kubernetes.Interface
+}
+
+func newProbe(config *rest.Config) (*probe, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	connection := *client // which may be the default one
+	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	kube, err := kubernetes.NewForConfigAndClient(config, &connection)
+	return &probe{config: config, http: &connection, kube: kube}, err
+}
+
+// detect returns an installation without a mode if kubetenant was not found.
+func (p *probe) detect(ctx context.Context) (*Installation, error) {
+	server, gateway, err := addresses(p.config)
+	if err != nil {
+		return nil, err
+	}
+	// A server answers a malformed tenant part before it authenticates the caller.
+	tenants, err := p.rejects(ctx, server+"/tenants/"+malformed+"/version", authz.MalformedTenantPath)
+	if err != nil {
+		return nil, err
+	}
+	if !tenants {
+		decides, err := p.boundaryDecides(ctx)
+		if errors.Is(err, errMayNotReview) {
+			decides = p.serviceAuthenticates(ctx)
+		}
+		if decides {
+			return &Installation{Mode: Webhook}, nil
+		}
+		if err != nil && !errors.Is(err, errNoSuchAPI) && !errors.Is(err, errMayNotReview) {
+			return nil, err
+		}
+		return p.withoutBoundary(ctx, gateway, err)
+	}
+	isGateway, err := p.isGateway(ctx, gateway)
+	if err != nil || isGateway {
+		return &Installation{Mode: Gateway}, err
+	}
+	return &Installation{Mode: CompiledIn}, nil
+}
+
+// withoutBoundary looks for a gateway without a root cluster and for admission webhooks of kubetenant. reviewed is the
+// error of the review by which the boundary could have been detected.
+func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed error) (*Installation, error) {
+	isGateway, err := p.isGateway(ctx, gateway)
+	if err != nil || isGateway {
+		return &Installation{Mode: Gateway}, err
+	}
+	if reviewed != nil {
+		return nil, reviewed
+	}
+	admits, err := p.admissionRefuses(ctx)
+	if err != nil || !admits {
+		return &Installation{}, err
+	}
+	published, err := cluster.PublishedConfiguration(ctx, p.kube, WebhookNamespace)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, and the configuration that says of which deployment mode they are cannot be read: %w", err)
+	case published.Settings.Gateway != nil:
+		return &Installation{Mode: Gateway, Direct: true}, nil
+	case published.Settings.Authorization.Mode == configv1alpha1.ModeShadow:
+		return &Installation{Mode: Webhook}, nil
+	}
+	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests and its configuration has no gateway: see --authorization-config in docs/webhook.md")
+}
+
+// addresses returns the server's address without a tenant path, and the address of the gateway that it may be behind.
+func addresses(config *rest.Config) (server, gateway string, err error) {
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return "", "", err
+	}
+	at := func(parts ...string) string {
+		u := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path}
+		for _, part := range parts {
+			if before, _, found := strings.Cut(u.Path+"/", part); found {
+				u.Path = before
+			}
+		}
+		return strings.TrimSuffix(u.String(), "/")
+	}
+	return at("/tenants/", views.Path+"/"), at(views.ClustersPath, "/tenants/", views.Path+"/"), nil
+}
+
+// isGateway reports whether a gateway answers at an address.
+func (p *probe) isGateway(ctx context.Context, address string) (bool, error) {
+	return p.rejects(ctx, address+views.ClustersPath+malformed+"/version", views.MalformedClusterPath)
+}
+
+// rejects reports whether a GET request gets a 400 response with a message.
+func (p *probe) rejects(ctx context.Context, address, message string) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := p.http.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	var status metav1.Status
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return false, err
+	}
+	return response.StatusCode == http.StatusBadRequest && json.Unmarshal(body, &status) == nil && status.Message == message, nil
+}
+
+var (
+	errNoSuchAPI    = errors.New("the server has no subjectaccessreviews of authorization.k8s.io/v1")
+	errMayNotReview = errors.New("you may not create subjectaccessreviews, and nothing else here tells it: use the kubeconfig of a cluster admin")
+)
+
+// reasonForm matches a reason of the boundary at the end of a message. Other releases use other words after the same
+// areas. A reason has no quotes, unlike the names of users.
+var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|state|access): [^:"]+$`)
+
+// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies such a caller in
+// every configuration, except in mode Shadow. A tenant's caller gets the reason in the 403 response to the review
+// itself.
+func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
+	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               probeName,
+		Extra:              map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {probeName + "-a", probeName + "-b"}},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: metav1.NamespaceDefault, Name: probeName},
+	}}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err) && reasonForm.MatchString(err.Error()):
+		return true, nil
+	case apierrors.IsForbidden(err):
+		return false, errMayNotReview
+	case apierrors.IsNotFound(err):
+		return false, errNoSuchAPI
+	case err != nil:
+		return false, err
+	case review.Status.Allowed:
+		return false, nil
+	case review.Status.Denied && strings.HasPrefix(review.Status.Reason, "tenant subject: "):
+		return true, nil
+	case review.Status.EvaluationError != "":
+		return false, fmt.Errorf("an authorizer of the server fails: %s", review.Status.EvaluationError)
+	}
+	return false, nil
+}
+
+// serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only its sources set the
+// extra.
+func (p *probe) serviceAuthenticates(ctx context.Context) bool {
+	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
+}
+
+// webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the webhook's name from the chart.
+var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied the request: `)
+
+// admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a Namespace with a reserved
+// tenant.
+func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{tenant.Label: "all"}}}
+	_, err := p.kube.CoreV1().Namespaces().Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil:
+		return false, nil
+	case webhookForm.MatchString(err.Error()) && strings.Contains(err.Error(), namespace.BadLabel):
+		return true, nil
+	}
+	return false, fmt.Errorf("a dry run of a Namespace with a malformed tenant: %w", err)
+}

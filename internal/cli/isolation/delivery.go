@@ -1,0 +1,267 @@
+package isolation
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// forms are the encodings in which lists are asked for.
+var forms = []string{
+	"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor",
+	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+	"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+}
+
+// tryDelivery looks for the canaries of both tenants in lists and watches, in every encoding: the own
+// one must be there, the other must not.
+func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
+	for _, c := range m.world.callers {
+		if c.own < 0 {
+			continue
+		}
+		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
+			for _, form := range forms {
+				if err := m.tryList(ctx, c, path, form); err != nil {
+					return err
+				}
+			}
+			if err := m.tryWatch(ctx, c, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tryList lists in pages of one.
+func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) error {
+	for _, pages := range []bool{false, true} {
+		if pages && !strings.HasPrefix(form, "application/json") {
+			continue // only there the token of the next page is read
+		}
+		what := fmt.Sprintf("GET %s as %s, pages %t", path, form, pages)
+		var body []byte
+		next := ""
+		for {
+			p := m.world.ownOnly(c, path)
+			if pages {
+				p = query(p, "limit", "1", "continue", next)
+			}
+			a, err := c.send(ctx, http.MethodGet, p, nil, http.Header{"Accept": {form}})
+			if err != nil {
+				return m.unanswered(ctx, c, spaceAll, what, err)
+			}
+			if a.code == http.StatusNotAcceptable {
+				return nil // the server does not speak it
+			}
+			if a.code != http.StatusOK || a.truncated {
+				m.notDelivered(c, what, a)
+				return nil
+			}
+			body = append(body, a.body...)
+			var list struct{ Metadata metav1.ListMeta }
+			if !pages || json.Unmarshal(a.body, &list) != nil || list.Metadata.Continue == "" {
+				break
+			}
+			next = list.Metadata.Continue
+		}
+		m.judge(c, "list "+strings.TrimPrefix(path, "/api/v1/"), what, body, !pages)
+	}
+	return nil
+}
+
+// notDelivered records an answer without objects.
+func (m *matrix) notDelivered(c *caller, what string, a answer) {
+	example := fmt.Sprintf("%s: %d %s", what, a.code, a.message())
+	if a.deniedByAuthorization() {
+		m.note(c.name, spaceAll, Refused, "", "lists over all namespaces", example)
+		return
+	}
+	why := a.untested(c)
+	if why == "" {
+		why = untestedNoList
+	}
+	m.note(c.name, spaceAll, Untested, why, "", example)
+}
+
+// judge looks for the canaries.
+func (m *matrix) judge(c *caller, group, what string, body []byte, complete bool) {
+	w := m.world
+	switch {
+	case bytes.Contains(body, []byte(w.canary(1))):
+		m.note(c.name, spaceAll, Leaked, "", group, what+": an object of another tenant")
+	case complete && !bytes.Contains(body, []byte(w.canary(c.own))):
+		m.note(c.name, spaceAll, Refused, "", group, what+": an object of the caller's tenant is missing")
+	default:
+		m.note(c.name, spaceAll, Limited, "", "", "")
+	}
+}
+
+// tryWatch watches while objects are made on both sides.
+func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
+	w, parent := m.world, ctx
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	lines, err := c.watch(ctx, query(w.ownOnly(c, path), "watch", "true", "allowWatchBookmarks", "true", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan"))
+	if err != nil {
+		return m.unanswered(parent, c, spaceAll, "watch "+path, err)
+	}
+	stamp := fmt.Sprintf("-%d", time.Now().UnixNano())
+	for i := 1; i >= 0; i-- { // the own one last: its arrival is the end
+		if err := w.touch(ctx, path, w.namespace(i), w.canary(i)+stamp); err != nil {
+			return err
+		}
+	}
+	seen, _ := readUntil(ctx, lines, w.canary(0)+stamp, w.canary(1))
+	if !bytes.Contains(seen, []byte(w.canary(0)+stamp)) && !bytes.Contains(seen, []byte(w.canary(1))) {
+		m.note(c.name, spaceAll, Untested, untestedSilent, "", "watch "+path)
+		return nil
+	}
+	m.judge(c, "watch "+strings.TrimPrefix(path, "/api/v1/"), "watch "+path, seen, true)
+	return nil
+}
+
+// touch makes one more object.
+func (w *world) touch(ctx context.Context, path, namespace, name string) error {
+	meta := metav1.ObjectMeta{Name: name}
+	var err error
+	if path == "/api/v1/secrets" {
+		_, err = w.admin.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	} else {
+		_, err = w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+	}
+	return err
+}
+
+// watch opens a watch and returns its lines until ctx ends or the server ends it.
+func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
+	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("%s: watch %s: %d", c.name, path, resp.StatusCode), resp.Body.Close())
+	}
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		defer func() { _ = resp.Body.Close() }()
+		in := bufio.NewScanner(resp.Body)
+		in.Buffer(nil, maxBody)
+		for in.Scan() {
+			select {
+			case lines <- bytes.Clone(in.Bytes()):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return lines, nil
+}
+
+// tryRecreation opens watches in a namespace that is then deleted and made anew for the other tenant:
+// they must not go on in it.
+func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
+	w := m.world
+	namespace := w.reborn()
+	if err := w.makeNamespace(ctx, namespace, w.tenants[0]); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx) // ends the watches
+	defer cancel()
+	var watches []openWatch
+	for _, c := range w.callers {
+		if c.own < 0 {
+			continue
+		}
+		for _, path := range []string{"/api/v1/namespaces/" + namespace + "/configmaps", "/api/v1/configmaps"} {
+			if w.mode == installation.Webhook && strings.Contains(path, "/namespaces/") {
+				continue // which cannot end a watch: docs/webhook.md
+			}
+			var lines <-chan []byte
+			err := eventually(ctx, func(context.Context) error {
+				var err error
+				lines, err = c.watch(ctx, query(w.ownOnly(c, path), "watch", "true"))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			watches = append(watches, openWatch{c, path, lines})
+		}
+	}
+	if err := w.deleteNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if err := w.waitForEnd(ctx, namespace); err != nil {
+		return err
+	}
+	if err := w.makeNamespace(ctx, namespace, w.tenants[1]); err != nil {
+		return err
+	}
+	if err := w.touch(ctx, "", namespace, w.canary(1)+"-reborn"); err != nil {
+		return err
+	}
+	if err := w.touch(ctx, "", w.namespace(0), w.canary(0)+"-reborn"); err != nil {
+		return err
+	}
+	m.judgeWatches(ctx, watches)
+	return nil
+}
+
+// openWatch is a watch that was opened before its namespace changed its tenant.
+type openWatch struct {
+	*caller
+	what  string
+	lines <-chan []byte
+}
+
+// judgeWatches records which watches continued after another tenant got their namespace.
+func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
+	w := m.world
+	for _, o := range watches {
+		seen, ended := readUntil(ctx, o.lines, w.canary(0)+"-reborn", w.canary(1))
+		outcome, why := Limited, ""
+		switch {
+		case bytes.Contains(seen, []byte(w.canary(1))):
+			outcome = Leaked
+		case !ended && !bytes.Contains(seen, []byte(w.canary(0)+"-reborn")):
+			outcome, why = Untested, untestedSilent
+		}
+		m.note(o.name, spaceForeign, outcome, why,
+			"watch a namespace that was created again for another tenant", "watch "+o.what)
+	}
+}
+
+// readUntil reads a watch until one of the words arrives, the server ends the watch, or a timeout expires. ended
+// reports whether the server ended the watch.
+func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
+	enough := time.After(within)
+	for {
+		select {
+		case line, open := <-lines:
+			if !open {
+				return seen, ctx.Err() == nil
+			}
+			seen = append(seen, line...)
+			if slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(line, []byte(word)) }) {
+				return seen, false
+			}
+		case <-enough:
+			return seen, false
+		}
+	}
+}

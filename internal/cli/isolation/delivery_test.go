@@ -1,0 +1,223 @@
+package isolation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// counts returns how often each outcome was noted, in the order of the table.
+func counts(m *matrix) [6]int {
+	var n [6]int
+	for _, o := range columns {
+		n[o] = m.report.Total(o)
+	}
+	return n
+}
+
+// TestListsDeliver: another's object in a list is a leak in every encoding, and on any page; that an own one is missing is
+// told, and an encoding that a server does not speak is none.
+func TestListsDeliver(t *testing.T) {
+	const own, foreign = "canary-of-a", "canary-of-b"
+	for _, form := range forms {
+		pages := strings.HasPrefix(form, "application/json")
+		times := func(n int) int { // lists in pages are tried besides
+			if pages {
+				return 2 * n
+			}
+			return n
+		}
+		for name, c := range map[string]struct {
+			code int
+			body string
+			want [6]int
+		}{
+			"own":            {200, own, [6]int{Limited: times(1)}},
+			"both":           {200, own + foreign, [6]int{Leaked: times(1)}},
+			"the other's":    {200, "\x00" + foreign + "\x00", [6]int{Leaked: times(1)}},
+			"nothing":        {200, "", [6]int{Refused: 1, Limited: times(1) - 1}},
+			"refused":        {403, deniedText, [6]int{Refused: 1}},
+			"throttled":      {429, "", [6]int{Untested: 1}},
+			"a server's end": {503, own, [6]int{Untested: 1}},
+			"not ours":       {403, "go away", [6]int{Untested: 1}},
+			"does not speak": {406, foreign, [6]int{}},
+		} {
+			m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Accept") != form {
+					t.Errorf("accepts %q; want %q", r.Header.Get("Accept"), form)
+				}
+				always(c.code, c.body)(w, r)
+			})
+			if err := m.tryList(t.Context(), caller, "/api/v1/secrets", form); err != nil {
+				t.Fatal(err)
+			}
+			if got := counts(m); got != c.want {
+				t.Errorf("%s as %s: %v; want %v", name, form, got, c.want)
+			}
+		}
+	}
+}
+
+// TestLastPage: lists are read to their last page, which may hold what the first does not.
+func TestLastPage(t *testing.T) {
+	m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
+		body := `{"metadata":{},"items":["canary-of-a"]}`
+		switch q := r.URL.Query(); {
+		case q.Get("limit") == "1" && q.Get("continue") == "":
+			body = `{"metadata":{"continue":"2"},"items":["canary-of-a"]}`
+		case q.Get("continue") == "2":
+			body = `{"metadata":{},"items":["canary-of-b"]}`
+		}
+		always(http.StatusOK, body)(w, r)
+	})
+	if err := m.tryList(t.Context(), caller, "/api/v1/secrets", forms[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := counts(m), ([6]int{Limited: 1, Leaked: 1}); got != want {
+		t.Errorf("%v; want %v", got, want)
+	}
+}
+
+// feed is a cluster whose admin's new objects arrive at every watch that passes lets them into; last ends a watch.
+type feed struct {
+	mu      sync.Mutex
+	watches []chan string
+}
+
+// serve streams to a watch until the admin's object that ends it.
+func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		names := make(chan string, 10)
+		f.mu.Lock()
+		f.watches = append(f.watches, names)
+		f.mu.Unlock()
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		for {
+			select {
+			case name := <-names:
+				if passes(name) {
+					_, _ = fmt.Fprintln(w, name)
+					_ = http.NewResponseController(w).Flush()
+				}
+				if strings.Contains(name, last) {
+					return
+				}
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+// admin returns a client whose creations are told to the watches.
+func (f *feed) admin() *fake.Clientset {
+	k := fake.NewClientset()
+	k.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if object, err := meta.Accessor(a.(clienttesting.CreateAction).GetObject()); err == nil && a.GetResource().Resource != "namespaces" {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, watch := range f.watches {
+				watch <- object.GetName()
+			}
+		}
+		return false, nil, nil
+	})
+	return k
+}
+
+// ownOnes and allOnes are what a watch lets through.
+func ownOnes(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
+func allOnes(string) bool      { return true }
+func noOnes(string) bool       { return false }
+
+// TestWatchesDeliver: what arrives of the other tenant's on a watch is a leak, and what does not of one's own is missed.
+func TestWatchesDeliver(t *testing.T) {
+	for name, c := range map[string]struct {
+		passes func(string) bool
+		want   [6]int
+	}{"own": {ownOnes, [6]int{Limited: 1}}, "both": {allOnes, [6]int{Leaked: 1}}, "nothing": {noOnes, [6]int{Untested: 1}}} {
+		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
+			f := &feed{}
+			m, caller := testMatrix(t, f.serve(c.passes, "canary-of-a"))
+			m.world.admin = f.admin()
+			if err := m.tryWatch(t.Context(), caller, path); err != nil {
+				t.Fatal(err)
+			}
+			if got := counts(m); got != c.want {
+				t.Errorf("%s on %s: %v; want %v", name, path, got, c.want)
+			}
+		}
+	}
+	m, caller := testMatrix(t, always(http.StatusForbidden, deniedText))
+	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 || !strings.Contains(m.report.Findings[0].Example, "403") {
+		t.Errorf("a watch that is refused: %v, %+v", err, m.report.Findings)
+	}
+}
+
+// TestRecreation: a watch that goes on in a namespace that has come to be another tenant's is a leak, one by one; of a
+// webhook, which cannot end one in a namespace, only those over all are tried.
+func TestRecreation(t *testing.T) {
+	for name, c := range map[string]struct {
+		passes func(string) bool
+		mode   installation.Mode
+		want   [6]int
+	}{
+		"they end":     {ownOnes, installation.CompiledIn, [6]int{Limited: 2}},
+		"they go on":   {allOnes, installation.CompiledIn, [6]int{Leaked: 2}},
+		"of a webhook": {allOnes, installation.Webhook, [6]int{Leaked: 1}},
+	} {
+		f := &feed{}
+		m, user := testMatrix(t, f.serve(c.passes, "canary-of-a-reborn"))
+		m.world.admin, m.world.objects, m.world.mode, m.world.callers = f.admin(), quotas(), c.mode, []*caller{user, {name: callerNobody, own: -1}}
+		if err := m.tryRecreation(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := counts(m); got != c.want {
+			t.Errorf("%s: %v; want %v", name, got, c.want)
+		}
+		ns, err := m.world.admin.CoreV1().Namespaces().Get(t.Context(), "a-reborn", metav1.GetOptions{})
+		if err != nil || ns.Labels["kubetenant.dev/tenant"] != "b" {
+			t.Errorf("%s: the namespace is %+v, %v", name, ns, err)
+		}
+		if err := m.world.remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if all, err := m.world.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil || len(all.Items) > 0 {
+			t.Errorf("%s: %d namespaces are left, %v", name, len(all.Items), err)
+		}
+	}
+}
+
+// TestTouch: what is made to be delivered is of the kind that is looked at.
+func TestTouch(t *testing.T) {
+	w := &world{admin: fake.NewClientset()}
+	for path, exists := range map[string]func(context.Context, string) error{
+		"/api/v1/secrets": func(ctx context.Context, name string) error {
+			_, err := w.admin.CoreV1().Secrets("n").Get(ctx, name, metav1.GetOptions{})
+			return err
+		},
+		"/api/v1/configmaps": func(ctx context.Context, name string) error {
+			_, err := w.admin.CoreV1().ConfigMaps("n").Get(ctx, name, metav1.GetOptions{})
+			return err
+		},
+	} {
+		if err := w.touch(t.Context(), path, "n", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := exists(t.Context(), "x"); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

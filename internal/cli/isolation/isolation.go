@@ -1,0 +1,194 @@
+// Package isolation asks a live server for everything that it serves, and tries all of it across the
+// boundary between two throwaway tenants. Only denials may come back.
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// Options specify the server and the callers of a run.
+type Options struct {
+	// Admin is the configuration of a caller who may do everything.
+	Admin *rest.Config
+	// Tenants are the two throwaway tenants. Nothing of theirs may exist.
+	Tenants [2]string
+	// User is the configuration of a user of the first tenant. If nil, the admin impersonates one.
+	User *rest.Config
+	// Progress is called with a description of each step. It may be nil.
+	Progress func(string)
+	// Mode is the deployment mode of the server that receives the test requests. It is required.
+	Mode installation.Mode
+	// Through is the server that receives the test requests, by its address and authority. If nil, the admin's server
+	// receives them.
+	Through *rest.Config
+	// Groups are the API groups whose resources are tried. If empty, all groups are tried.
+	Groups []string
+	// Parallel is how many requests run at the same time; 0 means 8.
+	Parallel int
+}
+
+// matrix is one run.
+type matrix struct {
+	Options
+	world  *world
+	mu     sync.Mutex
+	report Report
+	lost   int // requests without an answer
+	// answers are the decisions of authorization, by caller.
+	answers map[*caller]map[question]bool
+}
+
+// question is what a request asks of authorization.
+type question = authorizationv1.ResourceAttributes
+
+// ErrLeft means that some objects of a run were not removed.
+var ErrLeft = errors.New("something is left of the tenants: kubectl tenant verify-isolation --clean-up removes it")
+
+// removeWithin limits the time of the removal, which continues after an interrupt.
+const removeWithin = time.Minute
+
+// Run creates the tenants, tries the matrix and removes what it created. An error means that the run did not finish.
+// The report, if not nil, has the results until then.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if o.Parallel == 0 {
+		o.Parallel = 8
+	}
+	m := &matrix{Options: o, answers: map[*caller]map[question]bool{}}
+	m.report = Report{Mode: o.Mode, APIGroups: o.Groups, Findings: []*Finding{}}
+	if m.world, err = newWorld(&o); err != nil {
+		return nil, err
+	}
+	served, err := m.discover(m.world.admin)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range o.Groups {
+		if len(ofGroups(served, []string{group})) == 0 {
+			return nil, fmt.Errorf("the server serves nothing of the API group %q", group)
+		}
+	}
+	m.Progress("creating two tenants")
+	defer func() {
+		if !m.world.begun {
+			return
+		}
+		m.Progress("removing the tenants")
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
+		defer cancel()
+		if left := m.world.remove(ctx); left != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrLeft, left))
+		}
+	}()
+	if err := m.world.create(ctx, m); err != nil {
+		return nil, err
+	}
+	err = m.tryEverything(ctx, served)
+	m.report.finish()
+	return &m.report, err
+}
+
+// tryEverything runs the steps of the matrix. A failed step ends the matrix and is a finding.
+func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
+	tried := ofGroups(served, m.Groups)
+	m.report.Resources = len(tried)
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, []resource) error
+		of   []resource
+	}{
+		{"requests of everything, everywhere", m.tryAll, tried},
+		{"what admission holds", m.tryHeld, tried},
+		{"what lists and watches deliver", m.tryDelivery, tried},
+		{"self reviews", m.tryReviews, served}, // they tell of what was not tried too
+		{"watches across the end of a namespace", m.tryRecreation, tried},
+	} {
+		m.Progress(step.what)
+		if err := step.do(ctx, step.of); err != nil {
+			m.find(Untested, "", "", "the run ended early", step.what)
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+// tryAll sends every request of every caller.
+func (m *matrix) tryAll(ctx context.Context, served []resource) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(m.Parallel)
+	for _, c := range m.world.callers {
+		for _, r := range served {
+			for _, p := range m.probes(c, r) {
+				group.Go(func() error { return m.try(ctx, c, p) })
+			}
+		}
+	}
+	return group.Wait()
+}
+
+// try sends one request and notes its outcome.
+func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
+	request := p.method + " " + p.path
+	a, err := c.send(ctx, p.method, p.path, p.body, p.header)
+	if err != nil {
+		return m.unanswered(ctx, c, p.space, request, err)
+	}
+	outcome, why := p.judge(c, a)
+	m.note(c.name, p.space, outcome, why, p.group, fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
+	if p.review != nil && outcome != Untested {
+		m.record(c, p, a)
+	}
+	return nil
+}
+
+// maxLost is the number of requests without an answer after which a run ends.
+const maxLost = 20
+
+// unanswered counts a request without an answer as not tested. It returns an error if the run cannot go on.
+func (m *matrix) unanswered(ctx context.Context, c *caller, space, request string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	m.note(c.name, space, Untested, untestedNoAnswer, "", fmt.Sprintf("%s: %v", request, err))
+	return m.lose(err)
+}
+
+// lose counts a request without an answer. It returns an error if there are more than maxLost.
+func (m *matrix) lose(err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost++; m.lost > maxLost {
+		return fmt.Errorf("%d requests got no answer: %w", m.lost, err)
+	}
+	return nil
+}
+
+// record stores the decision of authorization. A different decision about the same request is a finding.
+func (m *matrix) record(c *caller, p probe, a answer) {
+	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
+	q := *p.review
+	q.Version = "" // no rule is about it
+	m.mu.Lock()
+	if m.answers[c] == nil {
+		m.answers[c] = map[question]bool{}
+	}
+	before, known := m.answers[c][q]
+	m.answers[c][q] = allowed
+	m.mu.Unlock()
+	if known && before != allowed {
+		m.find(Contradicted, c.name, p.space, "the same request was answered in two ways", p.method+" "+p.path)
+	}
+}

@@ -1,0 +1,227 @@
+package isolation
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+const (
+	foreignObject = `{"kind":"List","type":"ADDED","object":{"metadata":{"namespace":"b--isolation","name":"x"}},"items":[{"metadata":{"namespace":"b--isolation","name":"x"}}]}`
+	deniedText    = `{"kind":"Status","message":"x is forbidden: User \"u\" cannot get resource \"x\" in API group \"\" at the cluster scope: tenant boundary: not in a namespace of the caller's tenant"}`
+)
+
+// refusedText is a refusal by an admission plugin of kubetenant.
+const refusedText = `{"kind":"Status","message":"namespaces \"b--new\" is forbidden: the label kubetenant.dev/tenant may name the caller's own tenant only"}`
+
+// outcomeOf returns the outcome that a judge gives to an answer.
+func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outcome {
+	o, _ := judge(answer{code: code, body: []byte(body)})
+	return o
+}
+
+var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+
+// always answers every request alike.
+func always(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// kinds are resources of every kind that is tried in a way of its own.
+func kinds() map[string]resource {
+	core, own := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "kubetenant.dev", Version: "v1alpha1"}
+	return map[string]resource{
+		"a resource":     {schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},
+		"a subresource":  {core, "pods", "proxy", true, []string{"get", "create"}},
+		"nodes":          {core, "nodes", "", false, allVerbs},
+		"quotas":         {own, "tenantquotas", "", false, allVerbs},
+		"Tenants":        {own, "tenants", "", false, allVerbs},
+		"namespaces":     {core, "namespaces", "", false, allVerbs},
+		"their statuses": {core, "namespaces", "status", false, []string{"get", "patch", "update"}},
+	}
+}
+
+// TestEveryForeignAnswerIsALeak: whoever asks, whatever the verb and the form: what a server lets through of another's is
+// a leak that the report names.
+func TestEveryForeignAnswerIsALeak(t *testing.T) {
+	for name, r := range kinds() {
+		for _, own := range []int{0, -1} {
+			m, c := testMatrix(t, always(http.StatusOK, foreignObject))
+			c.own = own
+			probes := m.probes(c, r)
+			if len(probes) == 0 {
+				t.Errorf("%s: nothing is tried", name)
+			}
+			for _, p := range probes {
+				before := m.report.Total(Leaked)
+				if err := m.try(t.Context(), c, p); err != nil {
+					t.Fatal(err)
+				}
+				if leaked := m.report.Total(Leaked) > before; leaked == p.own {
+					t.Errorf("%s, of tenant %d: %s %s (own %t) is a leak: %t", name, own, p.method, p.path, p.own, leaked)
+				}
+			}
+			if own < 0 && m.report.Total(Passed) > 0 || m.report.found(Leaked) != m.report.Total(Leaked) || m.report.Total(Untested) > 0 {
+				t.Errorf("%s, of tenant %d: %d passed, %d problems of %d leaks", name, own, m.report.Total(Passed), m.report.found(Leaked), m.report.Total(Leaked))
+			}
+		}
+	}
+}
+
+// TestEveryRefusalCounts: a denial is none of what is another's, and a problem where it is of one's own.
+func TestEveryRefusalCounts(t *testing.T) {
+	for name, r := range kinds() {
+		m, c := testMatrix(t, always(http.StatusForbidden, deniedText))
+		own := 0
+		for _, p := range m.probes(c, r) {
+			if p.own {
+				own++
+			}
+			if err := m.try(t.Context(), c, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.report.Total(Refused) != own || m.report.Total(Leaked)+m.report.Total(Passed)+m.report.Total(Limited) > 0 || m.report.found(Refused) != own || m.report.Total(Untested) > 0 || m.report.Total(Denied) == 0 {
+			t.Errorf("%s: %d own, report %+v", name, own, m.report)
+		}
+		if wants := name == "a resource" || name == "a subresource" || name == "namespaces"; wants != (own > 0) {
+			t.Errorf("%s: %d requests must pass", name, own)
+		}
+	}
+}
+
+// spacesOf returns the spaces that are tried, in the table's order.
+func spacesOf(probes []probe) []string {
+	return slices.DeleteFunc(slices.Clone(spaces), func(space string) bool {
+		return !slices.ContainsFunc(probes, func(p probe) bool { return p.space == space })
+	})
+}
+
+// TestSpaces: each kind of caller is tried in all spaces that it has; who impersonates already does not once more.
+func TestSpaces(t *testing.T) {
+	m, c := testMatrix(t, nil)
+	everywhere := []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceAll, spacePath, spaceOthers}
+	for name, want := range map[string]struct {
+		own  int
+		real bool
+		want []string
+	}{
+		"a tenant's":       {0, true, everywhere},
+		"one impersonated": {0, false, everywhere[:6]},
+		"nobody's":         {-1, true, everywhere[1:5]},
+	} {
+		c.own, c.real = want.own, want.real
+		if got := spacesOf(m.probes(c, kinds()["a resource"])); !slices.Equal(got, want.want) {
+			t.Errorf("%s: %v; want %v", name, got, want.want)
+		}
+	}
+	c.own = 0
+	for of, own := range map[string]bool{"storageclasses": true, "selfsubjectaccessreviews": true, "nodes": false} {
+		for _, p := range m.probes(c, resource{schema.GroupVersion{Version: "v1"}, of, "", false, []string{"get"}}) {
+			if p.own != own || p.space != spaceCluster {
+				t.Errorf("%s: own %t in %s", of, p.own, p.space)
+			}
+		}
+	}
+	m.world.mode = installation.Webhook
+	rules := resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "selfsubjectrulesreviews", "", false, []string{"create"}}
+	if m.probes(c, rules)[0].own {
+		t.Error("a webhook must let through a review that it cannot limit")
+	}
+	local := resource{rules.GroupVersion, "localsubjectaccessreviews", "", true, []string{"create"}}
+	if slices.Contains(spacesOf(m.probes(c, local)), spaceOwn) {
+		t.Error("local reviews must pass, which are denied by design")
+	}
+}
+
+// TestForeignNamespaceIsWritten: no probe of a namespace's object is about the tenant's own but where that is the space.
+func TestForeignNamespaceIsWritten(t *testing.T) {
+	m, c := testMatrix(t, nil)
+	for _, p := range m.probes(c, kinds()["namespaces"]) {
+		about := map[string]string{spaceForeign: "/b--isolation", spaceSystem: "/kube-system", spaceMissing: "/" + missingNamespace, spaceOwn: "/a--isolation"}[p.space]
+		if strings.Contains(p.path, "/namespaces/") && !strings.Contains(p.path, about) || p.own != (p.space == spaceOwn) {
+			t.Errorf("in %s (own %t): %s %s", p.space, p.own, p.method, p.path)
+		}
+		if p.space == spaceOwn && p.method == http.MethodDelete {
+			t.Error("the own namespace's end is tried")
+		}
+		if p.method == http.MethodPost && (!bytes.Contains(p.body, []byte(`"b--new"`)) || outcomeOf(p.limited, http.StatusForbidden, refusedText) != Denied || outcomeOf(p.limited, http.StatusCreated, "{}") != Leaked) {
+			t.Errorf("a creation of another's: %s", p.body)
+		}
+	}
+}
+
+// TestImpersonation: every identity that might have more rights is tried on the other tenant's, each by its own headers.
+func TestImpersonation(t *testing.T) {
+	m, c := testMatrix(t, nil)
+	r := resource{schema.GroupVersion{Version: "v1"}, "configmaps", "", true, []string{"create"}}
+	seen := map[string]bool{}
+	for _, p := range m.impersonationProbes(c, r) {
+		seen[fmt.Sprint(p.header["Impersonate-User"], p.header["Impersonate-Group"], p.header["Impersonate-Extra-Kubetenant.dev%2ftenant"])] = true
+		if !strings.Contains(p.path, "/b--isolation/") || p.header.Get("Content-Type") == "" || p.review != nil {
+			t.Errorf("%s %s as %v", p.method, p.path, p.header)
+		}
+	}
+	for _, as := range []string{"[alice] [system:masters] []", "[alice] [tenant:b] []", "[alice] [] [b]", "[system:serviceaccount:b--isolation:robot] [] []", "[system:node:n1] [system:nodes] []"} {
+		if !seen[as] {
+			t.Errorf("nobody is impersonated as %s: %v", as, seen)
+		}
+	}
+}
+
+// TestPaths: the forms of a path that an older client or a tenant's path has are what a server understands.
+func TestPaths(t *testing.T) {
+	for got, want := range map[string]string{
+		oldWatch("/api/v1/namespaces/n/pods"):                             "/api/v1/watch/namespaces/n/pods",
+		oldWatch("/apis/apps/v1/deployments"):                             "/apis/apps/v1/watch/deployments",
+		olderPath("/api/v1/namespaces/n/pods?a=b", "/tenants/x"):          "/api/v1/tenants/x/namespaces/n/pods?a=b",
+		olderPath("/apis/apps/v1/namespaces/n/deployments", "/tenants/x"): "/apis/apps/v1/tenants/x/namespaces/n/deployments",
+		query("/a", "b", "c"):                                             "/a?b=c",
+		query("/a?x=y", "b", "c d"):                                       "/a?x=y&b=c+d",
+		withTimeout("/a"):                                                 "/a?timeoutSeconds=1",
+		withTimeout("/a?b=c"):                                             "/a?b=c&timeoutSeconds=1",
+	} {
+		if got != want {
+			t.Errorf("%s; want %s", got, want)
+		}
+	}
+	m, c := testMatrix(t, nil)
+	seen := map[string]bool{}
+	for _, p := range m.pathProbes(c, kinds()["a resource"]) {
+		prefix, _, _ := strings.Cut(p.path, "/namespaces/")
+		seen[prefix] = true
+	}
+	for _, prefix := range []string{"/tenants/a/apis/apps/v1", "/tenants/b/apis/apps/v1", "/tenants/all/apis/apps/v1", "/tenants/system/apis/apps/v1", "/apis/apps/v1/tenants/b"} {
+		if !seen[prefix] {
+			t.Errorf("no path begins with %s: %v", prefix, seen)
+		}
+	}
+}
+
+// TestAnsweredTwice: what authorization said of a request it must say each time, in every version of the resource.
+func TestAnsweredTwice(t *testing.T) {
+	m, c := testMatrix(t, nil)
+	of := func(version string) probe {
+		return probe{method: "GET", path: "/x", review: &question{Verb: "get", Version: version, Resource: "pods"}}
+	}
+	allowed, denied := answer{code: http.StatusOK}, answer{code: http.StatusUnauthorized}
+	m.record(c, of("v1"), allowed)
+	m.record(c, of("v1beta1"), allowed)
+	m.record(&caller{name: "other"}, of("v1"), denied)
+	if !m.report.OK() || len(m.answers[c]) != 1 {
+		t.Errorf("findings %v, answers %v", m.report.Findings, m.answers[c])
+	}
+	if m.record(c, of("v1"), denied); m.report.found(Contradicted) != 1 || !strings.Contains(m.report.Findings[0].What, "answered in two ways") {
+		t.Errorf("findings %v", m.report.Findings)
+	}
+}

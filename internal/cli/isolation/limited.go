@@ -1,0 +1,119 @@
+package isolation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// listed is an object of a list or of an event.
+type listed struct {
+	Metadata struct{ Name, Namespace string }
+	Code     int // of a Status
+}
+
+// document is a list or an event of a watch.
+type document struct {
+	Kind, Type string
+	Metadata   struct{ Continue, RemainingItemCount any } // how many objects there are
+	Items      *[]listed
+	Object     *listed
+}
+
+// tellsOfMore reports whether a list shows that more objects exist than it holds.
+func (d *document) tellsOfMore() bool {
+	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
+}
+
+// onlyOwn returns a function that judges a list or watch of a path over all namespaces. It may hold only objects of the
+// caller's own namespaces. An error response holds none.
+func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
+	mine := w.namespace(own)
+	// A webhook cannot remove the limit of a list, which then tells how many objects remain: docs/webhook.md.
+	more := w.mode == installation.Webhook
+	isOwn := func(o listed) bool {
+		return o.Metadata.Namespace == mine || o.Metadata.Namespace == "" && o.Metadata.Name == mine
+	}
+	return func(a answer) (Outcome, string) {
+		if a.code >= http.StatusBadRequest {
+			return Limited, ""
+		}
+		documents, err := decodeAll(a.body)
+		if err != nil || len(documents) == 0 && !isWatch(path) {
+			return Untested, untestedNoList
+		}
+		outcome, why := Limited, ""
+		for _, d := range documents {
+			switch {
+			case d.tellsOfMore() && !more:
+				return Leaked, ""
+			case d.Items != nil:
+				if slices.ContainsFunc(*d.Items, func(o listed) bool { return !isOwn(o) }) {
+					return Leaked, ""
+				}
+			case d.Object == nil:
+				outcome, why = Untested, untestedNoList
+			case d.Type == "ERROR" && d.Object.Code >= http.StatusInternalServerError:
+				outcome, why = Untested, untestedNoAnswer
+			case d.Type == "BOOKMARK", d.Type == "ERROR":
+			case !isOwn(*d.Object):
+				return Leaked, ""
+			}
+		}
+		return outcome, why
+	}
+}
+
+// decodeAll decodes a list, or the events of a watch.
+func decodeAll(body []byte) (all []document, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	for {
+		var d document
+		switch err := decoder.Decode(&d); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+		all = append(all, d)
+	}
+}
+
+// onlyAbout returns a function that judges a list of objects that name their tenant in a field of the spec. The list
+// may hold only objects about one tenant. A watch is not limited.
+func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
+	return func(a answer) (Outcome, string) {
+		var got struct {
+			Metadata metav1.ListMeta
+			Items    *[]struct{ Spec map[string]any }
+		}
+		switch {
+		case watch, a.code != http.StatusOK:
+			return Leaked, ""
+		case json.Unmarshal(a.body, &got) != nil || got.Items == nil && !holdsObject(a.body):
+			return Untested, untestedNoList
+		case got.Items == nil, got.Metadata.Continue != "", got.Metadata.RemainingItemCount != nil:
+			return Leaked, ""
+		}
+		for _, o := range *got.Items {
+			if o.Spec[field] != id.String() {
+				return Leaked, ""
+			}
+		}
+		return Limited, ""
+	}
+}
+
+// holdsObject reports whether a body contains a field of an object.
+func holdsObject(body []byte) bool {
+	var object map[string]any
+	return json.Unmarshal(body, &object) == nil && len(object) > 0
+}

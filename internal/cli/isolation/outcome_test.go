@@ -1,0 +1,295 @@
+package isolation
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// status is the body of a Status with a message.
+func status(message string) string {
+	return `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"` + strings.ReplaceAll(message, `"`, `\"`) + `"}`
+}
+
+const (
+	authorizers = `pods "x" is forbidden: User "u" cannot get resource "pods" in API group "" in the namespace "b--isolation"`
+	boundary    = authorizers + `: tenant boundary: not in a namespace of the caller's tenant`
+)
+
+// TestOutcomes: an answer is a leak or a denial only if it shows what the boundary decided.
+func TestOutcomes(t *testing.T) {
+	for name, c := range map[string]struct {
+		code   int
+		body   string
+		own    bool
+		tenant int
+		want   Outcome
+		why    string
+	}{
+		"denied":                                {403, status(boundary), false, 0, Denied, ""},
+		"denied on a path":                      {403, status(`forbidden: User "u" cannot get path "/x": tenant boundary: path is not open to tenants`), false, 0, Denied, ""},
+		"denied, in another release's words":    {403, status(authorizers + ": tenant boundary: other words; add -l x=y"), false, 0, Denied, ""},
+		"tenantless, may not be impersonated":   {403, status(`users "n" is forbidden: User "admin" cannot impersonate resource "users" in API group "" at the cluster scope`), false, -1, Denied, ""},
+		"denied by RBAC":                        {403, status(authorizers), false, 0, Untested, "another authorizer denied"},
+		"denied by RBAC, for a reason":          {403, status(authorizers + ": RBAC: role not found"), false, 0, Untested, "another authorizer denied"},
+		"anonymous, not authenticated":          {401, status("Unauthorized"), false, -1, Denied, ""},
+		"a tenant's, not authenticated":         {401, status("Unauthorized"), false, 0, Untested, "did not accept the caller's credential"},
+		"read":                                  {200, `{}`, false, 0, Leaked, ""},
+		"not found":                             {404, status("not found"), false, 0, Leaked, ""},
+		"conflict":                              {409, status("it exists"), false, 0, Leaked, ""},
+		"invalid":                               {422, status("invalid"), false, 0, Leaked, ""},
+		"not supported":                         {405, status("no such method"), false, 0, Untested, "405"},
+		"throttled":                             {429, status("too many requests"), false, 0, Untested, "429"},
+		"a server's error":                      {500, status("failed"), false, 0, Untested, "the server failed (500)"},
+		"a gateway's error":                     {502, `bad gateway`, false, 0, Untested, "the server failed (502)"},
+		"not available":                         {503, ``, false, 0, Untested, "the server failed (503)"},
+		"a Service without Pods":                {503, status(`no endpoints available for service "probe"`), false, 0, Leaked, ""},
+		"timeout":                               {504, status("timeout"), false, 0, Untested, "the server failed (504)"},
+		"redirected":                            {302, ``, false, 0, Untested, "redirected the request (302)"},
+		"a firewall's 403":                      {403, `<html>User "u" cannot get resource "pods"</html>`, false, 0, Untested, "403 without a Status"},
+		"a proxy's 404":                         {404, `404 page not found`, false, 0, Untested, "404 without a Status"},
+		"refused by admission":                  {403, status(`configmaps "x" is forbidden: the label names the namespace's owner`), false, 0, Leaked, ""},
+		"refused by a webhook in these words":   {403, status(`admission webhook "x.example" denied the request: ` + boundary), false, 0, Leaked, ""},
+		"refused by admission in these words":   {403, status(`configmaps "x" is forbidden: you cannot set this: User "u" cannot get resource "x"`), false, 0, Leaked, ""},
+		"own":                                   {200, `{}`, true, 0, Passed, ""},
+		"own, not found":                        {404, status("not found"), true, 0, Passed, ""},
+		"own, refused by admission":             {403, status(`daemonsets "x" is forbidden: a tenant may not create this`), true, 0, Passed, ""},
+		"own, denied":                           {403, status(authorizers), true, 0, Refused, ""},
+		"own, denied by the boundary":           {403, status(boundary), true, 0, Refused, ""},
+		"own, not authenticated":                {401, status("Unauthorized"), true, 0, Untested, "did not accept the caller's credential"},
+		"own, a server's error":                 {500, status("failed"), true, 0, Untested, "the server failed (500)"},
+		"own, a firewall's 403":                 {403, `no`, true, 0, Untested, "403 without a Status"},
+		"own, without an endpoint of a Service": {503, status(`no endpoints available for service "probe"`), true, 0, Passed, ""},
+	} {
+		m, caller := testMatrix(t, always(c.code, c.body))
+		caller.own = c.tenant
+		if err := m.try(t.Context(), caller, probe{space: spaceForeign, method: http.MethodGet, path: "/x", group: "get pods", own: c.own}); err != nil {
+			t.Fatal(err)
+		}
+		m.report.finish()
+		why := ""
+		if len(m.report.Findings) > 0 {
+			why = m.report.Findings[0].What
+		}
+		if m.report.Total(c.want) != 1 || m.report.OK() != (c.want != Leaked && c.want != Refused) || !strings.Contains(why, c.why) {
+			t.Errorf("%s: %+v, %q; want %s, %q", name, m.report.Cells[0], why, c.want, c.why)
+		}
+		var table strings.Builder
+		m.report.Write(&table)
+		if strings.Contains(table.String(), "LEAKED:") != (c.want == Leaked) || strings.Contains(table.String(), "NOT TESTED:") != (c.want == Untested) {
+			t.Errorf("%s: %s", name, &table)
+		}
+	}
+}
+
+// TestOnlyOwn: one object of another tenant in a list or a watch is a leak. An answer that is neither shows nothing.
+func TestOnlyOwn(t *testing.T) {
+	m, _ := testMatrix(t, nil)
+	for body, want := range map[string][2]Outcome{ // of a list, of a watch
+		`{"items":[]}`: {Limited, Limited},
+		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}}]}`:                                                       {Limited, Limited},
+		`{"items":[{"metadata":{"name":"a--isolation"}}]}`:                                                                       {Limited, Limited},
+		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}},{"metadata":{"name":"x","namespace":"b--isolation"}}]}`:  {Leaked, Leaked},
+		`{"items":[{"metadata":{"name":"kube-system"}}]}`:                                                                        {Leaked, Leaked},
+		`{"type":"ADDED","object":{"metadata":{"namespace":"a--isolation"}}}{"type":"BOOKMARK","object":{"metadata":{}}}`:        {Limited, Limited},
+		`{"type":"ADDED","object":{"metadata":{"namespace":"a--isolation"}}}{"type":"ADDED","object":{"metadata":{"name":"n"}}}`: {Leaked, Leaked},
+		`{"type":"ERROR","object":{"kind":"Status","code":410}}`:                                                                 {Limited, Limited},
+		`{"type":"ERROR","object":{"kind":"Status","code":500}}`:                                                                 {Untested, Untested},
+		`{}{"type":"ADDED","object":{"metadata":{"name":"n"}}}`:                                                                  {Leaked, Leaked},
+		`not JSON`: {Untested, Untested},
+		`{}`:       {Untested, Untested},
+		``:         {Untested, Limited},
+	} {
+		for i, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=true"} {
+			if got := outcomeOf(m.world.onlyOwn(0, path), http.StatusOK, body); got != want[i] {
+				t.Errorf("%s of %s: %s; want %s", body, path, got, want[i])
+			}
+		}
+	}
+	if got := outcomeOf(m.world.onlyOwn(0, "/api/v1/pods"), http.StatusGone, status("too old")); got != Limited {
+		t.Errorf("an error of the client: %s", got)
+	}
+}
+
+// TestContinuations: an answer that shows how many objects follow a page is a leak, except behind a webhook, which
+// cannot hide that.
+func TestContinuations(t *testing.T) {
+	m, _ := testMatrix(t, nil)
+	own, quotas := m.world.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.world.tenants[0], "tenant", false)
+	m.world.mode = installation.Webhook
+	webhook := m.world.onlyOwn(0, "/api/v1/pods")
+	for body, want := range map[string][3]Outcome{
+		`{"metadata":{"continue":"x"},"items":[]}`:                    {Leaked, Limited, Leaked},
+		`{"metadata":{"remainingItemCount":3},"items":[]}`:            {Leaked, Limited, Leaked},
+		`{"metadata":{"continue":""},"items":[]}`:                     {Limited, Limited, Limited},
+		`{"items":[{"spec":{"tenant":"a"}}]}`:                         {Leaked, Leaked, Limited},
+		`{"items":[{"spec":{"tenant":"a"}},{"spec":{"tenant":"b"}}]}`: {Leaked, Leaked, Leaked},
+		`{"spec":{"tenant":"a"}}`:                                     {Untested, Untested, Leaked},
+		`{}`:                                                          {Untested, Untested, Untested},
+		``:                                                            {Untested, Untested, Untested},
+	} {
+		got := [3]Outcome{outcomeOf(own, 200, body), outcomeOf(webhook, 200, body), outcomeOf(quotas, 200, body)}
+		if got != want {
+			t.Errorf("%s: %v; want %v", body, got, want)
+		}
+	}
+}
+
+// TestTruncated: an answer that was not read to its end shows nothing.
+func TestTruncated(t *testing.T) {
+	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}
+	if got, why := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested || why != untestedTruncated {
+		t.Errorf("%s, %q", got, why)
+	}
+}
+
+// TestUnserved: an operation that kube-apiserver does not have leaks nothing.
+func TestUnserved(t *testing.T) {
+	for code, want := range map[int]Outcome{404: Limited, 405: Limited, 200: Untested, 500: Untested, 403: Denied} {
+		m, c := testMatrix(t, nil)
+		p := probe{unserved: true, limited: m.world.onlyOwn(0, "/api/v1/pods")}
+		body := "{}"
+		if code == http.StatusForbidden {
+			body = status(boundary)
+		}
+		if got, _ := p.judge(c, answer{code: code, body: []byte(body)}); got != want {
+			t.Errorf("%d: %s; want %s", code, got, want)
+		}
+	}
+}
+
+// TestHeldByAdmission: only a refusal by kubetenant or by the server shows that admission holds a write.
+func TestHeldByAdmission(t *testing.T) {
+	for name, c := range map[string]struct {
+		code int
+		body string
+		want Outcome
+	}{
+		"by a plugin":                    {403, refusedText, Denied},
+		"by kubetenant's webhook":        {403, status(`admission webhook "validate.kubetenant.dev" denied the request: no`), Denied},
+		"by kubetenant's policy":         {403, status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'status.kubetenant.dev' with binding 'b' denied request: no`), Denied},
+		"by another webhook":             {403, status(`admission webhook "validation.gatekeeper.sh" denied the request: no`), Untested},
+		"by a webhook of another name":   {403, status(`admission webhook "kubetenant.dev.example" denied the request: no`), Untested},
+		"by another policy":              {403, status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no`), Untested},
+		"by an authorizer":               {403, status(boundary), Untested},
+		"by a firewall":                  {403, `no`, Untested},
+		"before admission, not found":    {404, status("not found"), Untested},
+		"before admission, invalid":      {422, status("invalid"), Untested},
+		"by a webhook that does not run": {500, status("failed calling webhook"), Untested},
+		"not at all":                     {200, `{}`, Leaked},
+		"not at all, created":            {201, `{}`, Leaked},
+	} {
+		if got := outcomeOf(heldByAdmission, c.code, c.body); got != c.want {
+			t.Errorf("%s: %s; want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestRetries: a request is retried if the server asks for it, but not forever.
+func TestRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusals int
+		header   string
+		want     Outcome
+		requests int
+	}{
+		"throttled twice":          {2, "0", Leaked, 3},
+		"throttled for ever":       {1000, "0", Untested, retries + 1},
+		"throttled without a time": {1000, "", Untested, 1},
+	} {
+		requests := 0
+		m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			if requests > c.refusals {
+				always(200, `{}`)(w, r)
+				return
+			}
+			if c.header != "" {
+				w.Header().Set("Retry-After", c.header)
+			}
+			always(429, status("throttled"))(w, r)
+		})
+		if err := m.try(t.Context(), caller, probe{space: spaceForeign, method: http.MethodGet, path: "/x"}); err != nil {
+			t.Fatal(err)
+		}
+		if m.report.Total(c.want) != 1 || requests != c.requests {
+			t.Errorf("%s: %+v after %d requests; want %s after %d", name, m.report.Cells[0].Counts, requests, c.want, c.requests)
+		}
+	}
+}
+
+// TestNoAnswer: requests without an answer are not tested, and a server that is gone ends the run.
+func TestNoAnswer(t *testing.T) {
+	m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			select {
+			case <-r.Context().Done():
+			case <-time.After(10 * time.Second):
+			}
+			return
+		}
+		panic(http.ErrAbortHandler)
+	})
+	caller.client.Timeout = 50 * time.Millisecond
+	if err := m.try(t.Context(), caller, probe{space: spaceOwn, method: http.MethodGet, path: "/slow", own: true}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for range maxLost {
+		if err != nil {
+			t.Fatalf("ended early: %v", err)
+		}
+		err = m.try(t.Context(), caller, probe{space: spaceForeign, method: http.MethodGet, path: "/x"})
+	}
+	if err == nil || m.report.Total(Untested) != maxLost+1 || m.report.Findings[0].What != untestedNoAnswer {
+		t.Errorf("error %v, findings %v", err, m.report.Findings)
+	}
+}
+
+// TestReviewsWithoutAnAnswer: a review that does not say what a caller may do is no denial.
+func TestReviewsWithoutAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		code, own int
+		body      string
+		want      string // part of the error
+	}{
+		"allowed":                       {201, 0, `{"status":{"allowed":true}}`, ""},
+		"denied":                        {201, 0, `{"status":{"allowed":false}}`, ""},
+		"may not ask":                   {403, 0, status(boundary), ""},
+		"anonymous, not authenticated":  {401, -1, status("Unauthorized"), ""},
+		"a tenant's, not authenticated": {401, 0, status("Unauthorized"), "selfsubjectaccessreviews: 401"},
+		"a firewall's 403":              {403, 0, `no`, "selfsubjectaccessreviews: 403"},
+		"not found":                     {404, 0, status("not found"), "selfsubjectaccessreviews: 404"},
+		"a server's error":              {500, 0, status("failed"), "selfsubjectaccessreviews: 500"},
+		"an empty object":               {201, 0, `{}`, "no status"},
+		"no object":                     {201, 0, ``, "no status"},
+		"a page":                        {200, 0, `<html>`, "selfsubjectaccessreviews: 200"},
+	} {
+		m, caller := testMatrix(t, always(c.code, c.body))
+		caller.own = c.own
+		ok, err := caller.may(t.Context(), &authorizationv1.ResourceAttributes{})
+		if ok != (name == "allowed") || (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %t, %v; want %q", name, ok, err, c.want)
+		}
+		m.Parallel, m.answers[caller] = 1, map[question]bool{{Verb: "get", Resource: "pods"}: false}
+		if err := m.tryReviews(t.Context(), nil); err != nil || m.report.found(Untested) > 0 != (c.want != "") {
+			t.Errorf("%s: %v, findings %v", name, err, m.report.Findings)
+		}
+	}
+}
+
+// TestRefusedRules: a server that refuses to list the rules of another namespace tells none. Another program's 403 shows
+// nothing.
+func TestRefusedRules(t *testing.T) {
+	for body, want := range map[string]int{status("forbidden: the namespace is not the tenant's"): 0, "no": 1} {
+		m, caller := testMatrix(t, always(http.StatusForbidden, body))
+		if err := m.tryRules(t.Context(), caller, "b--isolation", nil); err != nil || m.report.found(Untested) != want {
+			t.Errorf("%s: %v, findings %v", body, err, m.report.Findings)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package isolation
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The spaces of the table.
+const (
+	spaceOwn     = "own"
+	spaceForeign = "another tenant's"
+	spaceSystem  = "system"
+	spaceMissing = "missing namespace"
+	spaceCluster = "cluster scope"
+	spaceAll     = "all namespaces"
+	spacePath    = "tenant paths"
+	spaceOthers  = "impersonation"
+	spaceHeld    = "own, held"
+)
+
+// spaces are they in the table's order, callers the callers.
+var spaces = []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers, spaceHeld}
+
+var callers = []string{callerUser, callerAccount, callerNobody, callerAnonymous}
+
+// The callers of the table.
+const (
+	callerUser      = "tenant user"
+	callerAccount   = "tenant service account"
+	callerNobody    = "tenantless user"
+	callerAnonymous = "anonymous"
+)
+
+// probe is one request.
+type probe struct {
+	space, method, path string
+	body                []byte
+	header              http.Header
+	group               string // the verb and the resource
+	own                 bool   // authorization must allow it
+	// limited judges the answer to a request that authorization may allow although it reaches
+	// beyond the caller's own namespaces. It may be nil.
+	limited func(answer) (Outcome, string)
+	// unserved means that kube-apiserver has no such operation, so a 404 or 405 response is
+	// expected.
+	unserved bool
+	review   *authorizationv1.ResourceAttributes
+}
+
+const name = "probe"
+
+// contentTypes are those in which a verb's body can be, all that there are for patches.
+var contentTypes = map[string][]string{
+	"create": {"application/json"}, "update": {"application/json"},
+	"patch": {"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"},
+}
+
+// probes returns all requests of a caller about a resource.
+func (m *matrix) probes(c *caller, r resource) []probe {
+	if !r.namespaced {
+		return m.clusterProbes(c, r)
+	}
+	w := m.world
+	var all []probe
+	if c.own >= 0 && !r.is("authorization.k8s.io", "localsubjectaccessreviews") { // denied by design
+		for _, p := range r.requests(w.namespace(c.own), spaceOwn) {
+			p.own = true
+			all = append(all, p)
+		}
+	}
+	for space, ns := range map[string]string{spaceForeign: w.namespace(1), spaceSystem: systemNamespace, spaceMissing: missingNamespace} {
+		all = append(all, r.requests(ns, space)...)
+	}
+	all = append(all, m.acrossProbes(c, r)...)
+	if c.own >= 0 {
+		all = append(all, m.pathProbes(c, r)...)
+		all = append(all, m.impersonationProbes(c, r)...)
+	}
+	return all
+}
+
+// requests returns one request for each verb and way to ask for it, in a namespace or, with none, at
+// cluster scope.
+func (r resource) requests(namespace, space string) []probe {
+	var all []probe
+	collection := r.path(namespace)
+	object := collection + "/" + name
+	if r.subresource != "" {
+		object += "/" + r.subresource
+	}
+	attributes := func(verb, objectName string) *authorizationv1.ResourceAttributes {
+		return &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: r.Group, Version: r.Version,
+			Resource: r.name, Subresource: r.subresource, Name: objectName}
+	}
+	add := func(verb, method, path, objectName string) {
+		types := contentTypes[verb]
+		if types == nil {
+			types = []string{""}
+		}
+		for _, contentType := range types {
+			p := probe{
+				space:  space,
+				method: method,
+				path:   path,
+				group:  verb + " " + r.String(),
+				review: attributes(verb, objectName),
+			}
+			p.setBody(r.body(verb), contentType)
+			all = append(all, p)
+		}
+	}
+	for _, verb := range r.verbs {
+		switch {
+		case verb == "get":
+			add(verb, http.MethodGet, object, name)
+			if r.subresource == "proxy" {
+				add(verb, http.MethodGet, object+"/some/path", name)
+			}
+		case verb == "create" && r.subresource != "":
+			add(verb, http.MethodPost, query(object, "dryRun", "All"), name)
+		case verb == "create":
+			add(verb, http.MethodPost, query(collection, "dryRun", "All"), "")
+		case verb == "update":
+			add(verb, http.MethodPut, query(object, "dryRun", "All"), name)
+		case verb == "patch":
+			add(verb, http.MethodPatch, query(object, "dryRun", "All"), name)
+		case verb == "delete":
+			add(verb, http.MethodDelete, query(object, "dryRun", "All"), name)
+		case verb == "deletecollection":
+			add(verb, http.MethodDelete, query(collection, "dryRun", "All"), "")
+		case verb == "list":
+			add(verb, http.MethodGet, collection, "")
+			add(verb, http.MethodGet, query(collection, "fieldSelector", "metadata.name="+name), name)
+			add(verb, http.MethodGet, query(collection, "limit", "1"), "")
+		case verb == "watch":
+			add(verb, http.MethodGet, query(collection, "watch", "true"), "")
+			add(verb, http.MethodGet, oldWatch(collection), "")
+		}
+	}
+	return all
+}
+
+// setBody sets a body with a content type. If the type is "", it sets none.
+func (p *probe) setBody(body, contentType string) {
+	if contentType == "" {
+		return
+	}
+	p.body, p.header = []byte(body), http.Header{"Content-Type": {contentType}}
+	switch contentType {
+	case contentTypes["patch"][0]:
+		p.body = []byte("[]")
+	case contentTypes["patch"][3]:
+		p.path += "&fieldManager=isolation"
+	}
+}
+
+// bodies are the objects of creations for which kube-apiserver returns a 500 response if the object
+// is empty.
+var bodies = map[string]string{
+	"bindings": `{"metadata":{"name":"probe"},"target":{"kind":"Node","name":"probe"}}`,
+	"rolebindings.rbac.authorization.k8s.io": `{"metadata":{"name":"probe"},` +
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"probe"}}`,
+}
+
+// body returns the body of a request.
+func (r *resource) body(verb string) string {
+	if body := bodies[r.String()]; body != "" && verb == "create" {
+		return body
+	}
+	return "{}"
+}
+
+// oldWatch returns the path of a watch as it was before the parameter.
+func oldWatch(collection string) string {
+	parts := strings.SplitN(collection, "/", 5) // "", api, v1, rest or "", apis, group, version, rest
+	if parts[1] == "api" {
+		return "/api/" + parts[2] + "/watch/" + strings.Join(parts[3:], "/")
+	}
+	return strings.Join(parts[:4], "/") + "/watch/" + parts[4]
+}
+
+// acrossProbes go over all namespaces, by every selector that might widen them.
+func (m *matrix) acrossProbes(c *caller, r resource) []probe {
+	var all []probe
+	w := m.world
+	var verb string
+	add := func(method, path string, review *authorizationv1.ResourceAttributes) {
+		p := probe{space: spaceAll, method: method, path: path, group: verb + " " + r.String(), review: review}
+		if c.own >= 0 {
+			p.limited = w.onlyOwn(c.own, path)
+			p.unserved = method == http.MethodDelete
+		}
+		all = append(all, p)
+	}
+	attributes := func(verb string) *authorizationv1.ResourceAttributes {
+		return &authorizationv1.ResourceAttributes{Verb: verb, Group: r.Group, Version: r.Version, Resource: r.name}
+	}
+	collection := r.path("")
+	foreign := w.tenants[1].String()
+	for _, verb = range r.verbs {
+		switch {
+		case r.subresource != "":
+		case verb == "list":
+			add(http.MethodGet, collection, attributes(verb))
+			for _, selector := range []string{tenant.Label + "=" + foreign, tenant.Label + " in (" + foreign + ")", "!" + tenant.Label, tenant.Label, tenant.Label + "!=x", "a=b"} {
+				add(http.MethodGet, query(collection, "labelSelector", selector), nil)
+			}
+			add(http.MethodGet, query(collection, "labelSelector", "", "labelSelector", tenant.Label+"="+foreign), nil)
+			add(http.MethodGet, query(collection, "fieldSelector", "metadata.namespace="+w.namespace(1)), nil)
+			add(http.MethodGet, query(collection, "fieldSelector", "metadata.name="+w.canary(1)), nil)
+			add(http.MethodGet, query(collection, "continue", "anything"), nil)
+			add(http.MethodGet, query(collection, "limit", "1"), nil)
+			if c.own >= 0 {
+				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", tenant.Label+"="+w.tenants[c.own].String()), nil)
+			}
+			add(http.MethodGet, query(collection, "resourceVersion", "0"), nil)
+		case verb == "watch":
+			add(http.MethodGet, query(collection, "watch", "true", "timeoutSeconds", "1"), attributes(verb))
+			add(http.MethodGet, query(oldWatch(collection), "timeoutSeconds", "1"), nil)
+		case verb == "deletecollection":
+			add(http.MethodDelete, query(collection, "dryRun", "All"), attributes(verb))
+		case verb == "create":
+			p := probe{
+				space:  spaceAll,
+				method: http.MethodPost,
+				path:   query(collection, "dryRun", "All"),
+				group:  verb + " " + r.String(),
+				body:   []byte("{}"),
+				header: http.Header{"Content-Type": {"application/json"}},
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// pathProbes ask through paths that name a tenant.
+func (m *matrix) pathProbes(c *caller, r resource) []probe {
+	w := m.world
+	own, foreign := "/tenants/"+w.tenants[c.own].String(), "/tenants/"+w.tenants[1].String()
+	var all []probe
+	for prefix, namespaces := range map[string][]string{
+		foreign:                                {w.namespace(1), w.namespace(c.own)},
+		own:                                    {w.namespace(1), systemNamespace},
+		"/tenants/all":                         {w.namespace(1), w.namespace(c.own)},
+		"/tenants/" + tenant.System().String(): {systemNamespace, w.namespace(c.own)},
+	} {
+		for _, ns := range namespaces {
+			asked := map[string]bool{}
+			for _, p := range r.requests(ns, spacePath) {
+				// Authorization precedes the decoding of a body. The encodings of bodies are tried
+				// without a tenant path.
+				key := fmt.Sprint(p.method, p.review.Verb, p.review.Name, strings.Contains(p.path, "/watch/"))
+				if asked[key] {
+					continue
+				}
+				asked[key] = true
+				p.review = nil
+				older := p
+				p.path = prefix + p.path
+				all = append(all, p)
+				if prefix == foreign {
+					older.path = olderPath(older.path, prefix)
+					all = append(all, older)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// olderPath puts the tenant part behind the version.
+func olderPath(path, part string) string {
+	at := 3 // "", api, v1
+	if strings.HasPrefix(path, "/apis/") {
+		at = 4
+	}
+	segments := strings.SplitN(path, "/", at+1)
+	return strings.Join(segments[:at], "/") + part + "/" + segments[at]
+}
+
+// impersonationProbes ask as others, with the first verb that there is.
+func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
+	w := m.world
+	requests := r.requests(w.namespace(1), spaceOthers)
+	if !c.real || len(requests) == 0 {
+		return nil
+	}
+	var all []probe
+	for _, as := range []http.Header{
+		{"Impersonate-User": {"system:serviceaccount:" + w.namespace(1) + ":" + robot}},
+		{"Impersonate-User": {"system:serviceaccount:kube-system:namespace-controller"}},
+		{"Impersonate-User": {"alice"}},
+		{"Impersonate-User": {"alice"}, "Impersonate-Group": {w.tenants[1].Group()}},
+		{"Impersonate-User": {"alice"}, "Impersonate-Group": {"system:masters"}},
+		{"Impersonate-User": {"alice"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {w.tenants[1].String()}},
+		{"Impersonate-User": {"system:kube-controller-manager"}},
+		{"Impersonate-User": {"system:node:n1"}, "Impersonate-Group": {"system:nodes"}},
+	} {
+		p := requests[0]
+		p.review = nil
+		header := as.Clone()
+		for key, value := range p.header {
+			header[key] = value
+		}
+		p.header = header
+		all = append(all, p)
+	}
+	return all
+}
+
+// clusterProbes are about what lives in no namespace.
+func (m *matrix) clusterProbes(c *caller, r resource) []probe {
+	if r.is("", "namespaces") {
+		return m.namespaceProbes(c, r)
+	}
+	var all []probe
+	for _, p := range r.requests("", spaceCluster) {
+		switch read := p.method == http.MethodGet; {
+		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook: // they are denied, since it cannot limit them
+		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
+			p.own = true
+		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
+			p.limited = onlyAbout(m.world.tenants[c.own], "tenant", isWatch(p.path))
+		case c.own >= 0 && read && (r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
+			p.limited = onlyAbout(m.world.tenants[c.own], "id", isWatch(p.path))
+		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" && r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
+			// That a tenant says who its own members are, and nobody else's, admission holds.
+			other := m.world.tenants[1]
+			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`, v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
+			p.review = nil
+			p.limited = heldByAdmission
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// namespaceProbes are about Namespace objects.
+func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
+	w := m.world
+	var all []probe
+	for space, ns := range map[string]string{spaceForeign: w.namespace(1), spaceSystem: systemNamespace, spaceMissing: missingNamespace, spaceOwn: w.namespace(0)} {
+		for _, p := range r.requests("", space) {
+			isObject := strings.Contains(p.path, "/namespaces/"+name)
+			own := space == spaceOwn && c.own >= 0 && r.subresource == ""
+			switch {
+			case space == spaceOwn && (c.own < 0 || !isObject && r.subresource == ""):
+				continue // once is enough, below
+			case isObject && p.method == http.MethodDelete && own:
+				continue // a dry run of the own namespace's end proves nothing that the others do not
+			case isObject:
+				p.path = strings.Replace(p.path, "/namespaces/"+name, "/namespaces/"+ns, 1)
+				p.own, p.review = own, nil
+			case p.method == http.MethodPost:
+				// That a tenant may create namespaces, but none of another's, admission holds.
+				p.body = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + w.tenants[1].String() + `--new"}}`)
+				p.review = nil
+				if c.own >= 0 {
+					p.limited = heldByAdmission
+				}
+			case p.method == http.MethodGet && c.own >= 0: // lists and watches
+				if isWatch(p.path) {
+					p.path = withTimeout(p.path)
+				}
+				p.limited = w.onlyOwn(c.own, p.path)
+				p.review = nil
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func withTimeout(path string) string {
+	if strings.Contains(path, "?") {
+		return path + "&timeoutSeconds=1"
+	}
+	return path + "?timeoutSeconds=1"
+}

@@ -1,0 +1,223 @@
+package isolation
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+)
+
+// Cell counts the outcomes of one caller in one space.
+type Cell struct {
+	Caller string          `json:"caller"`
+	Space  string          `json:"space"`
+	Counts map[Outcome]int `json:"counts"`
+}
+
+// Finding is a group of requests that probably have the same cause.
+type Finding struct {
+	Outcome Outcome `json:"outcome"`
+	// What is the verb and the resource, or the reason of [Untested].
+	What     string   `json:"what"`
+	Requests int      `json:"requests"`
+	Callers  []string `json:"callers,omitempty"`
+	Spaces   []string `json:"spaces,omitempty"`
+	Example  string   `json:"example"`
+}
+
+// Report is the result of a run.
+type Report struct {
+	Mode      installation.Mode `json:"mode"`
+	APIGroups []string          `json:"apiGroups,omitempty"` // empty for all
+	Resources int               `json:"resources"`           // resources and subresources that were tried
+	Verdict   string            `json:"verdict"`
+	Cells     []*Cell           `json:"cells"`
+	Findings  []*Finding        `json:"findings"`
+	Notes     []string          `json:"notes,omitempty"`
+}
+
+// Total returns the number of requests with an outcome.
+func (r *Report) Total(o Outcome) int {
+	n := 0
+	for _, c := range r.Cells {
+		n += c.Counts[o]
+	}
+	return n
+}
+
+// found returns the number of requests in the findings of an outcome.
+func (r *Report) found(o Outcome) int {
+	n := 0
+	for _, f := range r.Findings {
+		if f.Outcome == o {
+			n += f.Requests
+		}
+	}
+	return n
+}
+
+// OK reports whether nothing leaked, no request in the caller's own namespaces was denied and no
+// answers disagree.
+func (r *Report) OK() bool {
+	return r.found(Leaked)+r.found(Refused)+r.found(Contradicted) == 0
+}
+
+// Complete reports whether every answer shows what the boundary decided.
+func (r *Report) Complete() bool {
+	return r.found(Untested) == 0 && r.Total(Denied) > 0 && r.Total(Passed) > 0
+}
+
+// finish sorts the report and sets its verdict.
+func (r *Report) finish() {
+	slices.SortFunc(r.Cells, func(a, b *Cell) int {
+		return cmp.Or(cmp.Compare(slices.Index(callers, a.Caller), slices.Index(callers, b.Caller)),
+			cmp.Compare(slices.Index(spaces, a.Space), slices.Index(spaces, b.Space)))
+	})
+	order := []Outcome{Leaked, Contradicted, Refused, Untested}
+	slices.SortFunc(r.Findings, func(a, b *Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Outcome), slices.Index(order, b.Outcome)),
+			cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.What, b.What))
+	})
+	for _, f := range r.Findings {
+		slices.Sort(f.Callers)
+		slices.Sort(f.Spaces)
+	}
+	r.Verdict = r.verdict()
+}
+
+func (r *Report) verdict() string {
+	tried := 0
+	for _, c := range r.Cells {
+		for _, n := range c.Counts {
+			tried += n
+		}
+	}
+	untested := ""
+	if n := r.found(Untested); n > 0 {
+		untested = fmt.Sprintf(", %d not tested", n)
+	}
+	switch {
+	case !r.OK():
+		return fmt.Sprintf("NOT ISOLATED: %d leaked, %d contradicted, %d refused in the own space%s, of %d requests",
+			r.found(Leaked), r.found(Contradicted), r.found(Refused), untested, tried)
+	case untested != "":
+		return fmt.Sprintf("NOT PROVEN: nothing leaked%s, of %d requests", untested, tried)
+	case !r.Complete():
+		return "NOT PROVEN: nothing was tested"
+	}
+	return fmt.Sprintf("isolated: %d requests of %d resources and subresources", tried, r.Resources)
+}
+
+// shownFindings is the number of findings that [Report.Write] shows.
+const shownFindings = 10
+
+// columns are the outcomes of the table.
+var columns = []Outcome{Denied, Limited, Passed, Leaked, Refused, Untested}
+
+// Write writes the table, the first findings and the verdict.
+func (r *Report) Write(w io.Writer) {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprint(out, "CALLER\tSPACE\tTRIED")
+	for _, o := range columns {
+		_, _ = fmt.Fprintf(out, "\t%s", o)
+	}
+	_, _ = fmt.Fprintln(out)
+	row := func(caller, space string, counts map[Outcome]int) {
+		tried := 0
+		for _, n := range counts {
+			tried += n
+		}
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%d", caller, space, tried)
+		for _, o := range columns {
+			_, _ = fmt.Fprintf(out, "\t%d", counts[o])
+		}
+		_, _ = fmt.Fprintln(out)
+	}
+	all := map[Outcome]int{}
+	for _, c := range r.Cells {
+		row(c.Caller, c.Space, c.Counts)
+		for o, n := range c.Counts {
+			all[o] += n
+		}
+	}
+	row("all", "", all)
+	_ = out.Flush()
+	for _, note := range r.Notes {
+		_, _ = fmt.Fprintln(w, "note:", output.Safe(note))
+	}
+	for _, f := range r.Findings[:min(shownFindings, len(r.Findings))] {
+		_, _ = fmt.Fprintln(w, output.Safe(f.String()))
+	}
+	if more := len(r.Findings) - shownFindings; more > 0 {
+		_, _ = fmt.Fprintf(w, "... and %d more (-o json for all)\n", more)
+	}
+	_, _ = fmt.Fprintln(w, r.Verdict)
+}
+
+// String returns a finding on one line.
+func (f *Finding) String() string {
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "%s: %s: %d requests", f.Outcome, f.What, f.Requests)
+	if f.Requests == 1 {
+		b.Reset()
+		_, _ = fmt.Fprintf(&b, "%s: %s: 1 request", f.Outcome, f.What)
+	}
+	if len(f.Callers) > 0 {
+		_, _ = fmt.Fprintf(&b, " by %s", strings.Join(f.Callers, ", "))
+	}
+	if len(f.Spaces) > 0 {
+		_, _ = fmt.Fprintf(&b, " in %s", strings.Join(f.Spaces, ", "))
+	}
+	if f.Example != "" {
+		_, _ = fmt.Fprintf(&b, ", for example %s", f.Example)
+	}
+	return b.String()
+}
+
+// count counts an outcome of a caller in a space.
+func (m *matrix) count(caller, space string, o Outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := slices.IndexFunc(m.report.Cells, func(c *Cell) bool { return c.Caller == caller && c.Space == space })
+	if at < 0 {
+		at = len(m.report.Cells)
+		m.report.Cells = append(m.report.Cells, &Cell{Caller: caller, Space: space, Counts: map[Outcome]int{}})
+	}
+	m.report.Cells[at].Counts[o]++
+}
+
+// find adds a request to the finding of its outcome and group.
+func (m *matrix) find(o Outcome, caller, space, what, example string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := slices.IndexFunc(m.report.Findings, func(f *Finding) bool { return f.Outcome == o && f.What == what })
+	if at < 0 {
+		at = len(m.report.Findings)
+		m.report.Findings = append(m.report.Findings, &Finding{Outcome: o, What: what, Example: example})
+	}
+	f := m.report.Findings[at]
+	f.Requests++
+	if caller != "" && !slices.Contains(f.Callers, caller) {
+		f.Callers = append(f.Callers, caller)
+	}
+	if space != "" && !slices.Contains(f.Spaces, space) {
+		f.Spaces = append(f.Spaces, space)
+	}
+}
+
+// note counts an outcome and adds it to the findings if it is one. group is the verb and the
+// resource. why is the reason of [Untested].
+func (m *matrix) note(caller, space string, o Outcome, why, group, example string) {
+	m.count(caller, space, o)
+	switch o {
+	case Leaked, Refused:
+		m.find(o, caller, space, group, example)
+	case Untested:
+		m.find(o, caller, space, why, example)
+	}
+}

@@ -1,0 +1,178 @@
+package isolation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// tryReviews asks each caller's self reviews about the requests of the matrix: they must say what the
+// requests were answered. The rules that a caller is told of must be true.
+func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
+	group, asking := errgroup.WithContext(ctx)
+	group.SetLimit(m.Parallel)
+	for c, answers := range m.answers {
+		for q, want := range answers {
+			group.Go(func() error {
+				got, err := c.may(asking, &q)
+				if err != nil {
+					return m.unreviewed(asking, c, err)
+				}
+				if got != want {
+					m.find(Contradicted, c.name, "", "self reviews and requests: "+named(&q),
+						fmt.Sprintf("%q in %q: the review says %t, the request %t", q.Name, q.Namespace, got, want))
+				}
+				return nil
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, c := range m.world.callers {
+		for _, namespace := range []string{m.world.namespace(0), m.world.namespace(1), systemNamespace, missingNamespace} {
+			if err := m.tryRules(ctx, c, namespace, served); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unreviewed counts a review without an answer as not tested. It returns an error if the run cannot go on.
+func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	m.find(Untested, c.name, "", untestedReview, err.Error())
+	var transport *url.Error
+	if errors.As(err, &transport) {
+		return m.lose(err)
+	}
+	return nil
+}
+
+// named returns the verb and the resource of a review.
+func named(q *question) string {
+	r := resource{GroupVersion: schema.GroupVersion{Group: q.Group}, name: q.Resource, subresource: q.Subresource}
+	return q.Verb + " " + r.String()
+}
+
+// may asks a self review. Who may not even ask may nothing.
+func (c *caller) may(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
+	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a}}
+	err := c.review(ctx, "selfsubjectaccessreviews", "SelfSubjectAccessReview", &review)
+	return review.Status.Allowed, err
+}
+
+func (c *caller) review(ctx context.Context, resource, kind string, review any) error {
+	data, err := json.Marshal(review)
+	if err != nil {
+		return err
+	}
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		return err
+	}
+	object["apiVersion"], object["kind"] = "authorization.k8s.io/v1", kind
+	if data, err = json.Marshal(object); err != nil {
+		return err
+	}
+	a, err := c.send(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/"+resource, data, http.Header{"Content-Type": {"application/json"}})
+	switch {
+	case err != nil:
+		return err
+	case a.deniedByAuthorization(), a.code == http.StatusUnauthorized && c.own < 0:
+		return nil
+	case a.code == http.StatusForbidden && a.message() != "" && resource == "selfsubjectrulesreviews":
+		return nil // a gateway refuses to list the rules of another namespace
+	case a.code != http.StatusCreated:
+		return fmt.Errorf("%s: %s: %d %s", c.name, resource, a.code, a.message())
+	}
+	var answered struct{ Status map[string]any }
+	if err := json.Unmarshal(a.body, &answered); err != nil || len(answered.Status) == 0 {
+		return fmt.Errorf("%s: %s: the answer has no status", c.name, resource)
+	}
+	return json.Unmarshal(a.body, review)
+}
+
+// tryRules holds the rules that a caller is told of in a namespace against single questions.
+func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, served []resource) error {
+	review := authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+	if err := c.review(ctx, "selfsubjectrulesreviews", "SelfSubjectRulesReview", &review); err != nil {
+		return m.unreviewed(ctx, c, err)
+	}
+	own := c.own >= 0 && namespace == m.world.namespace(c.own)
+	rules := review.Status.ResourceRules
+	if !own && len(rules)+len(review.Status.NonResourceRules) > 0 {
+		m.find(Contradicted, c.name, "", "rules of a namespace that is not the caller's",
+			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
+	}
+	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook cannot limit them, so they are denied
+		m.find(Contradicted, c.name, "", "no rules of the caller's own namespace", namespace)
+	}
+	if m.world.mode == installation.Gateway {
+		return nil // the cluster lists what its roles give there, and knows nothing of the boundary
+	}
+	return m.tryListed(ctx, c, namespace, rules, served)
+}
+
+// tryListed sends a self review for each action that the rules allow.
+func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
+	rules []authorizationv1.ResourceRule, served []resource) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(m.Parallel)
+	for _, rule := range rules {
+		if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.Resources, "*") {
+			m.find(Contradicted, c.name, "", "rules with a wildcard",
+				fmt.Sprintf("%v %v %v in %s", rule.Verbs, rule.APIGroups, rule.Resources, namespace))
+			continue
+		}
+		for _, a := range actions(&rule, namespace) {
+			if slices.ContainsFunc(served, func(r resource) bool { return r.is(a.Group, a.Resource) && !r.namespaced }) {
+				a.Namespace = "" // what lives in no namespace is told of in each
+			}
+			group.Go(func() error {
+				ok, err := c.may(ctx, &a)
+				if err != nil {
+					return m.unreviewed(ctx, c, err)
+				}
+				if !ok {
+					m.find(Contradicted, c.name, "", "rules and self reviews: "+named(&a), fmt.Sprintf("%q in %q", a.Name, namespace))
+				}
+				return nil
+			})
+		}
+	}
+	return group.Wait()
+}
+
+// actions returns all that a rule says.
+func actions(rule *authorizationv1.ResourceRule, namespace string) []authorizationv1.ResourceAttributes {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	var all []authorizationv1.ResourceAttributes
+	for _, verb := range rule.Verbs {
+		for _, group := range rule.APIGroups {
+			for _, full := range rule.Resources {
+				resource, sub := splitResource(full)
+				for _, name := range names {
+					all = append(all, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: sub, Name: name})
+				}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,146 @@
+package isolation
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// reviewing answers self reviews: of requests with may, of rules by their namespace.
+func reviewing(t *testing.T, may func(authorizationv1.ResourceAttributes) bool, rules map[string][]authorizationv1.ResourceRule) http.HandlerFunc {
+	t.Helper()
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in struct {
+			Spec struct {
+				ResourceAttributes authorizationv1.ResourceAttributes
+				Namespace          string
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			t.Error(err)
+		}
+		status := any(authorizationv1.SubjectAccessReviewStatus{Allowed: may(in.Spec.ResourceAttributes)})
+		if strings.HasSuffix(r.URL.Path, "selfsubjectrulesreviews") {
+			status = authorizationv1.SubjectRulesReviewStatus{ResourceRules: rules[in.Spec.Namespace]}
+		}
+		w.WriteHeader(http.StatusCreated)
+		if err := json.NewEncoder(w).Encode(map[string]any{"status": status}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestReviews: what a caller is told of its rights must be what its requests were answered, in both directions.
+func TestReviews(t *testing.T) {
+	own := authorizationv1.ResourceRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
+	told := func(namespace string, rule authorizationv1.ResourceRule) map[string][]authorizationv1.ResourceRule {
+		all := map[string][]authorizationv1.ResourceRule{"a--isolation": {own}}
+		all[namespace] = append(all[namespace], rule)
+		return all
+	}
+	with := func(verb, group, resource string, names ...string) authorizationv1.ResourceRule {
+		return authorizationv1.ResourceRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+	}
+	foreign := question{Verb: "get", Resource: "pods", Namespace: "b--isolation"}
+	for name, c := range map[string]struct {
+		answered map[question]bool
+		rules    map[string][]authorizationv1.ResourceRule
+		mode     installation.Mode
+		want     string // one problem; "" for none
+	}{
+		"they agree":            {map[question]bool{foreign: false, {Verb: "get", Resource: "pods", Namespace: "a--isolation"}: true}, told("a--isolation", own), installation.CompiledIn, ""},
+		"let through all alike": {map[question]bool{foreign: true}, told("a--isolation", own), installation.CompiledIn, "the review says false, the request true"},
+		"told, but not so":      {map[question]bool{{Verb: "get", Resource: "pods", Namespace: "a--isolation"}: false}, told("a--isolation", own), installation.CompiledIn, "the review says true, the request false"},
+		"another's rules":       {nil, told("b--isolation", with("get", "", "nodes")), installation.CompiledIn, "1 request by tenant user, for example 1 rules in b--isolation"},
+		"none of its own":       {nil, nil, installation.CompiledIn, "no rules of the caller's own namespace"},
+		"none, of a webhook":    {nil, nil, installation.Webhook, ""},
+		"any verb":              {nil, told("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard"},
+		"any group":             {nil, told("a--isolation", with("get", "*", "pods")), installation.CompiledIn, "rules with a wildcard"},
+		"any resource":          {nil, told("a--isolation", with("get", "", "*")), installation.CompiledIn, "rules with a wildcard"},
+		"a right that is none":  {nil, told("a--isolation", with("delete", "", "pods")), installation.CompiledIn, "rules and self reviews: delete pods"},
+		"a subresource":         {nil, told("a--isolation", with("get", "", "pods/log")), installation.CompiledIn, "rules and self reviews: get pods/log"},
+		"a name":                {nil, told("a--isolation", with("get", "", "pods", "hidden")), installation.CompiledIn, "rules and self reviews: get pods"},
+		"what is in no place":   {nil, told("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
+		"as if it were in one":  {nil, told("a--isolation", with("get", "x.io", "nodes")), installation.CompiledIn, "rules and self reviews: get nodes.x.io"},
+	} {
+		may := func(a authorizationv1.ResourceAttributes) bool {
+			return a.Verb == "get" && a.Group == "" && a.Subresource == "" && a.Name == "" && (a.Resource == "pods" && a.Namespace == "a--isolation" || a.Resource == "nodes" && a.Namespace == "")
+		}
+		m, user := testMatrix(t, reviewing(t, may, c.rules))
+		m.Parallel, m.world.callers, m.world.mode, m.answers[user] = 2, []*caller{user}, c.mode, c.answered
+		served := []resource{{schema.GroupVersion{Version: "v1"}, "pods", "", true, allVerbs}, {schema.GroupVersion{Version: "v1"}, "nodes", "", false, allVerbs}}
+		if err := m.tryReviews(t.Context(), served); err != nil {
+			t.Fatal(err)
+		}
+		var found string
+		for _, f := range m.report.Findings {
+			found += f.String() + "\n"
+		}
+		if c.want == "" && found != "" || c.want != "" && (m.report.found(Contradicted) != 1 || !strings.Contains(found, c.want)) {
+			t.Errorf("%s: findings %q; want %q", name, found, c.want)
+		}
+	}
+}
+
+// TestDiscover: every resource of every version is tried, subresources by themselves, or those of the groups that are named.
+func TestDiscover(t *testing.T) {
+	k := fake.NewClientset()
+	k.Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Verbs: []string{"get"}}, {Name: "pods/exec", Namespaced: true, Verbs: []string{"create"}}}},
+		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Namespaced: true}}}}
+	for _, name := range required {
+		k.Resources[0].APIResources = append(k.Resources[0].APIResources, metav1.APIResource{Name: name, Verbs: []string{"use"}})
+	}
+	m, _ := testMatrix(t, nil)
+	all, err := m.discover(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(all []resource) string {
+		var names []string
+		for _, r := range all {
+			if slices.Contains(required, r.name) {
+				continue
+			}
+			names = append(names, fmt.Sprintf("%s %s %t %v", r.path(""), r.subresource, r.namespaced, r.verbs))
+		}
+		slices.Sort(names)
+		return strings.Join(names, "; ")
+	}
+	const pods, deployments = "/api/v1/pods  true [get]; /api/v1/pods exec true [create]", "/apis/apps/v1/deployments  true []"
+	for groups, want := range map[string]string{"": pods, "apps": deployments, "none": ""} {
+		if got := names(ofGroups(all, []string{groups})); got != want {
+			t.Errorf("of group %q: %s; want %s", groups, got, want)
+		}
+	}
+	if got := names(ofGroups(all, nil)); got != pods+"; "+deployments {
+		t.Errorf("all: %s", got)
+	}
+	if m.report.found(Untested) != len(required) || m.report.Findings[0].What != "no request has this verb" {
+		t.Errorf("a verb without a request: %v", m.report.Findings)
+	}
+}
+
+// TestOwnOnly: behind a webhook a list over all namespaces says itself whose it is about; nothing else is changed.
+func TestOwnOnly(t *testing.T) {
+	m, c := testMatrix(t, nil)
+	for mode, want := range map[installation.Mode]string{installation.CompiledIn: "/api/v1/secrets", installation.Webhook: "/api/v1/secrets?labelSelector=kubetenant.dev%2Ftenant%3Da"} {
+		m.world.mode = mode
+		if got := m.world.ownOnly(c, "/api/v1/secrets"); got != want {
+			t.Errorf("%s: %s; want %s", mode, got, want)
+		}
+		if got := m.world.ownOnly(c, "/api/v1/namespaces/x/secrets"); strings.Contains(got, "?") {
+			t.Errorf("%s: %s", mode, got)
+		}
+	}
+}

@@ -1,0 +1,369 @@
+package isolation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	systemNamespace  = "kube-system"
+	missingNamespace = "kubetenant-isolation-missing"
+	robot            = "robot"
+	// within is the maximum time that a change takes to apply.
+	within = 30 * time.Second
+	// patience bounds how long a request may take; a slow answer is none that leaks.
+	patience = 2 * time.Minute
+	// unauthenticatedFor is how long a gateway may refuse a new token before the run assumes that it never accepts it.
+	unauthenticatedFor = 5 * time.Second
+)
+
+// world holds the objects that a run creates.
+type world struct {
+	mode    installation.Mode
+	admin   kubernetes.Interface
+	objects dynamic.Interface
+	tenants [2]tenant.ID
+	callers []*caller
+	begun   bool // objects may exist
+}
+
+// newWorld returns a world. It creates no objects yet.
+func newWorld(o *Options) (*world, error) {
+	w := &world{mode: o.Mode}
+	var err error
+	for i, name := range o.Tenants {
+		if w.tenants[i], err = tenant.Parse(name); err != nil {
+			return nil, fmt.Errorf("tenant %q: %w", name, err)
+		}
+	}
+	if w.admin, err = kubernetes.NewForConfig(o.Admin); err != nil {
+		return nil, err
+	}
+	w.objects, err = dynamic.NewForConfig(o.Admin)
+	return w, err
+}
+
+// namespace returns the namespace of a tenant.
+func (w *world) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
+
+// reborn is the namespace that is created again for the other tenant. No prefix reserves its name for a tenant.
+func (w *world) reborn() string { return w.tenants[0].String() + "-reborn" }
+
+// role is the name of the ClusterRole with all rights, and of its binding.
+func (w *world) role() string {
+	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
+}
+
+// canary names the objects by which a tenant's are known, in any encoding.
+func (w *world) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
+
+// caller sends requests to the server with one credential.
+type caller struct {
+	name   string
+	own    int  // index of its tenant, -1 for none
+	real   bool // its credential is its own, so it can try to impersonate
+	url    string
+	client *http.Client
+	stream *http.Client // without a time limit
+}
+
+func newCaller(name string, own int, config *rest.Config) (*caller, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	stream := *client
+	client.Timeout = patience
+	return &caller{name: name, own: own, real: config.Impersonate.UserName == "", url: strings.TrimSuffix(base.String(), "/"), client: client, stream: &stream}, nil
+}
+
+// maxBody bounds what is read of an answer.
+const maxBody = 64 << 20
+
+// retries is the maximum number of retries that the server asks for. longestRetry is the maximum wait before a retry.
+const (
+	retries      = 5
+	longestRetry = 10 * time.Second
+)
+
+// send sends a request. A response with the header Retry-After is retried, as client-go does.
+func (c *caller) send(ctx context.Context, method, path string, body []byte, header http.Header) (answer, error) {
+	for attempt := 0; ; attempt++ {
+		a, err := c.sendOnce(ctx, method, path, body, header)
+		if err != nil || a.retryAfter == 0 || attempt == retries {
+			return a, err
+		}
+		select {
+		case <-time.After(min(a.retryAfter, longestRetry)):
+		case <-ctx.Done():
+			return answer{}, ctx.Err()
+		}
+	}
+}
+
+func (c *caller) sendOnce(ctx context.Context, method, path string, body []byte, header http.Header) (answer, error) {
+	resp, err := c.do(ctx, c.client, method, path, body, header)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a := answer{code: resp.StatusCode}
+	if isWatch(path) && resp.StatusCode == http.StatusOK && !strings.Contains(path, "timeoutSeconds") {
+		return a, nil // the connection is established, which is the answer
+	}
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
+			a.retryAfter = max(time.Duration(seconds)*time.Second, time.Millisecond)
+		}
+	}
+	a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	a.truncated = len(a.body) == maxBody
+	return a, err
+}
+
+func isWatch(path string) bool {
+	return strings.Contains(path, "watch=true") || strings.Contains(path, "/watch/")
+}
+
+func (c *caller) do(ctx context.Context, client *http.Client, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for key, values := range header {
+		req.Header[key] = values
+	}
+	return client.Do(req)
+}
+
+// answer is the response to a request.
+type answer struct {
+	code       int
+	body       []byte
+	truncated  bool
+	retryAfter time.Duration // 0 if the server did not ask for a retry
+}
+
+// message is the message of a Status, or "". Other bodies are not shown, since they may hold another tenant's objects.
+func (a answer) message() string {
+	var status metav1.Status
+	if json.Unmarshal(a.body, &status) == nil && status.Kind == "Status" {
+		return status.Message
+	}
+	return ""
+}
+
+// create creates the tenants and their callers.
+func (w *world) create(ctx context.Context, m *matrix) error {
+	if err := w.makeRights(ctx); err != nil {
+		return err
+	}
+	for i := range w.tenants {
+		if err := w.makeNamespace(ctx, w.namespace(i), w.tenants[i]); err != nil {
+			return err
+		}
+		if err := w.makeCanaries(ctx, w.namespace(i), w.canary(i)); err != nil {
+			return err
+		}
+	}
+	return w.makeCallers(ctx, m)
+}
+
+// meta returns the metadata of an object that the run creates.
+func (w *world) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
+}
+
+// makeRights gives both tenants all rights there are: what is denied, the boundary denies.
+func (w *world) makeRights(ctx context.Context) error {
+	all := []string{"*"}
+	role := &rbacv1.ClusterRole{ObjectMeta: w.meta(w.role()), Rules: []rbacv1.PolicyRule{
+		{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}}
+	_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	var answered apierrors.APIStatus
+	w.begun = err == nil || !errors.As(err, &answered) // without an answer, the role may exist
+	if err != nil {
+		return err
+	}
+	for suffix, name := range map[string]string{"": w.role(), "-admin": "admin"} {
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: w.meta(w.role() + suffix),
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}
+		for i, id := range w.tenants {
+			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} { // a webhook gives accounts no group
+				binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})
+			}
+		}
+		if _, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeNamespace creates a namespace of a tenant, and fails if the server did not store its label.
+func (w *world) makeNamespace(ctx context.Context, name string, owner tenant.ID) error {
+	ns := &corev1.Namespace{ObjectMeta: w.meta(name)}
+	ns.Labels[tenant.Label] = owner.String()
+	made, err := w.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+	if err == nil && (made.Name != name || made.Labels[tenant.Label] != owner.String()) {
+		err = fmt.Errorf("the server did not store namespace %s with the label %s", name, tenant.Label)
+	}
+	return err
+}
+
+// eventually waits until f says nil, and returns its last error otherwise.
+func eventually(ctx context.Context, f func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
+		last = f(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return errors.Join(err, last)
+	}
+	return nil
+}
+
+func (w *world) makeCanaries(ctx context.Context, namespace, name string) error {
+	meta := metav1.ObjectMeta{Name: name}
+	core := w.admin.CoreV1()
+	_, configErr := core.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, secretErr := core.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, robotErr := core.ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: robot}}, metav1.CreateOptions{})
+	return errors.Join(configErr, secretErr, robotErr)
+}
+
+func (w *world) makeCallers(ctx context.Context, m *matrix) error {
+	o := &m.Options
+	add := func(name string, own int, config *rest.Config) error {
+		c, err := newCaller(name, own, config)
+		w.callers = append(w.callers, c)
+		return err
+	}
+	user := o.User
+	if user == nil {
+		user = rest.CopyConfig(o.Admin)
+		user.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation", Groups: []string{w.tenants[0].Group()}}
+		if w.mode == installation.Webhook { // which does not see the impersonating user
+			user.Impersonate.Extra = map[string][]string{tenant.ExtraKey: {w.tenants[0].String()}}
+		}
+	}
+	lifetime := int64(3600)
+	token, err := w.admin.CoreV1().ServiceAccounts(w.namespace(0)).CreateToken(ctx, robot,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	admin := rest.CopyConfig(o.Admin)
+	if o.Through != nil {
+		admin.Host, admin.CAData, admin.CAFile = o.Through.Host, o.Through.CAData, o.Through.CAFile
+	}
+	account := rest.AnonymousClientConfig(admin)
+	account.BearerToken = token.Status.Token
+	nobody := rest.CopyConfig(admin)
+	nobody.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation-nobody"}
+	if err := errors.Join(add(callerUser, 0, user), add(callerAccount, 0, account),
+		add(callerNobody, -1, nobody), add(callerAnonymous, -1, rest.AnonymousClientConfig(admin))); err != nil {
+		return err
+	}
+	return w.waitForRights(ctx, m)
+}
+
+// waitForRights waits until the rights of the tenants' callers and the labels apply: each caller lists its own
+// canaries.
+func (w *world) waitForRights(ctx context.Context, m *matrix) error {
+	account := w.callers[1]
+	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
+		account.own = -1
+		m.report.Notes = append(m.report.Notes, "the gateway does not accept tokens of service accounts: "+
+			"every request with such a token must be refused")
+	}
+	for _, c := range w.callers[:2] {
+		if c.own < 0 {
+			continue
+		}
+		for _, path := range []string{"/api/v1/namespaces/" + w.namespace(0) + "/configmaps", "/api/v1/configmaps", "/api/v1/secrets"} {
+			err := eventually(ctx, func(ctx context.Context) error {
+				a, err := c.send(ctx, http.MethodGet, w.ownOnly(c, path), nil, nil)
+				switch {
+				case err != nil:
+					return err
+				case a.code != http.StatusOK:
+					return fmt.Errorf("%s: GET %s: %d %s", c.name, path, a.code, a.message())
+				case !bytes.Contains(a.body, []byte(w.canary(c.own))):
+					return fmt.Errorf("%s: GET %s: the list has no object of the caller's tenant", c.name, path)
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unauthenticated reports whether every answer is a 401 for some time.
+func (c *caller) unauthenticated(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, unauthenticatedFor)
+	defer cancel()
+	last := 0
+	_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		a, err := c.send(ctx, http.MethodGet, path, nil, nil)
+		if err == nil {
+			last = a.code
+		}
+		return err == nil && a.code != http.StatusUnauthorized, nil
+	})
+	return last == http.StatusUnauthorized
+}
+
+// ownOnly returns the path of a list as the shape wants it: a webhook cannot limit one over all namespaces, so it must say
+// itself that it is about the tenant's own.
+func (w *world) ownOnly(c *caller, path string) string {
+	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
+		return path
+	}
+	return query(path, "labelSelector", tenant.Label+"="+w.tenants[c.own].String())
+}
+
+func query(path string, pairs ...string) string {
+	values := url.Values{}
+	for pair := range slices.Chunk(pairs, 2) {
+		values.Add(pair[0], pair[1])
+	}
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	return path + separator + values.Encode()
+}

@@ -1,0 +1,184 @@
+package login_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/internal/cli/login"
+	"github.com/kubetenant/kubetenant/test/logintest"
+)
+
+// TestEarly: a token is sent until a minute before its end, and no token and none at all is never.
+func TestEarly(t *testing.T) {
+	now := time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
+	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // which answers nobody
+	for name, c := range map[string]struct {
+		kept *login.Token
+		sent bool
+	}{
+		"a minute and more":  {&login.Token{Token: "t", Expires: now.Add(time.Minute + time.Second)}, true},
+		"a minute":           {&login.Token{Token: "t", Expires: now.Add(time.Minute)}, false},
+		"the past":           {&login.Token{Token: "t", Expires: now.Add(-time.Hour)}, false},
+		"an empty one":       {&login.Token{Expires: now.Add(time.Hour), Refresh: "r"}, false},
+		"nothing that ended": {nil, false},
+	} {
+		if got, err := o.Token(t.Context(), c.kept); (err == nil) != c.sent || c.sent && got != c.kept {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestKept: what a cache does not understand is no token, a get that fails leaves what is kept, and the one that is returned
+// again is not written again.
+func TestKept(t *testing.T) {
+	c := &login.Cache{Dir: t.TempDir()}
+	want := login.Token{Token: "t", Expires: time.Now().UTC(), Refresh: "r"}
+	with := func(answer *login.Token, fails error) (kept *login.Token) {
+		t.Helper()
+		_, err := c.With(t.Context(), []string{"k"}, func(k *login.Token) (*login.Token, error) {
+			kept = k
+			return answer, fails
+		})
+		if !errors.Is(err, fails) {
+			t.Fatal(err)
+		}
+		return kept
+	}
+	with(&want, nil)
+	if kept := with(nil, errors.ErrUnsupported); kept == nil || *kept != want {
+		t.Errorf("kept %v, want %v", kept, want)
+	}
+	files, err := filepath.Glob(filepath.Join(c.Dir, "*[0-9a-f]")) // without the lock
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	before, err := os.Stat(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	with(&want, nil)
+	if after, err := os.Stat(files[0]); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the same token was written again: %v", err)
+	}
+	if err := os.WriteFile(files[0], []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kept := with(&want, nil); kept != nil {
+		t.Errorf("kept %v of what is not understood", kept)
+	}
+}
+
+// TestPrint: what kubectl reads has its version, the token and when it ends, and nothing to get another with.
+func TestPrint(t *testing.T) {
+	var out bytes.Buffer
+	if err := login.Print(&out, &login.Token{Token: "t", Refresh: "SECRET", Expires: time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":false},"status":{"expirationTimestamp":"2026-01-02T03:04:05Z","token":"t"}}` + "\n"
+	if out.String() != want {
+		t.Errorf("Print() = %s, want %s", out.String(), want)
+	}
+}
+
+// TestAuthority: a file of the provider's authority that is missing or holds none is said before anybody is asked.
+func TestAuthority(t *testing.T) {
+	p := newProvider(t)
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{empty: "holds no certificate", empty + "x": "no such file", "": "certificate"} {
+		o := p.client()
+		o.CAFile = file
+		if _, err := o.Token(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) || p.Logins != 0 {
+			t.Errorf("%q: %v, %d logins", file, err, p.Logins)
+		}
+	}
+}
+
+// TestKeys: tokens of one client are told from those of others, whatever order its scopes are in.
+func TestKeys(t *testing.T) {
+	key := func(issuer, client string, scopes ...string) []string {
+		return (&login.OpenID{Issuer: issuer, ClientID: client, Secret: "SECRET", Scopes: scopes}).Key()
+	}
+	one := key("https://a", "c", "email", "groups")
+	if other := key("https://a", "c", "groups", "email"); !slices.Equal(one, other) {
+		t.Errorf("Key() = %q and %q", one, other)
+	}
+	for _, other := range [][]string{key("https://b", "c", "email", "groups"), key("https://a", "d", "email", "groups"), key("https://a", "c", "email")} {
+		if slices.Equal(one, other) || slices.Contains(other, "SECRET") {
+			t.Errorf("Key() = %q and %q", one, other)
+		}
+	}
+}
+
+// environment is that of an openrc file, with some variables set otherwise.
+func environment(pairs ...string) func(string) string {
+	of := map[string]string{"OS_AUTH_URL": "https://keystone.example.com/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET", "OS_USER_DOMAIN_NAME": "acme",
+		"OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme"}
+	for i := 0; i < len(pairs); i += 2 {
+		of[pairs[i]] = pairs[i+1]
+	}
+	return func(name string) string { return of[name] }
+}
+
+// TestKeystoneAddress: a password goes over TLS, or stays on this machine.
+func TestKeystoneAddress(t *testing.T) {
+	for address, want := range map[string]error{
+		"https://keystone.example.com/v3": nil, "http://127.0.0.1:5000/v3": nil, "http://[::1]:5000/v3": nil, "http://localhost/v3": nil,
+		"http://keystone.example.com/v3": login.ErrPlain, "http://10.0.0.1/v3": login.ErrPlain, "http://localhost.example.com/v3": login.ErrPlain,
+		"ftp://127.0.0.1/v3": login.ErrPlain, "127.0.0.1:5000": login.ErrPlain, "https://%zz": login.ErrPlain, "": login.ErrNoCloud,
+	} {
+		if err := (&login.Keystone{Environment: environment("OS_AUTH_URL", address)}).Read(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", address, err, want)
+		}
+	}
+}
+
+// TestKeystoneKeys: tokens of one user in one project are told from all others, and no secret is in what tells them apart;
+// an application credential says all by itself.
+func TestKeystoneKeys(t *testing.T) {
+	key := func(pairs ...string) string {
+		k := &login.Keystone{Environment: environment(pairs...)}
+		if err := k.Read(); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(k.Key(), "|")
+	}
+	seen := map[string]string{}
+	for name, pairs := range map[string][]string{
+		"as it is": nil, "another user": {"OS_USERNAME", "bob"}, "another user's ID": {"OS_USER_ID", "1"}, "another domain": {"OS_USER_DOMAIN_NAME", "globex"},
+		"another project": {"OS_PROJECT_NAME", "db"}, "another project's ID": {"OS_PROJECT_ID", "1"}, "a project of another domain": {"OS_PROJECT_DOMAIN_NAME", "globex"},
+		"another Keystone": {"OS_AUTH_URL", "https://other.example.com"}, "a credential": {"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"},
+	} {
+		got := key(pairs...)
+		if seen[got] != "" || strings.Contains(got, "SECRET") {
+			t.Errorf("%s: %s, as %s", name, got, seen[got])
+		}
+		seen[got] = name
+	}
+	credential := []string{"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"}
+	if one, other := key(credential...), key(append(credential, "OS_USERNAME", "bob", "OS_PROJECT_NAME", "db")...); one != other {
+		t.Errorf("one credential: %s and %s", one, other)
+	}
+}
+
+// TestKeystoneAnswers: what Keystone answers but a refusal is told by its number alone.
+func TestKeystoneAnswers(t *testing.T) {
+	server := logintest.NewKeystone(func() int { return http.StatusForbidden })
+	defer server.Close()
+	k := &login.Keystone{Environment: environment("OS_AUTH_URL", server.URL+"/v3"), Now: time.Now}
+	if err := k.Read(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := k.Token(t.Context(), nil); err == nil || got != nil || !strings.HasSuffix(err.Error(), "/v3: it answers 403") || strings.Contains(err.Error(), "CANARY") {
+		t.Errorf("Token() = %v, %v", got, err)
+	}
+}

@@ -1,0 +1,340 @@
+package login_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zalando/go-keyring"
+
+	"github.com/kubetenant/kubetenant/internal/cli/login"
+	"github.com/kubetenant/kubetenant/test/logintest"
+)
+
+// provider is one of a test.
+type provider struct {
+	*logintest.Provider
+	ca string // file
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	p := &provider{logintest.NewProvider(), filepath.Join(t.TempDir(), "ca.crt")}
+	t.Cleanup(p.Close)
+	if err := p.WriteCA(p.ca); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// client returns a client of the provider whose browser follows the redirect at once.
+func (p *provider) client() *login.OpenID {
+	return &login.OpenID{Issuer: p.URL, ClientID: logintest.ClientID, CAFile: p.ca, Interactive: true, Within: 10 * time.Second, Now: time.Now,
+		Say: func(string, ...any) {},
+		Open: func(ctx context.Context, address string) error {
+			go func() {
+				req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, address, http.NoBody)
+				if err != nil {
+					return
+				}
+				if resp, err := p.Client().Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			return nil
+		}}
+}
+
+func TestLogin(t *testing.T) {
+	p := newProvider(t)
+	c := &login.Cache{Dir: filepath.Join(t.TempDir(), "cache")}
+	o := p.client()
+	first, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	if err != nil || *again != *first || p.Logins != 1 {
+		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.Logins)
+	}
+	files, _ := filepath.Glob(filepath.Join(c.Dir, "*"))
+	for _, f := range files {
+		if info, err := os.Stat(f); err != nil || info.Mode().Perm()&0o077 != 0 && !strings.HasSuffix(f, ".lock") {
+			t.Errorf("%s: %v, %v; others may read it", f, info.Mode(), err)
+		}
+	}
+	for _, key := range [][]string{(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(), (&login.OpenID{Issuer: "https://other", ClientID: logintest.ClientID}).Key()} {
+		if _, err := c.With(t.Context(), key, func(kept *login.Token) (*login.Token, error) {
+			if kept != nil {
+				t.Error("the token of another client")
+			}
+			return nil, errors.New("none")
+		}); err == nil {
+			t.Error("no error")
+		}
+	}
+}
+
+// TestKeyring: with the keyring no token is in a file, each identity has its own, and where there is no keyring nothing is
+// kept anywhere else.
+func TestKeyring(t *testing.T) {
+	keyring.MockInit()
+	p := newProvider(t)
+	c := &login.Cache{Dir: t.TempDir(), Keyring: true}
+	o := p.client()
+	for range 2 {
+		if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.Logins != 1 {
+		t.Errorf("%d logins, want 1", p.Logins)
+	}
+	files, err := filepath.Glob(filepath.Join(c.Dir, "*"))
+	if err != nil || len(files) != 1 || !strings.HasSuffix(files[0], ".lock") {
+		t.Errorf("%v, %v; want the lock alone", files, err)
+	}
+	_, err = c.With(t.Context(), []string{"another"}, func(kept *login.Token) (*login.Token, error) {
+		if kept != nil {
+			t.Error("the token of another")
+		}
+		return nil, errors.New("none")
+	})
+	if err == nil {
+		t.Error("no error")
+	}
+	keyring.MockInitWithError(errors.New("no Secret Service"))
+	_, err = c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	if err == nil || !strings.Contains(err.Error(), "the keyring: no Secret Service") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestOneLoginForMany: kubectls that start at the same time log in once.
+func TestOneLoginForMany(t *testing.T) {
+	p := newProvider(t)
+	c := &login.Cache{Dir: t.TempDir()}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			o := p.client()
+			if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if p.Logins != 1 {
+		t.Errorf("%d logins, want 1", p.Logins)
+	}
+}
+
+func TestRefresh(t *testing.T) {
+	p := newProvider(t)
+	old := &login.Token{Token: "old", Expires: time.Now(), Refresh: "refresh"}
+	o := p.client()
+	o.Interactive = false
+	if got, err := o.Token(t.Context(), old); err != nil || got.Token == "old" || p.Logins != 0 {
+		t.Errorf("refresh = %v, %v with %d logins", got, err, p.Logins)
+	}
+	p.NoRefresh = true
+	if _, err := o.Token(t.Context(), old); !errors.Is(err, login.ErrInteraction) {
+		t.Errorf("a refused refresh token = %v, want ErrInteraction", err)
+	}
+	o.Interactive = true
+	if got, err := o.Token(t.Context(), old); err != nil || got == nil || p.Logins != 1 {
+		t.Errorf("a refused refresh token = %v with %d logins, want one", err, p.Logins)
+	}
+}
+
+func TestDevice(t *testing.T) {
+	p := newProvider(t)
+	p.Devices = 1
+	o := p.client()
+	o.Device = true
+	said := ""
+	o.Say = func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+	o.Open = func(context.Context, string) error { t.Error("a browser"); return nil }
+	if _, err := o.Token(t.Context(), nil); err != nil || !strings.Contains(said, "ABCD-EFGH") {
+		t.Errorf("device flow = %v, said %q", err, said)
+	}
+}
+
+// TestRefused: a login that is not ours, or fails, gives no token, and no secret away.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		breaks func(*provider, *login.OpenID)
+		want   string
+	}{
+		"another nonce":       {func(p *provider, _ *login.OpenID) { p.Nonce = "theirs" }, "another login"},
+		"another audience":    {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
+		"a token of the past": {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
+		"an error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
+		"nobody comes":        {func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time"},
+		"another issuer":      {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "ask the provider"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProvider(t)
+			o := p.client()
+			c.breaks(p, o)
+			got, err := o.Token(t.Context(), nil)
+			if err == nil || got != nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "CANARY") {
+				t.Errorf("Token() = %v, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func nothing(context.Context, string) error { return nil }
+
+// TestForgedCallback: who does not know the state neither logs anybody in nor stops a login.
+func TestForgedCallback(t *testing.T) {
+	p := newProvider(t)
+	o := p.client()
+	follow := o.Open
+	o.Open = func(ctx context.Context, address string) error {
+		u, err := url.Parse(address)
+		if err != nil {
+			return err
+		}
+		back := u.Query().Get("redirect_uri")
+		if host := strings.TrimPrefix(back, "http://"); !strings.HasPrefix(host, "127.0.0.1:") {
+			t.Errorf("redirect to %s, want the loopback address", back)
+		}
+		for _, forged := range []string{"?code=theirs", "?code=theirs&state=", "?code=theirs&state=guess", "?error=access_denied&state=guess"} {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, back+forged, http.NoBody)
+			if err != nil {
+				return err
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s = %s, want 400", forged, resp.Status)
+			}
+		}
+		return follow(ctx, address)
+	}
+	if _, err := o.Token(t.Context(), nil); err != nil {
+		t.Errorf("the login after forged answers = %v", err)
+	}
+}
+
+func TestCacheOfOthers(t *testing.T) {
+	c := &login.Cache{Dir: t.TempDir()}
+	key := []string{"k"}
+	put := func(*login.Token) (*login.Token, error) {
+		return &login.Token{Token: "t", Expires: time.Now().Add(time.Hour)}, nil
+	}
+	if _, err := c.With(t.Context(), key, put); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(c.Dir, "*"))
+	for _, f := range files {
+		if err := os.Chmod(f, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.With(t.Context(), key, put); err == nil || !strings.Contains(err.Error(), "read by others") {
+		t.Errorf("a cache that others may read = %v", err)
+	}
+}
+
+// TestInterrupted: who waits for another's login can be interrupted.
+func TestInterrupted(t *testing.T) {
+	c := &login.Cache{Dir: t.TempDir()}
+	holds, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = c.With(context.WithoutCancel(t.Context()), []string{"k"}, func(*login.Token) (*login.Token, error) {
+			close(holds)
+			<-done
+			return nil, errors.New("over")
+		})
+	}()
+	<-holds
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.With(ctx, []string{"k"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("With() = %v", err)
+	}
+	close(done)
+}
+
+// TestDirectoryOfOthers: where others may write nothing is kept.
+func TestDirectoryOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil { // #nosec G302 -- that is the point
+		t.Fatal(err)
+	}
+	if _, err := (&login.Cache{Dir: dir}).With(t.Context(), []string{"k"}, nil); err == nil || !strings.Contains(err.Error(), "others may write") {
+		t.Errorf("With() = %v", err)
+	}
+}
+
+func TestKeystone(t *testing.T) {
+	status := http.StatusCreated
+	logins := 0
+	server := logintest.NewKeystone(func() int { logins++; return status })
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "clouds.yaml")
+	text := fmt.Sprintf("clouds:\n  kube:\n    auth: { auth_url: %q, application_credential_id: id, application_credential_secret: SECRET }\n    auth_type: v3applicationcredential\n", server.URL+"/v3")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, k := range map[string]*login.Keystone{
+		"password":               {Environment: os.Getenv},
+		"application_credential": {Cloud: "kube", File: file, Environment: os.Getenv},
+	} {
+		for variable, value := range map[string]string{"OS_AUTH_URL": server.URL + "/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET",
+			"OS_USER_DOMAIN_NAME": "acme", "OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme"} {
+			t.Setenv(variable, value)
+		}
+		k.Now = time.Now
+		if err := k.Read(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		status = http.StatusCreated
+		got, err := k.Token(t.Context(), nil)
+		if err != nil || got.Token != "gAAAA-"+name {
+			t.Errorf("%s: %v, %v", name, got, err)
+			continue
+		}
+		before := logins
+		if again, err := k.Token(t.Context(), got); err != nil || again != got || logins != before {
+			t.Errorf("%s: the token that is kept = %v, %v", name, again, err)
+		}
+		status = http.StatusUnauthorized
+		if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") || strings.Contains(err.Error(), "CANARY") ||
+			!strings.Contains(err.Error(), "does not accept the credential") {
+			t.Errorf("%s: refused = %v", name, err)
+		}
+	}
+	t.Setenv("OS_AUTH_URL", "")
+	if err := (&login.Keystone{Environment: os.Getenv}).Read(); !errors.Is(err, login.ErrNoCloud) {
+		t.Errorf("without a cloud = %v", err)
+	}
+}
+
+func TestInteractive(t *testing.T) {
+	const v1 = `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":%v}}`
+	for info, want := range map[string]bool{"": true, fmt.Sprintf(v1, true): true, fmt.Sprintf(v1, false): false} {
+		if got, err := login.Interactive(info); err != nil || got != want {
+			t.Errorf("Interactive(%q) = %v, %v", info, got, err)
+		}
+	}
+	for _, info := range []string{"{", `{"apiVersion":"client.authentication.k8s.io/v1beta1"}`} {
+		if _, err := login.Interactive(info); err == nil {
+			t.Errorf("Interactive(%q): no error", info)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The domains of Capsule's API groups, labels and annotations.
+const (
+	capsuleGroup  = "capsule.clastix.io"
+	capsuleDomain = "projectcapsule.dev"
+)
+
+// The files of a migration from Capsule. kubectl apply -f reads a folder in the order of the names.
+const (
+	templatesFile     = "cluster/1-namespacetemplates.yaml"
+	tenantsFile       = "cluster/2-tenants.yaml"
+	adoptedFile       = adoptedFolder + "/tenants.yaml"
+	adoptedFolder     = "after-adoption"
+	configurationFile = "configuration/tenancy.yaml"
+)
+
+var errNoTenant = errors.New("it holds no Tenant of " + capsuleGroup +
+	"; kubectl get tenants." + capsuleGroup + " -o yaml prints them")
+
+// capsuleMigration is the content of a file: Capsule's Tenants, and the Namespaces that belong to them.
+type capsuleMigration struct {
+	result     *Result
+	tenants    []*capsuleTenant
+	namespaces []node
+	settings   admissionSettings
+}
+
+// capsuleTenant is one Tenant of Capsule and the objects that it becomes.
+type capsuleTenant struct {
+	node
+	name string
+	id   tenant.ID
+	// namespaces are the tenant's namespaces that exist.
+	namespaces []string
+	object     *v1alpha1.Tenant
+	template   *v1alpha1.NamespaceTemplate
+}
+
+// capsule converts Tenants of Capsule and the Namespaces that belong to them.
+func capsule(data []byte, o Options) (*Result, error) {
+	contents, err := documents(data)
+	if err != nil {
+		return nil, err
+	}
+	m := &capsuleMigration{result: &Result{Files: map[string]string{}}}
+	for i, content := range contents {
+		m.read(i+1, content)
+	}
+	if len(m.tenants) == 0 {
+		return nil, errNoTenant
+	}
+	m.dropDuplicates()
+	m.assignNamespaces()
+	for _, t := range m.tenants {
+		m.convert(t)
+	}
+	return m.result, m.write(o.Dir)
+}
+
+// read sorts one object by its kind. An object that is neither a Tenant nor a Namespace is reported.
+func (m *capsuleMigration) read(number int, content map[string]any) {
+	kind, _ := content["kind"].(string)
+	version, _ := content["apiVersion"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	where := fmt.Sprintf("object %d (%s %s)", number, kind, name)
+	isCapsule := strings.HasPrefix(version, capsuleGroup+"/")
+	if isCapsule && kind == "Tenant" {
+		where = "tenant " + name
+	}
+	n := newDocument(where, content, m.result)
+	n.get("apiVersion").consume()
+	n.get("kind").consume()
+	switch {
+	case isCapsule && kind == "Tenant":
+		m.tenants = append(m.tenants, &capsuleTenant{node: n, name: name})
+	case kind == "Namespace" && version == "v1":
+		m.namespaces = append(m.namespaces, n)
+	case isCapsule && capsuleKinds[kind] != "":
+		m.result.left(where, "the whole object: %s", capsuleKinds[kind])
+	default:
+		m.result.left(where, "the whole object: the migration does not know the kind %s of %s; set it up by hand",
+			kind, version)
+	}
+}
+
+// dropDuplicates refuses several Tenants of one name, since the file does not say which of them is in use. It also
+// refuses names that are not valid tenant IDs.
+func (m *capsuleMigration) dropDuplicates() {
+	count := map[string]int{}
+	for _, t := range m.tenants {
+		count[t.name]++
+	}
+	var kept []*capsuleTenant
+	for _, t := range m.tenants {
+		var err error
+		switch t.id, err = tenant.Parse(t.name); {
+		case err != nil:
+			m.result.left(t.where, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
+				"create the tenant under another name", err)
+		case t.id.IsSystem():
+			m.result.left(t.where, "the whole Tenant: system is the cluster's own tenant; create the tenant under another name")
+		case count[t.name] > 1:
+			m.result.left(t.where, "the whole Tenant: the file holds %d Tenants of this name; keep one of them", count[t.name])
+		default:
+			kept = append(kept, t)
+		}
+	}
+	m.tenants = kept
+}
+
+// convert sets the objects that a Tenant becomes, and reports the rest.
+func (m *capsuleMigration) convert(t *capsuleTenant) {
+	name := t.id.ObjectName()
+	t.object = &v1alpha1.Tenant{
+		TypeMeta:   typeMeta(v1alpha1.GroupVersion, v1alpha1.KindTenant),
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.TenantSpec{ID: t.id.String(), DeletionPolicy: v1alpha1.TenantDeletionProtect},
+	}
+	t.template = &v1alpha1.NamespaceTemplate{
+		TypeMeta:   typeMeta(v1alpha1.GroupVersion, v1alpha1.KindNamespaceTemplate),
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-capsule"},
+	}
+	t.convertMetadata()
+	t.convertStatus()
+	t.convertAccess()
+	t.convertNamespaceOptions()
+	t.convertSubjects()
+	t.convertObjects()
+	m.convertAdmission(t)
+	if len(t.template.Spec.Objects) > 0 {
+		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
+	}
+	if len(t.namespaces) == 0 {
+		m.result.left(t.where, "no namespaces are known: "+
+			"get the Tenant from the cluster with its status, or add its Namespaces to the file")
+	}
+	t.reportRest(capsuleReasons())
+}
+
+// write fills in the files and the next steps.
+func (m *capsuleMigration) write(dir string) error {
+	var templates, tenants, adopted []any
+	for _, t := range m.tenants {
+		if len(t.template.Spec.Objects) > 0 {
+			templates = append(templates, t.template)
+		}
+		before := t.beforeAdoption()
+		tenants = append(tenants, before)
+		if before != t.object {
+			adopted = append(adopted, t.object)
+		}
+	}
+	config, err := m.settings.file()
+	if err != nil {
+		return err
+	}
+	if config != "" {
+		m.result.Files[configurationFile] = config
+	}
+	for file, objects := range map[string][]any{templatesFile: templates, tenantsFile: tenants, adoptedFile: adopted} {
+		if len(objects) == 0 {
+			continue
+		}
+		if m.result.Files[file], err = yamlfile.Marshal(objects...); err != nil {
+			return err
+		}
+	}
+	if len(m.tenants) > 0 {
+		m.result.Next = m.next(dir)
+	}
+	return nil
+}
+
+// next returns the steps after the migration in order. Each is a command or begins with a verb.
+func (m *capsuleMigration) next(dir string) (steps []string) {
+	if m.result.Files[configurationFile] != "" {
+		file := quoted(dir, configurationFile)
+		steps = append(steps, "kubectl tenant validate -f "+file,
+			"add the section admission of "+file+" to the configuration of the server")
+	}
+	steps = append(steps, "stop Capsule's controller and delete its webhook configurations",
+		"kubectl apply -f "+quoted(dir, "cluster")+"/")
+	var all []string
+	for _, t := range m.tenants {
+		if len(t.namespaces) == 0 {
+			continue
+		}
+		adopt := "kubectl tenant adopt " + strings.Join(t.namespaces, " ") + " --tenant " + t.id.String()
+		steps = append(steps, adopt+" --dry-run=server", adopt)
+		all = append(all, t.namespaces...)
+	}
+	if m.result.Files[adoptedFile] != "" {
+		steps = append(steps, "kubectl apply -f "+quoted(dir, adoptedFolder)+"/")
+	}
+	for _, namespace := range all {
+		steps = append(steps, "kubectl patch namespace "+namespace+` --type=merge -p '{"metadata":{"ownerReferences":null}}'`)
+	}
+	return append(steps, "delete Capsule's Tenants and definitions only after that: "+
+		"a namespace that a Tenant of Capsule still owns is deleted with it")
+}
+
+// shellWord matches a word that needs no quotes in a shell.
+var shellWord = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
+
+// quoted returns a path in a folder, quoted for a shell if necessary.
+func quoted(dir, name string) string {
+	path := filepath.Join(dir, name)
+	if strings.HasPrefix(path, "-") {
+		path = "./" + path
+	}
+	if shellWord.MatchString(path) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

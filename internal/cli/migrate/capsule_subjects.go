@@ -1,0 +1,269 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The ClusterRoles of Capsule by which owners create and delete their tenant's namespaces.
+const (
+	deleterRole     = "capsule-namespace-deleter"
+	provisionerRole = "capsule-namespace-provisioner"
+)
+
+// The limits of the definition of Tenants.
+const (
+	maxSubjects   = 100
+	maxBindings   = 32
+	maxNameLength = 253
+)
+
+// convertSubjects converts owners and further role bindings.
+func (t *capsuleTenant) convertSubjects() {
+	for _, owner := range t.find("spec.owners").items() {
+		t.convertOwner(owner)
+	}
+	for _, binding := range t.find("spec.additionalRoleBindings").items() {
+		t.convertBinding(binding)
+	}
+}
+
+// convertOwner makes an owner an admin if it had the role admin and could delete namespaces, since an admin may delete
+// the tenant's namespaces. It binds the owner's other ClusterRoles.
+func (t *capsuleTenant) convertOwner(owner node) {
+	if t.isBeta1() && t.hasRoleAnnotations() {
+		owner.left("its ClusterRoles are in an annotation of this version; get the Tenant as %s/v1beta2", capsuleGroup)
+		return
+	}
+	subject, problem := t.ownerSubject(owner)
+	if problem != "" {
+		owner.left("%s", problem)
+		return
+	}
+	roles := owner.get("clusterRoles")
+	names := ownerRoles(owner)
+	isAdmin := slices.Contains(names, v1alpha1.AdminRole) && slices.Contains(names, deleterRole)
+	if isAdmin {
+		if problem := t.addAdmin(subject); problem != "" {
+			owner.left("%s", problem)
+			return
+		}
+	}
+	for _, role := range roles.items() {
+		switch name, _ := role.value.(string); {
+		case name == "":
+		case isAdmin && slices.Contains([]string{v1alpha1.AdminRole, deleterRole, provisionerRole}, name):
+			role.consume()
+		case name == deleterRole || name == provisionerRole:
+			role.left("only spec.admins may create and delete namespaces of a tenant; " +
+				"name the owner there if it may be an admin")
+		default:
+			t.bind(role, name, subject)
+		}
+	}
+	owner.get("kind").consume()
+	owner.get("name").consume()
+	if !isAdmin {
+		t.result.left(owner.where, "%s: the owner could create namespaces; "+
+			"name it in spec.admins if it may also delete them", owner.path)
+	}
+}
+
+// hasRoleAnnotations reports whether annotations name the ClusterRoles of owners, as in v1beta1.
+func (t *capsuleTenant) hasRoleAnnotations() bool {
+	return slices.ContainsFunc(t.find("metadata.annotations").keys(), func(key string) bool {
+		return prefixOf(key) == "clusterrolenames."+capsuleGroup
+	})
+}
+
+// ownerRoles returns the ClusterRoles of an owner without consuming them. If none is set, it returns Capsule's
+// defaults.
+func ownerRoles(owner node) (all []string) {
+	roles := owner.get("clusterRoles")
+	if !roles.isSet {
+		return []string{v1alpha1.AdminRole, deleterRole}
+	}
+	for _, item := range roles.items() {
+		if s, is := item.value.(string); is {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (t *capsuleTenant) convertBinding(binding node) {
+	role := binding.get("clusterRoleName")
+	name, _ := role.value.(string)
+	bound := false
+	for _, s := range binding.get("subjects").items() {
+		subject, problem := t.subject(s)
+		if problem != "" {
+			s.left("%s", problem)
+			continue
+		}
+		for _, key := range []string{"kind", "name", "namespace", "apiGroup"} {
+			s.get(key).consume()
+		}
+		bound = t.bind(s, name, subject) || bound
+	}
+	if bound {
+		role.consume()
+	} else {
+		role.left("no subject of it is carried over; see there")
+	}
+}
+
+// addAdmin adds an admin. It returns the reason if it cannot, or "".
+func (t *capsuleTenant) addAdmin(s rbacv1.Subject) string {
+	admins := &t.object.Spec.Admins
+	if slices.Contains(*admins, s) {
+		return ""
+	}
+	if len(*admins) == maxSubjects {
+		return fmt.Sprintf("a Tenant has at most %d admins; name a group", maxSubjects)
+	}
+	*admins = append(*admins, s)
+	return ""
+}
+
+// bind gives a ClusterRole in each namespace of the tenant. It consumes n, or reports why the role cannot be given.
+func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
+	bindings := &t.object.Spec.Bindings
+	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
+	switch {
+	case role == "" || len(role) > maxNameLength || role == "." || role == ".." || strings.ContainsAny(role, "/%"):
+		n.left("the name of the ClusterRole is not valid; correct it")
+		return false
+	case i < 0 && len(*bindings) == maxBindings:
+		n.left("a Tenant binds at most %d ClusterRoles; aggregate some of them", maxBindings)
+		return false
+	case i < 0:
+		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: []rbacv1.Subject{s}})
+	case slices.Contains((*bindings)[i].Subjects, s):
+	case len((*bindings)[i].Subjects) == maxSubjects:
+		n.left("a Tenant binds a ClusterRole to at most %d subjects; name a group", maxSubjects)
+		return false
+	default:
+		(*bindings)[i].Subjects = append((*bindings)[i].Subjects, s)
+	}
+	n.consume()
+	return true
+}
+
+// ownerSubject is like [capsuleTenant.subject], for an owner, which names a service account by its user name.
+func (t *capsuleTenant) ownerSubject(owner node) (s rbacv1.Subject, problem string) {
+	if owner.get("kind").value != rbacv1.ServiceAccountKind {
+		return t.subject(owner)
+	}
+	name, _ := owner.get("name").value.(string)
+	namespace, is := tenant.ServiceAccountNamespace(name)
+	if !is {
+		return s, "the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it"
+	}
+	return t.serviceAccount(namespace, accountName(namespace, name))
+}
+
+// accountName returns the name of a service account from its user name.
+func accountName(namespace, user string) string {
+	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
+}
+
+// subject returns the subject of a role, or why the tenant may not give it one. It does not consume the node.
+func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
+	kind, _ := n.get("kind").value.(string)
+	name, _ := n.get("name").value.(string)
+	namespace, isText := n.get("namespace").value.(string)
+	group, isGroup := n.get("apiGroup").value.(string)
+	if n.get("namespace").isSet && !isText || n.get("apiGroup").isSet && !isGroup {
+		return s, "the subject is not valid; correct it"
+	}
+	if account, is := tenant.ServiceAccountNamespace(name); is && kind == rbacv1.UserKind {
+		return t.serviceAccount(account, accountName(account, name))
+	}
+	switch {
+	case name == "" || len(name) > maxNameLength || !tenant.IsWellFormed(name):
+		return s, "the name is not valid; correct it"
+	case kind == rbacv1.ServiceAccountKind && group == "" && len(validation.IsDNS1123Subdomain(name)) == 0:
+		return t.serviceAccount(namespace, name)
+	case kind != rbacv1.UserKind && kind != rbacv1.GroupKind, namespace != "", group != "" && group != rbacv1.GroupName:
+		return s, "the subject is not a user, a group or a service account; correct it"
+	}
+	if kind == rbacv1.UserKind {
+		problem = reservedUser(name)
+	} else {
+		problem = t.reservedGroup(name)
+	}
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}, problem
+}
+
+// serviceAccount returns the subject of a service account in one of the tenant's namespaces.
+func (t *capsuleTenant) serviceAccount(namespace, name string) (rbacv1.Subject, string) {
+	if !slices.Contains(t.namespaces, namespace) {
+		return rbacv1.Subject{}, fmt.Sprintf("namespace %s is not known to be the tenant's, "+
+			"and a tenant gives no role to a service account of another namespace; use an account of the tenant", namespace)
+	}
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
+}
+
+// systemNames are the names that a server reserves by default.
+func systemNames() *tenant.SystemNames {
+	s := &configv1alpha1.Settings{}
+	configv1alpha1.Default(s)
+	return s.Authorization.SystemSubjects.Names()
+}
+
+func reservedUser(name string) string {
+	if systemNames().ReservedUser(name) {
+		return "the user name is reserved for the cluster; name a user of the tenant"
+	}
+	return ""
+}
+
+func (t *capsuleTenant) reservedGroup(name string) string {
+	accounts, isAccounts := strings.CutPrefix(name, serviceaccount.ServiceAccountGroupPrefix)
+	switch {
+	case name == t.id.Group(), isAccounts && slices.Contains(t.namespaces, accounts):
+		return ""
+	case isAccounts:
+		return "the service accounts are not those of a namespace of the tenant; use accounts of the tenant"
+	case name == capsuleGroup || name == capsuleDomain:
+		return "the group holds Capsule's users of all tenants; name a group of the tenant"
+	case systemNames().ReservedGroup(name):
+		return "the group is reserved; name a group of the tenant"
+	}
+	return ""
+}
+
+// beforeAdoption returns the Tenant without service accounts of its namespaces. The server refuses them until the
+// namespaces are adopted. It returns the Tenant itself if there are none.
+func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
+	isAccount := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind ||
+			s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+	}
+	early := *t.object
+	early.Spec.Admins = slices.DeleteFunc(slices.Clone(early.Spec.Admins), isAccount)
+	changed := len(early.Spec.Admins) < len(t.object.Spec.Admins)
+	early.Spec.Bindings = nil
+	for _, b := range t.object.Spec.Bindings {
+		subjects := slices.DeleteFunc(slices.Clone(b.Subjects), isAccount)
+		changed = changed || len(subjects) < len(b.Subjects)
+		if len(subjects) > 0 {
+			b.Subjects = subjects
+			early.Spec.Bindings = append(early.Spec.Bindings, b)
+		}
+	}
+	if !changed {
+		return t.object
+	}
+	return &early
+}

@@ -1,0 +1,326 @@
+package migrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+)
+
+// keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack pkg/identity/keystone/policy.go):
+// version 1 has resource, nonresource and match, version 2 users and permissions.
+type keystonePolicy struct {
+	Resource *struct {
+		Verbs     []string `json:"verbs"`
+		Resources []string `json:"resources"`
+		APIGroup  *string  `json:"version"`
+		Namespace *string  `json:"namespace"`
+	} `json:"resource"`
+	NonResource *struct {
+		Verbs []string `json:"verbs"`
+		Path  *string  `json:"path"`
+	} `json:"nonresource"`
+	Match []struct {
+		Type   string   `json:"type"`
+		Values []string `json:"values"`
+	} `json:"match"`
+	Users                  map[string][]string `json:"users"`
+	ResourcePermissions    map[string][]string `json:"resource_permissions"`
+	NonResourcePermissions map[string][]string `json:"nonresource_permissions"`
+}
+
+var projectID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// keystoneAuth reads policies: a JSON list, or the ConfigMap that holds it under "policies".
+func keystoneAuth(data []byte, o Options) (*Result, error) {
+	result := &Result{Files: map[string]string{}}
+	list := data
+	if holders, err := documents(data); err == nil && len(holders) == 1 {
+		list = heldPolicies(holders[0], result)
+	}
+	var policies []keystonePolicy
+	var contents []map[string]any
+	err := json.Unmarshal(list, &policies)
+	if err == nil {
+		err = json.Unmarshal(list, &contents)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a list of policies: %w", err)
+	}
+	var objects []any
+	for i := range policies {
+		k := &keystone{
+			result: result,
+			where:  fmt.Sprintf("policy %d", i),
+			name:   fmt.Sprintf("keystone-%d", i),
+			prefix: o.GroupsPrefix,
+		}
+		objects = append(objects, k.convert(&policies[i])...)
+		k.reportUnread(contents[i])
+	}
+	text, err := yamlfile.Marshal(objects...)
+	result.Files["rbac.yaml"] = text
+	file := quoted(o.Dir, "rbac.yaml")
+	result.Next = []string{"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every tenant, including the system tenant",
+		"kubectl apply -f " + file + "; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
+		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was"}
+	return result, err
+}
+
+// heldPolicies returns the policies that a ConfigMap holds, and reports its other data.
+func heldPolicies(holder map[string]any, r *Result) []byte {
+	n := newDocument("ConfigMap", holder, r)
+	for _, key := range []string{"apiVersion", "kind", "metadata"} {
+		n.get(key).consume()
+	}
+	text := n.get("data").get("policies").text()
+	n.reportRest(reasons{"data": "k8s-keystone-auth does not read policies from it; convert it by hand"})
+	return []byte(text)
+}
+
+// keystoneFields are the fields of a policy that are read, and their own fields; "*" stands for any.
+var keystoneFields = map[string][]string{
+	"resource":                {"verbs", "resources", "version", "namespace"},
+	"nonresource":             {"verbs", "path"},
+	"match":                   {"type", "values"},
+	"users":                   {"*"},
+	"resource_permissions":    {"*"},
+	"nonresource_permissions": {"*"},
+}
+
+// reportUnread reports the fields of a policy that are not read. Like k8s-keystone-auth, it ignores case.
+func (k *keystone) reportUnread(policy map[string]any) {
+	n := newDocument(k.where, policy, k.result)
+	for _, key := range n.keys() {
+		field := n.get(key)
+		known, is := keystoneFields[strings.ToLower(key)]
+		for _, of := range append(field.items(), field) {
+			for _, name := range of.keys() {
+				if is && (known[0] == "*" || slices.Contains(known, strings.ToLower(name))) {
+					of.get(name).consume()
+				}
+			}
+		}
+	}
+	n.reportRest(nil)
+}
+
+// keystone converts one policy.
+type keystone struct {
+	result              *Result
+	where, name, prefix string
+}
+
+func (k *keystone) convert(p *keystonePolicy) []any {
+	subjects := k.subjects(p)
+	if len(subjects) == 0 {
+		return nil
+	}
+	rules := k.rules(p)
+	var out []any
+	for _, namespace := range slices.Sorted(maps.Keys(rules)) {
+		role, binding := "ClusterRole", "ClusterRoleBinding"
+		meta := metav1.ObjectMeta{Name: k.name, Namespace: namespace}
+		if namespace != "" {
+			role, binding = "Role", "RoleBinding"
+		}
+		const version = "rbac.authorization.k8s.io/v1"
+		out = append(out, &rbacv1.Role{TypeMeta: typeMeta(version, role), ObjectMeta: meta, Rules: rules[namespace]},
+			&rbacv1.RoleBinding{TypeMeta: typeMeta(version, binding), ObjectMeta: meta, Subjects: subjects,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name}})
+	}
+	return out
+}
+
+// rules returns what the policy allows, by namespace, "" for the cluster. Of the two versions' fields in one policy only some
+// counted there.
+func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
+	rules := map[string][]rbacv1.PolicyRule{}
+	switch {
+	case p.Resource != nil && p.NonResource != nil:
+		k.result.left(k.where, "resource and nonresource in one policy, which never matched there")
+		return nil
+	case (p.Resource != nil || p.NonResource != nil) && len(p.ResourcePermissions)+len(p.NonResourcePermissions) > 0:
+		k.result.left(k.where, "permissions of both versions in one policy: write one policy for each")
+		return nil
+	}
+	switch r := p.Resource; {
+	case r == nil:
+	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
+		k.result.left(k.where, "a resource without version or namespace, which never matched there")
+	default:
+		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
+	}
+	switch n := p.NonResource; {
+	case n == nil:
+	case n.Path == nil:
+		k.result.left(k.where, "a nonresource without path, which never matched there")
+	default:
+		k.path(rules, *n.Path, n.Verbs)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
+		namespace, resources, found := strings.Cut(key, "/")
+		if !found || namespace == "" || strings.Contains(resources, "/") {
+			k.result.left(k.where, "%q is no namespace/resource; RBAC binds what is in no namespace only for all of them", key)
+			continue
+		}
+		k.rule(rules, namespace, lower(list(resources)), lower(p.ResourcePermissions[key]), "*")
+	}
+	for _, path := range slices.Sorted(maps.Keys(p.NonResourcePermissions)) {
+		k.path(rules, path, p.NonResourcePermissions[path])
+	}
+	return rules
+}
+
+// path adds a rule about a path, which was compared as it stands there: RBAC reads a star at its end.
+func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
+	if strings.HasSuffix(path, "*") {
+		k.result.left(k.where, "the path %q: it would be a wildcard here, and may have been none there; name the paths", path)
+		return
+	}
+	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
+}
+
+// rule adds a rule, unless it is about everything but something: RBAC cannot say that.
+func (k *keystone) rule(rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string) {
+	namespaces := list(namespace)
+	for _, text := range slices.Concat([]string{namespace}, namespaces, resources) {
+		if strings.HasPrefix(text, "!") {
+			k.result.left(k.where, "%q: RBAC has no \"everything but\"; list what is meant", text)
+			return
+		}
+	}
+	if len(resources) == 0 || len(verbs) == 0 {
+		k.result.left(k.where, "a rule without resources or verbs")
+		return
+	}
+	for _, ns := range namespaces {
+		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
+			k.result.left(k.where, "%q is no namespace", ns)
+			continue
+		}
+		if ns == "*" {
+			ns = ""
+		}
+		rules[ns] = append(rules[ns], rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs})
+	}
+}
+
+// list reads one name or ['a', 'b'].
+func list(text string) []string {
+	inside, isList := strings.CutPrefix(strings.TrimSpace(text), "[")
+	if !isList {
+		return []string{text}
+	}
+	var out []string
+	for part := range strings.SplitSeq(strings.TrimSuffix(inside, "]"), ",") {
+		out = append(out, strings.Trim(strings.TrimSpace(part), `'"`))
+	}
+	return out
+}
+
+func lower(all []string) []string {
+	out := make([]string, len(all))
+	for i, s := range all {
+		out[i] = strings.ToLower(s)
+	}
+	return out
+}
+
+// subjects returns whom the policy is about, as far as RBAC can say it: one of several, never several at once
+// but for a role in a project, which is one group here.
+func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
+	wanted := k.wanted(p)
+	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
+	switch {
+	case wanted == nil:
+		return nil
+	case len(groups) > 0:
+		k.result.left(k.where, "the groups %s: k8s-keystone-auth's groups are projects' ids, which no group here has", strings.Join(groups, ", "))
+		return nil
+	case slices.Contains(slices.Concat(users, projects, roles), "*"):
+		k.result.left(k.where, `"*": whom it is about must be named`)
+		return nil
+	case len(users) > 0 && len(projects)+len(roles) > 0:
+		k.result.left(k.where, "a user and a project or role: RBAC has no \"both\"")
+		return nil
+	case len(users) > 0 && slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(u, "system:") }):
+		k.result.left(k.where, "the users %s: names that begin system: are no Keystone's", strings.Join(users, ", "))
+		return nil
+	case len(users) > 0:
+		return subjectsNamed(rbacv1.UserKind, users)
+	case len(projects) == 0:
+		k.result.left(k.where, "a role in any project: groups here are of one project; name the projects")
+		return nil
+	}
+	if at := slices.IndexFunc(projects, projectID.MatchString); at >= 0 {
+		k.result.left(k.where, "the project %s is named by its id: groups here have its name; write that", projects[at])
+		return nil
+	}
+	var names []string
+	for _, project := range projects {
+		for _, role := range roles {
+			names = append(names, k.prefix+"role:"+escape(project)+":"+escape(role))
+		}
+		if len(roles) == 0 {
+			names = append(names, k.prefix+"project:"+escape(project))
+		}
+	}
+	return subjectsNamed(rbacv1.GroupKind, names)
+}
+
+// wanted returns whom a policy is about, by what they are named as; nil where that cannot be said.
+func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
+	wanted := map[string][]string{}
+	if len(p.Match) > 0 && len(p.Users) > 0 {
+		k.result.left(k.where, "users and match in one policy: RBAC has no \"both\"")
+		return nil
+	}
+	for _, m := range p.Match {
+		if len(m.Values) == 0 {
+			k.result.left(k.where, "a match of type %s without values, which never matched there", m.Type)
+			return nil
+		}
+		if _, twice := wanted[m.Type]; twice {
+			k.result.left(k.where, "two matches of type %s: RBAC has no \"both\"", m.Type)
+			return nil
+		}
+		wanted[m.Type] = m.Values
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
+		switch {
+		case key != "roles" && key != "projects":
+			k.result.left(k.where, "users.%s, which was not read there: it reads users.roles and users.projects", key)
+			return nil
+		case key == "roles" && len(p.Users[key]) > 1:
+			k.result.left(k.where, "the roles %s: one had to have all of them, and RBAC has no \"both\"", strings.Join(p.Users[key], ", "))
+			return nil
+		}
+		wanted[strings.TrimSuffix(key, "s")] = p.Users[key]
+	}
+	for kind := range wanted {
+		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {
+			k.result.left(k.where, "a match of type %s", kind)
+			return nil
+		}
+	}
+	return wanted
+}
+
+func subjectsNamed(kind string, names []string) (out []rbacv1.Subject) {
+	for _, name := range names {
+		out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name})
+	}
+	return out
+}
+
+// escape is what the keystone source does to names.
+func escape(name string) string { return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) }

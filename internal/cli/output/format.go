@@ -1,0 +1,315 @@
+package output
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// apiVersion is that of single values; lists are v1 Lists, as kubectl prints several objects.
+const apiVersion = "cli." + tenant.Domain + "/v1alpha1"
+
+const (
+	formatName = "name"
+	formatWide = "wide"
+)
+
+// Format is what a command prints: -o and the flags beside it, as kubectl has them. Programs get kubectl's own
+// printers; what a command prints for people is its own, and the default.
+type Format struct {
+	flags     *genericclioptions.PrintFlags
+	own       []string
+	isList    bool
+	noHeaders bool
+	printer   printers.ResourcePrinter
+}
+
+// NewFormat returns the format of a command that prints one value; own are values of -o that it prints itself.
+func NewFormat(own ...string) *Format {
+	f := &Format{flags: genericclioptions.NewPrintFlags(""), own: own}
+	f.flags.NamePrintFlags = nil
+	return f
+}
+
+// NewObjectFormat returns the format of a command that prints objects of Kubernetes.
+func NewObjectFormat() *Format { return &Format{flags: genericclioptions.NewPrintFlags("")} }
+
+// NewListFormat returns the format of a command that prints a list.
+func NewListFormat(own ...string) *Format {
+	return &Format{flags: genericclioptions.NewPrintFlags(""), own: append(own, formatWide), isList: true}
+}
+
+// Is reports whether the format is one of the command's own.
+func (f *Format) Is(own string) bool { return *f.flags.OutputFormat == own }
+
+// IsForPeople reports whether the format is none for programs. [Format.Check] goes before it.
+func (f *Format) IsForPeople() bool { return f.printer == nil }
+
+// NoMoreHeaders makes further lists come without the names of the columns.
+func (f *Format) NoMoreHeaders() { f.noHeaders = true }
+
+func (f *Format) allowed() []string {
+	all := slices.Concat(f.own, f.flags.AllowedFormats())
+	if f.isList {
+		all = append(all, customColumns)
+	}
+	return all
+}
+
+// AddFlags adds -o and the flags beside it to a command.
+func (f *Format) AddFlags(cmd *cobra.Command) {
+	f.flags.TemplatePrinterFlags.AddFlags(cmd)
+	cmd.Flags().Lookup("template").Usage = "template, or file with it, of -o go-template and jsonpath"
+	cmd.Flags().Lookup("allow-missing-template-keys").Usage = "ignore what a template names and is missing"
+	cmd.Flags().StringVarP(f.flags.OutputFormat, "output", "o", "", "output format: "+strings.Join(f.allowed(), ", "))
+	f.flags.OutputFlagSpecified = func() bool { return cmd.Flag("output").Changed }
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.allowed(), cobra.ShellCompDirectiveNoFileComp))
+	if f.isList {
+		cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print no line with the names of the columns")
+	}
+}
+
+// Check refuses what -o cannot be, before anything is asked.
+func (f *Format) Check() error {
+	format := *f.flags.OutputFormat
+	if format == "" && *f.flags.TemplatePrinterFlags.TemplateArgument == "" || slices.Contains(f.own, format) {
+		return nil
+	}
+	if spec, found := strings.CutPrefix(format, customColumns); found && f.isList {
+		p, err := newColumnsPrinter(strings.TrimPrefix(spec, "="), f.noHeaders)
+		f.printer = p
+		return err
+	}
+	p, err := f.flags.ToPrinter()
+	if genericclioptions.IsNoCompatiblePrinterError(err) {
+		return fmt.Errorf("-o %s: want %s", format, strings.Join(f.allowed(), ", "))
+	}
+	f.printer = p
+	return err
+}
+
+// Value prints v, a value of a kind, where the format is for programs; else it returns false. [Format.Check] goes
+// before it.
+func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
+	if f.printer == nil {
+		return false, nil
+	}
+	content, err := contentOf(v)
+	if err != nil {
+		return true, err
+	}
+	object, isMap := content.(map[string]any)
+	if !isMap {
+		return true, errors.New("no object")
+	}
+	object["apiVersion"], object["kind"] = apiVersion, kind
+	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})
+}
+
+// Objects prints objects of Kubernetes as kubectl does, where the format is for programs: one as itself, several as
+// a List. What only servers fill in is left out.
+func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err error) {
+	if f.printer == nil {
+		return false, nil
+	}
+	list := newList(len(all))
+	for _, o := range all {
+		object, err := yamlfile.Object(o)
+		if err != nil {
+			return true, err
+		}
+		list.Items = append(list.Items, unstructured.Unstructured{Object: object})
+	}
+	if len(list.Items) == 1 {
+		return true, written(w, f.printer, &list.Items[0])
+	}
+	return true, written(w, f.printer, list)
+}
+
+// List is what a list command found.
+type List struct {
+	Columns []Column
+	Rows    []Row
+}
+
+// Column is one of a list's; one that is Wide is shown with -o wide.
+type Column struct {
+	Name string
+	Wide bool
+}
+
+// Columns returns columns of those names.
+func Columns(names ...string) (all []Column) {
+	for _, name := range names {
+		all = append(all, Column{Name: name})
+	}
+	return all
+}
+
+// Row is one line of a list.
+type Row struct {
+	// Kind and Name are what -o name prints; rows of the same are printed once.
+	Kind schema.GroupKind
+	Name string
+	// Cells are for people, one for each column; Item is for programs.
+	Cells []string
+	Item  any
+}
+
+// List prints a list: a table for people, in blocks where a terminal is too narrow for it. [Format.Check] goes
+// before it.
+func (f *Format) List(w io.Writer, l *List) error {
+	if f.printer == nil {
+		return NewScreen(w).Table(l, printers.PrintOptions{NoHeaders: f.noHeaders, Wide: f.Is(formatWide)})
+	}
+	list := newList(len(l.Rows))
+	seen := map[schema.GroupKind]map[string]bool{}
+	for i := range l.Rows {
+		r := &l.Rows[i]
+		if *f.flags.OutputFormat != formatName {
+			content, err := contentOf(r.Item)
+			if err != nil {
+				return err
+			}
+			object, _ := content.(map[string]any)
+			list.Items = append(list.Items, unstructured.Unstructured{Object: object})
+			continue
+		}
+		if seen[r.Kind] == nil {
+			seen[r.Kind] = map[string]bool{}
+		}
+		if seen[r.Kind][r.Name] {
+			continue
+		}
+		seen[r.Kind][r.Name] = true
+		named := unstructured.Unstructured{}
+		named.SetGroupVersionKind(r.Kind.WithVersion(runtime.APIVersionInternal))
+		named.SetName(Safe(r.Name))
+		list.Items = append(list.Items, named)
+	}
+	return written(w, f.printer, list)
+}
+
+// written prints an object; the printers of cli-runtime say nothing of writes that fail, and write every cell.
+func written(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
+	buffered := bufio.NewWriterSize(w, 64<<10)
+	err := p.PrintObj(o, buffered)
+	if failed := buffered.Flush(); err == nil {
+		err = failed
+	}
+	return err
+}
+
+func newList(size int) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, 0, size)}
+	list.SetAPIVersion("v1")
+	list.SetKind("List")
+	return list
+}
+
+// contentOf returns what v is as JSON.
+func contentOf(v any) (content any, err error) {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &content)
+	}
+	return content, err
+}
+
+// Table prints rows by kubectl's printer; in blocks where a terminal is too narrow for it.
+func (s *Screen) Table(l *List, options printers.PrintOptions) error {
+	t := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(l.Rows))}
+	for _, c := range l.Columns {
+		d := metav1.TableColumnDefinition{Name: c.Name, Type: "string"}
+		if c.Wide {
+			d.Priority = 1
+		}
+		t.ColumnDefinitions = append(t.ColumnDefinitions, d)
+	}
+	for i := range l.Rows {
+		cells := make([]any, 0, len(l.Rows[i].Cells))
+		for _, cell := range l.Rows[i].Cells {
+			if cell == "" {
+				cell = none
+			}
+			cells = append(cells, Safe(cell))
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
+	}
+	if columns := shownColumns(t, options); s.Terminal && s.Width < widthOf(t, columns) {
+		return s.blocks(t, columns)
+	}
+	return written(s.Writer, printers.NewTablePrinter(options), t)
+}
+
+// none stands for an empty cell.
+const none = "<none>"
+
+// columnGap is what kubectl's tables have between columns.
+const columnGap = 3
+
+// shownColumns returns the indices of the columns that are printed.
+func shownColumns(t *metav1.Table, options printers.PrintOptions) (columns []int) {
+	for i, c := range t.ColumnDefinitions {
+		if c.Priority == 0 || options.Wide {
+			columns = append(columns, i)
+		}
+	}
+	return columns
+}
+
+func widthOf(t *metav1.Table, columns []int) (width int) {
+	for _, i := range columns {
+		widest := len(t.ColumnDefinitions[i].Name)
+		for _, r := range t.Rows {
+			widest = max(widest, len(fmt.Sprint(r.Cells[i])))
+		}
+		width += widest + columnGap
+	}
+	return width - columnGap
+}
+
+// blocks prints a row below the other, each with the names of its cells.
+func (s *Screen) blocks(t *metav1.Table, columns []int) error {
+	for i, r := range t.Rows {
+		var fields [][2]string
+		for _, j := range columns {
+			fields = append(fields, [2]string{t.ColumnDefinitions[j].Name, fmt.Sprint(r.Cells[j])})
+		}
+		if i > 0 {
+			if _, err := fmt.Fprintln(s); err != nil {
+				return err
+			}
+		}
+		if err := s.Fields(fields); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fields prints names and values, as kubectl describes an object.
+func (s *Screen) Fields(fields [][2]string) error {
+	w := printers.GetNewTabWriter(s.Writer)
+	for _, field := range fields {
+		if _, err := fmt.Fprintf(w, "%s:\t%s\n", field[0], Safe(field[1])); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}

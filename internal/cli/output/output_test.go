@@ -1,0 +1,182 @@
+package output_test
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+)
+
+// TestSafe: names that others choose steer no terminal, and look like no other line or cell.
+func TestSafe(t *testing.T) {
+	for text, want := range map[string]string{
+		"acme--web":           "acme--web",
+		"a\x1b[2Jb":           `a\x1b[2Jb`,
+		"a\nb\tc\rd":          `a\nb\tc\rd`,
+		"a\u202eb":            `a\u202eb`,
+		"a\u2028b\u200bc":     `a\u2028b\u200bc`,
+		"Zürich":              "Zürich",
+		"a\x9b2Jb":            "a\ufffd2Jb",
+		"a\x00b\x7fc\u0085d":  `a\x00b\x7fc\u0085d`,
+		"a\U000e0041b\ufeffc": `a\U000e0041b\ufeffc`,
+	} {
+		if got := output.Safe(text); got != want {
+			t.Errorf("Safe(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzSafe: nothing comes out that may steer a terminal, and what is harmless stays.
+func FuzzSafe(f *testing.F) {
+	f.Add("a\x1b]0;title\x07b")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := output.Safe(text)
+		if !utf8.ValidString(got) || strings.ContainsAny(got, "\x1b\n\r\t\x00\x07\u202e\u2028") {
+			t.Errorf("Safe(%q) = %q", text, got)
+		}
+		if output.Safe(got) != got {
+			t.Errorf("Safe(%q) is changed again", text)
+		}
+	})
+}
+
+// format returns a format as a command line gives it.
+func format(t *testing.T, f *output.Format, args ...string) *output.Format {
+	t.Helper()
+	cmd := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}}
+	f.AddFlags(cmd)
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func list() *output.List {
+	return &output.List{
+		Columns: append(output.Columns("Name", "Owner"), output.Column{Name: "Why", Wide: true}),
+		Rows: []output.Row{
+			{Kind: schema.GroupKind{Kind: "User"}, Name: "web\nX\tY", Cells: []string{"web\nX\tY", "acme", "<b>"}, Item: map[string]any{"name": "web", "owners": []string{"acme"}}},
+			{Kind: schema.GroupKind{Group: "example.com", Kind: "Robot"}, Name: "r", Cells: []string{"r", "", ""}, Item: map[string]any{"name": "r"}},
+			{Kind: schema.GroupKind{Group: "example.com", Kind: "Robot"}, Name: "r", Cells: []string{"r", "", ""}, Item: map[string]any{"name": "r"}},
+		},
+	}
+}
+
+// TestList: a list in every format that kubectl has for one; one line for a row whatever names hold.
+func TestList(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                            "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",
+		"--no-headers":                "web\\nX\\tY   acme\nr           <none>\nr           <none>\n",
+		"-owide":                      "NAME        OWNER    WHY\nweb\\nX\\tY   acme     <b>\nr           <none>   <none>\nr           <none>   <none>\n",
+		"-oname":                      "user/web\\nX\\tY\nrobot.example.com/r\n",
+		"-oyaml":                      "apiVersion: v1\nitems:\n- name: web\n  owners:\n  - acme\n- name: r\n- name: r\nkind: List\n",
+		"-ojsonpath={.items[*].name}": "web r r",
+		"-ogo-template={{range.items}}{{.name}};{{end}}": "web;r;r;",
+		"-ocustom-columns=WHO:.name,WHOSE:{.owners}":     "WHO   WHOSE\nweb   [acme]\nr     <none>\nr     <none>\n",
+	} {
+		t.Run(args, func(t *testing.T) {
+			f := format(t, output.NewListFormat(), strings.Fields(args)...)
+			var b bytes.Buffer
+			if err := f.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.List(&b, list()); err != nil || b.String() != want {
+				t.Errorf("%v\n%q, want\n%q", err, b.String(), want)
+			}
+		})
+	}
+}
+
+// full is a file on a disk that is full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+var errFull = errors.New("no space left on device")
+
+// TestListFails: an error of a write is told, of a short list and of one that is written in parts.
+func TestListFails(t *testing.T) {
+	for _, args := range []string{"", "-oname", "-oyaml"} {
+		for _, rows := range []int{1, 10_000} {
+			f := format(t, output.NewListFormat(), strings.Fields(args)...)
+			l := list()
+			for len(l.Rows) < rows {
+				row := l.Rows[0]
+				row.Name = strconv.Itoa(len(l.Rows))
+				l.Rows = append(l.Rows, row)
+			}
+			if err := errors.Join(f.Check(), f.List(full{}, l)); !errors.Is(err, errFull) {
+				t.Errorf("%q, %d rows: %v", args, rows, err)
+			}
+		}
+	}
+}
+
+// TestFormatRefused: what -o cannot be is said before anything is asked.
+func TestFormatRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"-oxml":                  "-o xml: want wide, json, yaml, kyaml, name, go-template",
+		"-ocustom-columns":       "want NAME:PATH",
+		"-ocustom-columns=A:.x[": "custom-columns: A:.x[",
+		"-ojsonpath={.x":         "unclosed action",
+		"-ogo-template={{":       "template",
+	} {
+		if err := format(t, output.NewListFormat(), args).Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil || !strings.HasPrefix(err.Error(), "-o name: want html, json") {
+		t.Errorf("a value has a name: %v", err)
+	}
+}
+
+// TestNarrow: a terminal that is too narrow for a table gets a block for each row.
+func TestNarrow(t *testing.T) {
+	var b bytes.Buffer
+	s := &output.Screen{Writer: &b, Terminal: true, Width: 16}
+	if err := s.Table(list(), printers.PrintOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Name:    web\\nX\\tY\nOwner:   acme\n\nName:    r\nOwner:   <none>\n\nName:    r\nOwner:   <none>\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+	b.Reset()
+	if s.Width = 18; s.Table(list(), printers.PrintOptions{}) != nil || !strings.HasPrefix(b.String(), "NAME  ") {
+		t.Errorf("%q", b.String())
+	}
+	if got := s.Paint(output.Red, "x"); got != "x" {
+		t.Errorf("a colour: %q", got)
+	}
+	s.Colour = true
+	if got := s.Paint(output.Red, "x"); got != "\x1b[31mx\x1b[0m" || s.Paint(output.Red, "") != "" {
+		t.Errorf("no colour: %q", got)
+	}
+}
+
+func TestValue(t *testing.T) {
+	for args, want := range map[string]string{
+		"-oyaml":               "a: <b>\napiVersion: cli.kubetenant.dev/v1alpha1\nkind: Letter\n",
+		"-ojsonpath={.a}":      "<b>",
+		"-ogo-template={{.a}}": "<b>",
+		"":                     "",
+	} {
+		f := format(t, output.NewFormat(), strings.Fields(args)...)
+		if err := f.Check(); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		done, err := f.Value(&b, "Letter", map[string]string{"a": "<b>"})
+		if done == f.IsForPeople() || err != nil || b.String() != want {
+			t.Errorf("%s: %t, %v, %q", args, done, err, b.String())
+		}
+	}
+}

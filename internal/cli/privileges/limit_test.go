@@ -1,0 +1,43 @@
+package privileges_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"slices"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestReadOfATenant requires that every list of objects that tenants own is limited to the tenant, as the webhook service
+// demands, and that a service without such limits gets plain lists.
+func TestReadOfATenant(t *testing.T) {
+	var selectors []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		selectors = append(selectors, path.Base(r.URL.Path)+" "+r.URL.Query().Get("labelSelector")+r.URL.Query().Get("fieldSelector"))
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+	own := "kubetenant.dev/tenant=acme"
+	want := map[string][]string{
+		"": {"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "tenants ", "customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "accessgrants "},
+		"acme": {"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own, "tenants metadata.name=acme", "customresourcedefinitions ",
+			"retiredtenants ", "tenantquotas metadata.name=acme", "accessgrants " + own},
+	}
+	for name, lists := range want {
+		selectors = nil
+		s := privileges.Selection{Grants: true, Scopes: true}
+		if name != "" {
+			s.Tenant = tenanttest.ID(t, name)
+		}
+		if _, err := privileges.Read(t.Context(), config, s, nil); err != nil || !slices.Equal(selectors, lists) {
+			t.Errorf("tenant %q: %q, %v; want %q", name, selectors, err, lists)
+		}
+	}
+}

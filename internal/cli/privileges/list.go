@@ -1,0 +1,246 @@
+package privileges
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// MadeBy is the label of bindings that grant-privileges made.
+const MadeBy = tenant.Domain + "/made-by"
+
+// Listing is what reaches an identity in one cluster.
+type Listing struct {
+	Cluster  string  `json:"cluster"`
+	Server   string  `json:"server"`
+	Identity *Holder `json:"identity"`
+	Roles    []Held  `json:"roles"`
+	// Grants let the identity into other tenants' namespaces.
+	Grants []HeldGrant `json:"grants,omitempty"`
+	// Lines are those of the policy file, by their numbers.
+	Lines []int `json:"policyLines,omitempty"`
+	// Reviews are what the server itself says, where the caller may not read roles and bindings.
+	Reviews []Review `json:"reviews,omitempty"`
+	// Unread are kinds that the caller may not list: what they say is missing here.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Held is a role that the identity holds.
+type Held struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Missing says that no such role exists, Unread that it may not be read.
+	Missing bool `json:"missing,omitempty"`
+	Unread  bool `json:"unread,omitempty"`
+	// AggregatedFrom are the ClusterRoles whose rules it collects.
+	AggregatedFrom []string            `json:"aggregatedFrom,omitempty"`
+	Rules          []rbacv1.PolicyRule `json:"rules"`
+	Bindings       []HeldBinding       `json:"bindings"`
+}
+
+// HeldBinding is a binding by which a role is held.
+type HeldBinding struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Subject   string `json:"subject"`
+	// Scope is where the rules hold.
+	Scope string `json:"scope"`
+	// HeldBack says why the tenant boundary lets nothing of it through.
+	HeldBack string `json:"heldBack,omitempty"`
+	// Expires is when it ends, as its annotation says it.
+	Expires string `json:"expires,omitempty"`
+	// MadeHere says that grant-privileges made it, and revoke-privileges takes it away.
+	MadeHere bool `json:"madeByKubectlTenant,omitempty"`
+}
+
+// HeldGrant is an AccessGrant that the identity may use.
+type HeldGrant struct {
+	Namespace string                     `json:"namespace"`
+	Name      string                     `json:"name"`
+	Owner     string                     `json:"owner"`
+	Expires   *metav1.Time               `json:"expires,omitempty"`
+	To        []v1alpha1.AccessGrantRule `json:"to"`
+	// HeldBack says why it does not count.
+	HeldBack string `json:"heldBack,omitempty"`
+}
+
+// Review is what the server says of the caller's rules in a namespace.
+type Review struct {
+	Namespace  string              `json:"namespace"`
+	Rules      []rbacv1.PolicyRule `json:"rules"`
+	Incomplete bool                `json:"incomplete,omitempty"`
+}
+
+// ForIdentity returns the selection that a listing of an identity needs.
+func ForIdentity(i *Holder) Selection {
+	return Selection{Grants: true, Keep: func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.reachedBy(b) != "" }}
+}
+
+// List returns what reaches an identity by a snapshot, in a stable order.
+func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
+	p := lister{of}
+	l := &Listing{Identity: i, Unread: p.Unread, Roles: []Held{}}
+	held := map[string]*Held{}
+	for _, b := range p.Bindings {
+		subject := i.reachedBy(b)
+		if subject == "" || !b.Derived.IsZero() && !i.ID().IsZero() && i.ID() != b.Derived {
+			continue
+		}
+		key := b.RoleKey()
+		id := b.RoleRef.Kind + " " + key.Namespace + "/" + key.Name
+		h := held[id]
+		if h == nil {
+			h = p.held(b.RoleRef.Kind, key)
+			held[id] = h
+		}
+		h.Bindings = append(h.Bindings, p.heldBinding(b, subject, i.ID(), now))
+	}
+	for _, h := range held {
+		slices.SortFunc(h.Bindings, func(a, b HeldBinding) int {
+			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		})
+		l.Roles = append(l.Roles, *h)
+	}
+	slices.SortFunc(l.Roles, func(a, b Held) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, u := range p.Grants {
+		if g, ok := p.heldGrant(u, i, now); ok {
+			l.Grants = append(l.Grants, g)
+		}
+	}
+	slices.SortFunc(l.Grants, func(a, b HeldGrant) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return l
+}
+
+// lister lists over a snapshot.
+type lister struct{ *simulator.Snapshot }
+
+func (p lister) held(kind string, key simulator.Key) *Held {
+	h := &Held{Kind: kind, Namespace: key.Namespace, Name: key.Name, Rules: []rbacv1.PolicyRule{}}
+	role := p.Roles[key]
+	switch {
+	case role != nil:
+		h.Rules = role.Rules
+		h.AggregatedFrom = p.aggregatedFrom(key.Name, role)
+	case slices.Contains(p.Unread, kind+"s"):
+		h.Unread = true
+	default:
+		h.Missing = true
+	}
+	return h
+}
+
+// aggregatedFrom returns the ClusterRoles whose rules the controller collects in the role.
+func (p lister) aggregatedFrom(name string, role *simulator.Role) []string {
+	var from []string
+	for i := range role.Aggregates {
+		selector, err := metav1.LabelSelectorAsSelector(&role.Aggregates[i])
+		if err != nil {
+			continue
+		}
+		for key, other := range p.Roles {
+			if key.Namespace == "" && key.Name != name && selector.Matches(labels.Set(other.Labels)) {
+				from = append(from, key.Name)
+			}
+		}
+	}
+	slices.Sort(from)
+	return slices.Compact(from)
+}
+
+func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, now time.Time) HeldBinding {
+	h := HeldBinding{Kind: b.Kind(), Namespace: b.Namespace, Name: b.Name, Subject: subject, MadeHere: b.Labels[MadeBy] != ""}
+	switch {
+	case b.Namespace != "":
+		h.Scope = "namespace " + b.Namespace
+		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
+			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
+		}
+	case !b.Derived.IsZero():
+		h.Scope = "all namespaces of tenant " + b.Derived.String()
+	case b.Limited && (id.IsZero() || id.IsSystem()):
+		h.Scope = "limited to " + b.Scope
+	case b.Limited && !b.Ended(now) && !b.Holds(id, id, now):
+		h.Scope, h.HeldBack = "limited to "+b.Scope, "that is not tenant "+id.String()
+	case !id.IsZero() && !id.IsSystem():
+		h.Scope = "all namespaces of tenant " + id.String()
+	default:
+		h.Scope = wholeCluster
+	}
+	if b.Ends {
+		h.Expires = b.Expires
+	}
+	if b.Ended(now) {
+		h.HeldBack = "it has ended"
+	}
+	return h
+}
+
+func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time) (HeldGrant, bool) {
+	g, err := v1alpha1.AccessGrantOf(u)
+	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
+		return HeldGrant{}, false
+	}
+	h := HeldGrant{Namespace: g.Namespace, Name: g.Name, Owner: p.Owner(g.Namespace).String(), Expires: g.Spec.Expires, To: g.Spec.To}
+	switch {
+	case g.Spec.Expires != nil && !g.Spec.Expires.After(now):
+		h.HeldBack = "it has expired"
+	case g.Spec.Grantor == nil || g.Spec.Grantor.Owner != p.Owner(g.Namespace).String():
+		h.HeldBack = "the namespace has another owner than when it was made"
+	case !g.Accepted():
+		h.HeldBack = "its grantor may not do this himself any more"
+	}
+	return h, true
+}
+
+// isFrom reports whether a grant names the identity.
+func isFrom(from *v1alpha1.AccessGrantFrom, i *Holder) bool {
+	if i.User != "" && slices.Contains(from.Users, i.User) {
+		return true
+	}
+	for _, a := range from.ServiceAccounts {
+		if i.User == "system:serviceaccount:"+a.Namespace+":"+a.Name {
+			return true
+		}
+	}
+	return slices.ContainsFunc(from.Groups, func(g string) bool { return slices.Contains(i.Groups, g) })
+}
+
+// RuleText returns a rule in one line.
+func RuleText(r *rbacv1.PolicyRule) string {
+	verbs := strings.Join(r.Verbs, ", ")
+	if len(r.NonResourceURLs) > 0 {
+		return verbs + ": " + strings.Join(r.NonResourceURLs, ", ")
+	}
+	var resources []string
+	for _, resource := range r.Resources {
+		for _, group := range r.APIGroups {
+			if group != "" {
+				resources = append(resources, resource+"."+group)
+			} else {
+				resources = append(resources, resource)
+			}
+		}
+	}
+	text := verbs + ": " + strings.Join(resources, ", ")
+	if len(r.ResourceNames) > 0 {
+		text += fmt.Sprintf(" (only %s)", strings.Join(r.ResourceNames, ", "))
+	}
+	return text
+}

@@ -1,0 +1,301 @@
+package privileges_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// held returns a listing of the shop with one more binding of alice's, as "<scope>: <why it is held back>" of that binding.
+func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...string) string {
+	t.Helper()
+	s := shop(t)
+	s.Unread = unread
+	b.RoleRef, b.Subjects = rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}
+	s.Bindings = []*simulator.Binding{b}
+	for _, h := range privileges.List(s, i, time.Now()).Roles {
+		for _, found := range h.Bindings {
+			return found.Scope + ": " + found.HeldBack
+		}
+	}
+	return "none"
+}
+
+// TestListScope: where a binding's rules hold is said as the boundary has it, and a binding that it keeps back is named.
+func TestListScope(t *testing.T) {
+	of := func(name string) *privileges.Holder { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
+	unknown := privileges.OfUser("alice", nil, tenant.ID{})
+	limited := func(scope string) *simulator.Binding {
+		return &simulator.Binding{Name: "b", Scope: scope, Limited: true}
+	}
+	in := func(ns string) *simulator.Binding { return &simulator.Binding{Namespace: ns, Name: "b"} }
+	for name, c := range map[string]struct {
+		who    *privileges.Holder
+		b      *simulator.Binding
+		unread []string
+		want   string
+	}{
+		"own namespace":             {of("acme"), in("acme--web"), nil, "namespace acme--web: "},
+		"another's":                 {of("acme"), in("globex--shop"), nil, "namespace globex--shop: the namespace is not tenant acme's"},
+		"nobody's":                  {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace is not tenant acme's"},
+		"namespaces were not read":  {of("acme"), in("globex--shop"), []string{"Namespaces"}, "namespace globex--shop: "},
+		"the system's caller":       {privileges.OfUser("alice", nil, tenant.System()), in("globex--shop"), nil, "namespace globex--shop: "},
+		"no tenant is known":        {unknown, in("globex--shop"), nil, "namespace globex--shop: "},
+		"everywhere":                {of("acme"), &simulator.Binding{Name: "b"}, nil, "all namespaces of tenant acme: "},
+		"everywhere, the system's":  {privileges.OfUser("alice", nil, tenant.System()), &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
+		"everywhere, unknown":       {unknown, &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
+		"limited to it and another": {of("acme"), limited("globex, acme"), nil, "all namespaces of tenant acme: "},
+		"limited to another":        {of("acme"), limited("globex"), nil, "limited to globex: that is not tenant acme"},
+		"limited to a longer name":  {of("acme"), limited("acme2"), nil, "limited to acme2: that is not tenant acme"},
+		"limited to nothing":        {of("acme"), limited(""), nil, "limited to : that is not tenant acme"},
+		"limited, unknown":          {unknown, limited("globex"), nil, "limited to globex: "},
+	} {
+		if got := held(t, c.who, c.b, c.unread...); got != c.want {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestListReaches: a binding is an identity's by its user, one of its groups or its service account, and by nothing that
+// only looks like it.
+func TestListReaches(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	user, group := privileges.OfUser("alice", []string{"dev"}, acme), privileges.OfGroup("dev", tenant.ID{})
+	robot := privileges.OfServiceAccount("acme--web", "robot", acme)
+	for name, c := range map[string]struct {
+		who  *privileges.Holder
+		to   rbacv1.Subject
+		want string
+	}{
+		"the user":                        {user, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "user alice"},
+		"a group of that name":            {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "alice"}, ""},
+		"a group":                         {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "group dev"},
+		"everybody":                       {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, "group system:authenticated"},
+		"the tenant's group":              {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
+		"another tenant's":                {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:globex"}, ""},
+		"a group has no user":             {group, rbacv1.Subject{Kind: rbacv1.UserKind, Name: ""}, ""},
+		"a group has no tenant's":         {group, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, ""},
+		"the account":                     {robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, "service account acme--web/robot"},
+		"the account of another one":      {robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "globex--shop", Name: "robot"}, ""},
+		"an account of the binding's":     {robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, "service account acme--web/robot"},
+		"the account by its user":         {robot, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:serviceaccount:acme--web:robot"}, "user system:serviceaccount:acme--web:robot"},
+		"all accounts of the namespace":   {robot, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:acme--web"}, "group system:serviceaccounts:acme--web"},
+		"all accounts of another one":     {robot, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:globex--shop"}, ""},
+		"a user is no service account":    {user, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "alice"}, ""},
+		"a subject of an unknown kind":    {user, rbacv1.Subject{Kind: "Person", Name: "alice"}, ""},
+		"of a tenant, its members' group": {privileges.OfTenant(acme), rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
+	} {
+		s := simulator.NewSnapshot()
+		b := &simulator.Binding{Namespace: "acme--web", Name: "b", Subjects: []rbacv1.Subject{c.to}}
+		s.Bindings = []*simulator.Binding{b}
+		got := ""
+		if roles := privileges.List(s, c.who, time.Now()).Roles; len(roles) > 0 {
+			got = roles[0].Bindings[0].Subject
+		}
+		if got != c.want || privileges.ForIdentity(c.who).Keep(s, b) != (c.want != "") {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestListRoles: a role that is gone is told from one that may not be read, and an aggregated one names where its rules
+// come from.
+func TestListRoles(t *testing.T) {
+	s := simulator.NewSnapshot()
+	chosen := map[string]string{"to": "view"}
+	aggregates := []metav1.LabelSelector{{MatchLabels: chosen}, {MatchLabels: map[string]string{"and": "more"}}}
+	s.Roles[simulator.Key{Name: "view"}] = &simulator.Role{Labels: chosen, Aggregates: aggregates}
+	s.Roles[simulator.Key{Name: "pods"}] = &simulator.Role{Labels: map[string]string{"to": "view", "and": "more"}}
+	s.Roles[simulator.Key{Name: "apps"}] = &simulator.Role{Labels: chosen}
+	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{Labels: map[string]string{"to": "edit"}}
+	s.Roles[simulator.Key{Namespace: "web", Name: "local"}] = &simulator.Role{Labels: chosen}
+	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "view"}, {Kind: "ClusterRole", Name: "gone"}, {Kind: "Role", Name: "closed"}} {
+		s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: "web", Name: "by-" + ref.Name, RoleRef: ref, Labels: map[string]string{privileges.MadeBy: "x"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}})
+	}
+	s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: "a", Name: "again", RoleRef: s.Bindings[0].RoleRef, Subjects: s.Bindings[0].Subjects})
+	s.Unread = []string{"Roles"}
+	var got []string
+	for _, h := range privileges.List(s, privileges.OfUser("alice", nil, tenant.ID{}), time.Now()).Roles {
+		text := h.Kind + " " + h.Namespace + "/" + h.Name + " from " + strings.Join(h.AggregatedFrom, ",")
+		if h.Missing {
+			text += " missing"
+		}
+		if h.Unread {
+			text += " unread"
+		}
+		for _, b := range h.Bindings {
+			text += " by " + b.Namespace + "/" + b.Name
+			if b.MadeHere {
+				text += " made here"
+			}
+		}
+		got = append(got, text)
+	}
+	want := []string{"ClusterRole /gone from  missing by web/by-gone made here", "ClusterRole /view from apps,pods by a/again by web/by-view made here",
+		"Role web/closed from  unread by web/by-closed made here"}
+	if !slices.Equal(got, want) {
+		t.Errorf("List() =\n%s; want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// grant returns an AccessGrant in globex--shop to somebody of acme.
+func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstructured.Unstructured {
+	t.Helper()
+	g := &v1alpha1.AccessGrant{TypeMeta: metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "globex--shop"},
+		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
+			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+			Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"}}}
+	if change != nil {
+		change(g)
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
+// TestListGrants: a grant is listed for whom it names in its tenant only, and one that does not count says why.
+func TestListGrants(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	alice := privileges.OfUser("alice", []string{"dev"}, tenanttest.ID(t, "acme"))
+	from := func(f v1alpha1.AccessGrantFrom) func(*v1alpha1.AccessGrant) {
+		return func(g *v1alpha1.AccessGrant) { g.Spec.From = f }
+	}
+	until := func(at time.Time) func(*v1alpha1.AccessGrant) {
+		return func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: at} }
+	}
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.AccessGrant)
+		who    *privileges.Holder
+		want   string
+	}{
+		"counts":               {nil, alice, "globex: "},
+		"by a group":           {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"dev"}}), alice, "globex: "},
+		"another group":        {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"ops"}}), alice, "none"},
+		"another user":         {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"carol"}}), alice, "none"},
+		"another tenant's":     {from(v1alpha1.AccessGrantFrom{Tenant: "initech", Users: []string{"alice"}}), alice, "none"},
+		"no tenant is known":   {nil, privileges.OfUser("alice", nil, tenant.ID{}), "none"},
+		"it is no grant":       {func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"*"} }, alice, "none"},
+		"to a service account": {from(v1alpha1.AccessGrantFrom{Tenant: "acme", ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--web", Name: "robot"}}}), privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")), "globex: "},
+		"to another account":   {from(v1alpha1.AccessGrantFrom{Tenant: "acme", ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--db", Name: "robot"}}}), privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")), "none"},
+		"expires later":        {until(now.Add(time.Second)), alice, "globex: "},
+		"expires now":          {until(now), alice, "globex: it has expired"},
+		"nobody made it":       {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, alice, "globex: the namespace has another owner than when it was made"},
+		"the owner is another": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "initech" }, alice, "globex: the namespace has another owner than when it was made"},
+		"not accepted": {func(g *v1alpha1.AccessGrant) {
+			g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse}}
+		}, alice, "globex: its grantor may not do this himself any more"},
+	} {
+		s := shop(t)
+		s.Grants = []*unstructured.Unstructured{grant(t, "g", c.change)}
+		got := "none"
+		for _, g := range privileges.List(s, c.who, now).Grants {
+			got = g.Owner + ": " + g.HeldBack
+		}
+		if got != c.want {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestHostileNames: what an object is called can neither move the cursor of a terminal nor end an element of the page.
+func TestHostileNames(t *testing.T) {
+	const evil = "x\x1b[2J\u202e<script>alert(1)</script>"
+	l := listing()
+	l.Cluster, l.Identity.Name, l.Unread = evil, evil, []string{evil}
+	l.Roles[0].Name, l.Roles[0].Rules[0].Resources = evil, []string{evil}
+	l.Roles[0].Bindings[0].Name, l.Roles[0].Bindings[0].HeldBack = evil, evil
+	l.Grants = []privileges.HeldGrant{{Namespace: "n", Name: evil, Owner: evil, To: []v1alpha1.AccessGrantRule{{Verbs: []string{evil}, APIGroups: []string{""}, Resources: []string{"pods"}}}}}
+	var tree, page bytes.Buffer
+	if err := l.WriteTree(output.NewScreen(&tree)); err != nil || strings.ContainsAny(tree.String(), "\x1b\u202e") {
+		t.Errorf("the tree: %v\n%q", err, tree.String())
+	}
+	if err := privileges.WriteHTML(&page, []*privileges.Listing{l}); err != nil || strings.Contains(page.String(), "<script>alert") {
+		t.Errorf("the page: %v", err)
+	}
+	if !strings.Contains(page.String(), "&lt;script&gt;") {
+		t.Error("the page does not name what it lists")
+	}
+}
+
+// TestTreeSays: a tree tells what is missing, held back, ended, made by this command and left unread, and of nothing that
+// it is nothing.
+func TestTreeSays(t *testing.T) {
+	at := metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
+	l := listing()
+	l.Roles[0].Missing, l.Roles[0].AggregatedFrom = true, []string{"a", "b"}
+	l.Roles[0].Bindings[0].HeldBack, l.Roles[0].Bindings[0].MadeHere = "why", true
+	l.Roles = append(l.Roles, privileges.Held{Kind: "Role", Namespace: "n", Name: "r", Unread: true})
+	l.Grants = []privileges.HeldGrant{{Namespace: "n", Name: "g", Owner: "globex", Expires: &at, To: []v1alpha1.AccessGrantRule{{Verbs: []string{"get"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods"}, ResourceNames: []string{"p"}}}},
+		{Namespace: "n", Name: "h", Owner: "globex", Expires: &at, HeldBack: "it ended"}}
+	l.Lines = []int{7}
+	l.Reviews = []privileges.Review{{Namespace: "n", Incomplete: true, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}}}
+	nothing := &privileges.Listing{Identity: privileges.OfServiceAccount("n", "robot", tenant.ID{})}
+	unread := &privileges.Listing{Identity: privileges.OfTenant(tenanttest.ID(t, "acme")), Unread: []string{"Roles"}}
+	for _, c := range []struct {
+		l             *privileges.Listing
+		wants, wantNo []string
+	}{
+		{l, []string{"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b", "Role n/r (you may not read it)",
+			"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)", "h of tenant globex (does not count: it ended)",
+			"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme"}, []string{"nothing is bound", "not given"}},
+		{nothing, []string{"nothing is bound to it", "service account n/robot, tenant not given"}, nil},
+		{unread, []string{"tenant acme"}, []string{"nothing is bound", "not given", "acme, tenant"}},
+	} {
+		var tree bytes.Buffer
+		if err := c.l.WriteTree(&output.Screen{Writer: &tree, Width: 500}); err != nil {
+			t.Fatal(err)
+		}
+		missing := slices.DeleteFunc(slices.Clone(c.wants), func(text string) bool { return strings.Contains(tree.String(), text) })
+		if i := slices.IndexFunc(c.wantNo, func(text string) bool { return strings.Contains(tree.String(), text) }); i >= 0 || len(missing) > 0 {
+			t.Errorf("the tree\n%s\nlacks %q, and says what it should not (%d)", &tree, missing, i)
+		}
+	}
+}
+
+// TestListByTenants: a right that follows from a Tenant is listed for its own callers, with the Tenant as its source.
+func TestListByTenants(t *testing.T) {
+	right := &simulator.Binding{Name: "acme", Derived: tenanttest.ID(t, "acme"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}}
+	for _, c := range []struct {
+		name string
+		of   tenant.ID
+		want string
+	}{
+		{"its own caller", tenanttest.ID(t, "acme"), "Tenant acme: all namespaces of tenant acme"},
+		{"another tenant's caller", tenanttest.ID(t, "globex"), ""},
+		{"the system tenant's caller", tenant.System(), ""},
+		{"a caller of an unknown tenant", tenant.ID{}, "Tenant acme: all namespaces of tenant acme"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := shop(t)
+			s.Bindings = []*simulator.Binding{right}
+			got := ""
+			for _, role := range privileges.List(s, privileges.OfUser("alice", nil, c.of), time.Now()).Roles {
+				for _, b := range role.Bindings {
+					got += b.Kind + " " + b.Name + ": " + b.Scope
+				}
+			}
+			if got != c.want {
+				t.Errorf("List() = %q, want %q", got, c.want)
+			}
+		})
+	}
+}

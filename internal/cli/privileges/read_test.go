@@ -1,0 +1,179 @@
+package privileges_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+const (
+	rbacPath, corePath, ownPath = "/apis/rbac.authorization.k8s.io/v1/", "/api/v1/", "/apis/kubetenant.dev/v1alpha1/"
+	crdPath                     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+)
+
+// apiServer answers lists by their path, and behind "continue" by "<path>?<token>"; what it does not know is empty. It notes what was asked.
+func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.URL.Path)
+		mu.Unlock()
+		key := strings.TrimSuffix(r.URL.Path+"?"+r.URL.Query().Get("continue"), "?")
+		answer, known := answers[key]
+		if err, is := answer.(*apierrors.StatusError); is {
+			answer = err.ErrStatus
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(int(err.ErrStatus.Code))
+		}
+		if !known {
+			answer = list("", "")
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL, QPS: -1, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+	return config, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(asked)
+	}
+}
+
+// list is one page of items.
+func list(kind, next string, items ...map[string]any) map[string]any {
+	if items == nil {
+		items = []map[string]any{}
+	}
+	version, name := "v1", kind+"List"
+	if strings.HasSuffix(kind, "Role") || strings.HasSuffix(kind, "Binding") {
+		version = "rbac.authorization.k8s.io/v1"
+	}
+	return map[string]any{"apiVersion": version, "kind": name, "metadata": map[string]any{"continue": next}, "items": items}
+}
+
+func named(name string, more ...any) map[string]any {
+	object := map[string]any{"metadata": map[string]any{"name": name, "namespace": "web"}}
+	for i := 0; i < len(more); i += 2 {
+		object[more[i].(string)] = more[i+1]
+	}
+	return object
+}
+
+func denied(resource string) *apierrors.StatusError {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+}
+
+// TestRead: a kind that the caller may not list is named and the others are read, to the last page; a kind that a server
+// need not know is not missed.
+func TestRead(t *testing.T) {
+	config, asked := apiServer(t, map[string]any{
+		corePath + "namespaces":           list("Namespace", "2", named("web")),
+		corePath + "namespaces?2":         list("Namespace", "", named("db")),
+		rbacPath + "clusterroles":         denied("clusterroles"),
+		rbacPath + "namespaces/web/roles": list("Role", "", named("r")),
+		rbacPath + "namespaces/web/rolebindings": list("RoleBinding", "", named("kept", "roleRef", map[string]any{"kind": "Role", "name": "r"}),
+			named("other", "roleRef", map[string]any{"kind": "Role", "name": "s"})),
+		ownPath + "tenantquotas":                apierrors.NewNotFound(schema.GroupResource{Resource: "tenantquotas"}, ""),
+		ownPath + "namespaces/web/accessgrants": denied("accessgrants"),
+		crdPath: list("CustomResourceDefinition", "", map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "w.x.io"},
+			"spec": map[string]any{"group": "x.io", "names": map[string]any{"plural": "w"}, "scope": "Namespaced"}}),
+	})
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{Namespace: "web", Grants: true, Scopes: true,
+		Keep: func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil }}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"ClusterRoles", "AccessGrants"}; !slices.Equal(s.Unread, want) {
+		t.Errorf("unread %v; want %v", s.Unread, want)
+	}
+	if s.Namespaces["web"] == nil || s.Namespaces["db"] == nil || s.Roles[simulator.Key{Namespace: "web", Name: "r"}] == nil || len(s.Scopes) != 1 {
+		t.Errorf("namespaces %v, roles %v, scopes %v", s.Namespaces, s.Roles, s.Scopes)
+	}
+	if len(s.Bindings) != 1 || s.Bindings[0].Name != "kept" {
+		t.Errorf("bindings %+v; want the one that is kept", s.Bindings)
+	}
+	for _, path := range asked() {
+		if path == rbacPath+"roles" || path == rbacPath+"rolebindings" || path == ownPath+"accessgrants" {
+			t.Errorf("%s was asked: more than the namespace", path)
+		}
+	}
+}
+
+// TestReadLess: an empty selection reads every binding, and no kind of kubetenant except Tenants.
+func TestReadLess(t *testing.T) {
+	config, asked := apiServer(t, map[string]any{rbacPath + "rolebindings": list("RoleBinding", "", named("any", "roleRef", map[string]any{"kind": "Role", "name": "s"}))})
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{}, nil)
+	if err != nil || len(s.Bindings) != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if slices.ContainsFunc(asked(), func(path string) bool {
+		return strings.HasPrefix(path, ownPath) && path != ownPath+"tenants" || path == crdPath
+	}) {
+		t.Errorf("asked %v", asked())
+	}
+}
+
+// TestReadFails: an error that is no refusal is told with the kind, and a part of a cluster is not taken for all of it.
+func TestReadFails(t *testing.T) {
+	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "x"}, "")
+	for kind, answers := range map[string]map[string]any{
+		"Namespaces":                {corePath + "namespaces": apierrors.NewInternalError(http.ErrAbortHandler)},
+		"Roles":                     {rbacPath + "roles": gone}, // every server knows them
+		"CustomResourceDefinitions": {crdPath: gone},
+		"AccessGrants":              {ownPath + "accessgrants": apierrors.NewInternalError(http.ErrAbortHandler)},
+	} {
+		config, _ := apiServer(t, answers)
+		s, err := privileges.Read(t.Context(), config, privileges.Selection{Grants: true, Scopes: true}, nil)
+		if err == nil || s != nil || !strings.HasPrefix(err.Error(), "list "+kind+": ") {
+			t.Errorf("%s: %v, %v", kind, s, err)
+		}
+	}
+}
+
+// TestReadProgress: who waits is told how many objects have been read, from thousand to thousand.
+func TestReadProgress(t *testing.T) {
+	items := make([]map[string]any, 2500)
+	for i := range items {
+		items[i] = named("b", "roleRef", map[string]any{"kind": "Role", "name": "s"})
+	}
+	config, _ := apiServer(t, map[string]any{rbacPath + "rolebindings": list("RoleBinding", "", items...)})
+	var told []int64
+	keep := func(*simulator.Snapshot, *simulator.Binding) bool { return false }
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{Keep: keep}, func(n int64) { told = append(told, n) })
+	if err != nil || len(s.Bindings) > 0 || !slices.Equal(told, []int64{1000, 2000}) {
+		t.Errorf("told %v, %d bindings, %v", told, len(s.Bindings), err)
+	}
+}
+
+// TestReadQuotas: of a quota whose tenant is no tenant it is known that it is nobody's.
+func TestReadQuotas(t *testing.T) {
+	quota := func(name, of string) map[string]any {
+		return map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "TenantQuota", "metadata": map[string]any{"name": name}, "spec": map[string]any{"tenant": of}}
+	}
+	config, _ := apiServer(t, map[string]any{ownPath + "tenantquotas": list("TenantQuota", "", quota("good", "acme"), quota("bad", "NO/tenant"))})
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{Scopes: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if of, known := s.Quotas["bad"]; s.Quotas["good"] != tenanttest.ID(t, "acme") || !known || !of.IsZero() {
+		t.Errorf("quotas %v", s.Quotas)
+	}
+}

@@ -1,0 +1,171 @@
+package privileges_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz/abac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// secretsIn asks who may get Secrets, or the one of a name.
+func secretsIn(namespace, name string) *privileges.Action {
+	return &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: name, ResourceRequest: true}}
+}
+
+// answers returns "<who> <scope> <only>" of all who may, but for the shop's own carol.
+func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []string {
+	t.Helper()
+	var all []string
+	for _, a := range b.WhoCan(klog.NewContext(t.Context(), logr.Discard()), q) {
+		if a.Name != "carol" {
+			all = append(all, a.Name+" by "+a.By+" in "+a.Scope+" only "+a.Only)
+		}
+	}
+	return all
+}
+
+// TestOnlyNamed: who may do it to some objects only is told with their names, and not where another one is asked about.
+func TestOnlyNamed(t *testing.T) {
+	named := may("named", "eve", "acme--web", rule("get", "", "secrets", "a", "b"), rule("get", "", "configmaps", "c"))
+	const eves = "eve by RoleBinding acme--web/named in namespace acme--web only "
+	for name, c := range map[string]struct {
+		q    *privileges.Action
+		want []string
+	}{
+		"any":                {secretsIn("acme--web", ""), []string{eves + "a, b"}},
+		"one of them":        {secretsIn("acme--web", "b"), []string{eves}},
+		"another":            {secretsIn("acme--web", "c"), nil},
+		"in another's space": {secretsIn("globex--shop", "a"), nil},
+		"a path":             {&privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil},
+	} {
+		if got := answers(t, boundary(t, shop(t), named...), c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestPathsAreTheClusters: a rule about a path counts by a ClusterRoleBinding, never by a binding in a namespace.
+func TestPathsAreTheClusters(t *testing.T) {
+	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
+	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
+	b := boundary(t, shop(t), append(may("all", "eve", "", metrics), may("one", "mallory", "acme--web", metrics)...)...)
+	if got, want := answers(t, b, q), []string{"eve by ClusterRoleBinding all in the whole cluster only "}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
+
+// TestGranted: a grant that counts is an answer in its namespace, in which its tenant's callers are otherwise held back; one
+// that ended, or that names something else, is none.
+func TestGranted(t *testing.T) {
+	const alices = "alice by AccessGrant globex--shop/g in namespace globex--shop only "
+	to := func(resource string, names ...string) func(*v1alpha1.AccessGrant) {
+		return func(g *v1alpha1.AccessGrant) {
+			g.Spec.To[0].Resources, g.Spec.To[0].ResourceNames = []string{resource}, names
+		}
+	}
+	everywhere := secretsIn("", "")
+	everywhere.Everywhere = true
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.AccessGrant)
+		q      *privileges.Action
+		want   []string
+	}{
+		"granted":              {to("secrets"), secretsIn("globex--shop", ""), []string{alices}},
+		"everywhere":           {to("secrets"), everywhere, []string{alices}},
+		"in another namespace": {to("secrets"), secretsIn("acme--web", ""), nil},
+		"of the cluster":       {to("secrets"), secretsIn("", ""), nil},
+		"something else":       {to("pods"), secretsIn("globex--shop", ""), nil},
+		"some objects":         {to("secrets", "a"), secretsIn("globex--shop", ""), []string{alices + "a"}},
+		"one of them":          {to("secrets", "a"), secretsIn("globex--shop", "a"), []string{alices}},
+		"another":              {to("secrets", "a"), secretsIn("globex--shop", "b"), nil},
+		"ended": {func(g *v1alpha1.AccessGrant) {
+			to("secrets")(g)
+			g.Spec.Expires = &metav1.Time{}
+			g.Spec.Expires.Time = g.Spec.Expires.AddDate(2000, 0, 0)
+		}, secretsIn("globex--shop", ""), nil},
+		"by another owner": {func(g *v1alpha1.AccessGrant) { to("secrets")(g); g.Spec.Grantor.Owner = "initech" }, secretsIn("globex--shop", ""), nil},
+	} {
+		if got := answers(t, boundary(t, shop(t), grant(t, "g", c.change)), c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestByPolicy: a line is an answer where it is the one that allows, for its own tenant's callers or for those of the space.
+func TestByPolicy(t *testing.T) {
+	line := func(spec string) string {
+		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}`
+	}
+	policy, err := abac.Parse([]byte(strings.Join([]string{
+		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets","namespace":"globex--shop","readonly":true`),
+		line(`"group":"auditors","tenant":"*","space":"*","apiGroup":"","resource":"secrets","namespace":"*","readonly":true`),
+		line(`"user":"bob","tenant":"acme","space":"globex","apiGroup":"","resource":"pods","namespace":"globex--shop"`),
+		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"*","namespace":"globex--shop"`)}, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	b, err := privileges.NewBoundary(ctx, shop(t), config, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everywhere := secretsIn("", "")
+	everywhere.Everywhere = true
+	const auditors, alice = "auditors of any (in its own namespaces) by line 2 of the policy file in ", "alice of acme by line 1 of the policy file in "
+	for name, c := range map[string]struct {
+		q    *privileges.Action
+		want []string
+	}{
+		"where both count":    {secretsIn("globex--shop", ""), []string{auditors + "namespace globex--shop", alice + "namespace globex--shop"}},
+		"where one does":      {secretsIn("acme--web", ""), []string{auditors + "namespace acme--web"}},
+		"what is in no place": {secretsIn("", ""), []string{auditors + "the whole cluster"}},
+		"in nobody's":         {secretsIn("nobodys", ""), nil},
+		"everywhere": {everywhere, []string{auditors + "namespace acme--web", auditors + "namespace globex--shop", auditors + "namespace kube-system",
+			alice + "namespace globex--shop"}},
+	} {
+		var got []string
+		for _, a := range b.WhoCan(ctx, c.q) {
+			if strings.HasPrefix(a.By, "line ") {
+				got = append(got, a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By+" in "+a.Scope)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q; want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestScopeOfAnswers: a binding over all namespaces holds in the tenant's own, and in the whole cluster for the system
+// tenant's callers only; what its annotation limits it to is said.
+func TestScopeOfAnswers(t *testing.T) {
+	q := secretsIn("", "")
+	q.Everywhere = true
+	for _, c := range []struct{ kind, name, scope, want string }{
+		{rbacv1.UserKind, "eve", "", "in the whole cluster only "},
+		{rbacv1.GroupKind, "tenant:acme", "", "in all namespaces of the tenant only "},
+		{rbacv1.UserKind, "eve", "acme", ", limited to acme only "},
+	} {
+		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: c.kind, Name: c.name}}}
+		if c.scope != "" {
+			b.Annotations = map[string]string{tenant.ScopeAnnotation: c.scope}
+		}
+		if got := answers(t, boundary(t, shop(t), b), q); len(got) != 1 || !strings.HasSuffix(got[0], c.want) {
+			t.Errorf("%s: %q; want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package privileges
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Subject is whom a binding or a grant names, as the server reads it. Create one with SubjectOf.
+type Subject struct{ rbacv1.Subject }
+
+// SubjectOf returns a subject of a binding in a namespace. The name of a service account's user is that account,
+// and an account without a namespace is in the binding's.
+func SubjectOf(s rbacv1.Subject, namespace string) Subject {
+	if home, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
+		s = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: name}
+	}
+	if s.Kind == rbacv1.ServiceAccountKind {
+		s.Namespace = cmp.Or(s.Namespace, namespace)
+	}
+	return Subject{s}
+}
+
+// SubjectsOf returns whom a grant names.
+func SubjectsOf(g *v1alpha1.AccessGrant) []Subject {
+	from := &g.Spec.From
+	var all []Subject
+	for _, name := range from.Users {
+		all = append(all, Subject{rbacv1.Subject{Kind: rbacv1.UserKind, Name: name}})
+	}
+	for _, name := range from.Groups {
+		all = append(all, Subject{rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name}})
+	}
+	for _, account := range from.ServiceAccounts {
+		all = append(all, Subject{rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace}})
+	}
+	return all
+}
+
+// Title returns the name, of a service account with its namespace.
+func (s Subject) Title() string {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return s.Namespace + "/" + s.Name
+	}
+	return s.Name
+}
+
+// accounts returns the namespace whose service accounts are meant, one of them or all; false for somebody else. A
+// subject that names no namespace means nobody's.
+func (s Subject) accounts() (namespace string, are bool) {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return s.Namespace, true
+	}
+	namespace, all := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+	return namespace, all && s.Kind == rbacv1.GroupKind
+}
+
+// isAnybodys reports whether callers of every tenant may be called as the subject is.
+func (s Subject) isAnybodys() bool {
+	_, areAccounts := s.accounts()
+	switch {
+	case areAccounts || s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
+		return false
+	case s.Kind == rbacv1.GroupKind && (s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup):
+		return true
+	}
+	return !strings.HasPrefix(s.Name, "system:")
+}
+
+// Candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in the
+// namespace: the subject's own, else the namespace's owner, and the system tenant. anybodys says that callers of
+// every tenant may be called so.
+func (s Subject) Candidates(ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string) (all []tenant.ID, anybodys bool) {
+	group, isTenants := strings.CutPrefix(s.Name, tenant.GroupPrefix)
+	home, areAccounts := s.accounts()
+	switch {
+	case areAccounts:
+		id, err := stack.ServiceAccountTenant(ctx, home)
+		if err != nil {
+			return nil, false // nobody's
+		}
+		return []tenant.ID{id}, false
+	case s.Kind == rbacv1.GroupKind && isTenants:
+		id, err := tenant.Parse(group)
+		if err != nil {
+			return nil, false
+		}
+		return []tenant.ID{id}, false
+	}
+	all = []tenant.ID{tenant.System()}
+	if owner := of.Owner(namespace); s.isAnybodys() && !owner.IsZero() && !owner.IsSystem() {
+		all = append([]tenant.ID{owner}, all...)
+	}
+	return all, s.isAnybodys()
+}
+
+// Caller returns a caller of a tenant that is the subject; of all service accounts, one of the namespace, or the system tenant's.
+func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
+	u := &user.DefaultInfo{Name: s.Name, Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
+		Extra: map[string][]string{tenant.ExtraKey: {id.String()}}}
+	account := func(namespace, name string) {
+		u.Name, u.Groups = serviceaccount.MakeUsername(namespace, name), append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)
+	}
+	home, areAccounts := s.accounts()
+	switch {
+	case s.Kind == rbacv1.ServiceAccountKind:
+		account(s.Namespace, s.Name)
+	case areAccounts:
+		account(home, "any")
+	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && id.IsSystem():
+		account(metav1.NamespaceSystem, "any") // one of the namespace is its owner's
+	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && namespace != "":
+		account(namespace, "any")
+	case s.Kind == rbacv1.GroupKind:
+		u.Name = "somebody"
+		if !slices.Contains(u.Groups, s.Name) {
+			u.Groups = append(u.Groups, s.Name)
+		}
+	}
+	return u
+}
+
+// IsDefault reports whether a binding gives a subject what Kubernetes gives it in every cluster: system:masters
+// all, and its own components and controllers their roles
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It goes by all three names: a label
+// could be anybody's, and a default binding may have got further subjects.
+func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name && (b.Name == "system:controller:"+s.Name || b.Name == "system:"+s.Name)
+	}
+	if s.Kind == rbacv1.GroupKind && s.Name == user.SystemPrivilegedGroup {
+		return b.Namespace == "" && b.Name == "cluster-admin"
+	}
+	everybodys := s.Name == user.AllAuthenticated || s.Name == user.AllUnauthenticated || strings.HasPrefix(s.Name, serviceaccount.AllServiceAccountsGroup)
+	return strings.HasPrefix(b.RoleRef.Name, "system:") && strings.HasPrefix(s.Name, "system:") && !everybodys
+}

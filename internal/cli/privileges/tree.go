@@ -1,0 +1,197 @@
+package privileges
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// node is one entry of the tree that a listing is shown as.
+type node struct {
+	text, colour string
+	children     []node
+}
+
+// Brief leaves out what roles are aggregated from and who made a binding.
+func (l *Listing) Brief() {
+	for i := range l.Roles {
+		l.Roles[i].AggregatedFrom = nil
+		for j := range l.Roles[i].Bindings {
+			l.Roles[i].Bindings[j].MadeHere = false
+		}
+	}
+}
+
+// WriteTree shows a listing as a tree.
+func (l *Listing) WriteTree(s *output.Screen) error {
+	top := node{text: l.Identity.title()}
+	top.add("", "groups: %s", strings.Join(l.Identity.Groups, ", "))
+	for i := range l.Roles {
+		top.children = append(top.children, l.Roles[i].node())
+	}
+	for i := range l.Grants {
+		top.children = append(top.children, l.Grants[i].node())
+	}
+	for _, n := range l.Lines {
+		top.add("", "line %d of the policy file", n)
+	}
+	for _, r := range l.Reviews {
+		said := node{text: "what the server says about namespace " + r.Namespace}
+		if r.Incomplete {
+			said.text += " (not all)"
+		}
+		for i := range r.Rules {
+			said.add("", "%s", RuleText(&r.Rules[i]))
+		}
+		top.children = append(top.children, said)
+	}
+	if len(top.children) == 1 && len(l.Unread) == 0 {
+		top.add(output.Faint, "nothing is bound to it")
+	}
+	root := node{text: fmt.Sprintf("cluster %s (%s)", l.Cluster, l.Server), colour: output.Bold, children: []node{top}}
+	return root.write(s, "", "")
+}
+
+func (i *Holder) title() string {
+	text := strings.ToLower(i.Kind) + " " + i.Name
+	if i.Kind == "ServiceAccount" {
+		text = "service account " + i.Name
+	}
+	switch {
+	case i.Kind == "Tenant":
+	case i.Tenant != "":
+		text += ", tenant " + i.Tenant
+	default:
+		text += ", tenant not given: what its boundary holds back is not told"
+	}
+	return text
+}
+
+func (n *node) add(colour, format string, args ...any) {
+	n.children = append(n.children, node{text: fmt.Sprintf(format, args...), colour: colour})
+}
+
+func (h *Held) node() node {
+	name := h.Name
+	if h.Namespace != "" {
+		name = h.Namespace + "/" + name
+	}
+	n := node{text: h.Kind + " " + name, colour: output.Bold}
+	switch {
+	case h.Missing:
+		n.text, n.colour = n.text+" (missing: it gives nothing)", output.Red
+	case h.Unread:
+		n.text += " (you may not read it)"
+	}
+	for _, b := range h.Bindings {
+		text, colour := b.Scope, output.Green
+		if b.Expires != "" {
+			text += " until " + b.Expires
+		}
+		if b.HeldBack != "" {
+			text, colour = text+" (held back: "+b.HeldBack+")", output.Red
+		}
+		where := b.Name
+		if b.Namespace != "" {
+			where = b.Namespace + "/" + where
+		}
+		text += fmt.Sprintf(", by %s %s to %s", b.Kind, where, b.Subject)
+		if b.MadeHere {
+			text += ", made by kubectl tenant"
+		}
+		n.add(colour, "%s", text)
+	}
+	if len(h.AggregatedFrom) > 0 {
+		n.add(output.Faint, "aggregated from %s", strings.Join(h.AggregatedFrom, ", "))
+	}
+	if len(h.Rules) > 0 {
+		rules := node{text: "rules"}
+		for i := range h.Rules {
+			rules.add("", "%s", RuleText(&h.Rules[i]))
+		}
+		n.children = append(n.children, rules)
+	}
+	return n
+}
+
+func (g *HeldGrant) node() node {
+	n := node{text: fmt.Sprintf("AccessGrant %s/%s of tenant %s", g.Namespace, g.Name, g.Owner), colour: output.Bold}
+	switch {
+	case g.HeldBack != "":
+		n.text, n.colour = n.text+" (does not count: "+g.HeldBack+")", output.Red
+	case g.Expires != nil:
+		n.text += " until " + g.Expires.UTC().Format(time.RFC3339)
+	}
+	for i := range g.To {
+		n.add("", "%s", GrantRuleText(&g.To[i]))
+	}
+	return n
+}
+
+// GrantRuleText returns a rule of an AccessGrant in one line.
+func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
+	var resources []string
+	for _, resource := range r.Resources {
+		for _, group := range r.APIGroups {
+			resources = append(resources, strings.TrimSuffix(resource+"."+group, "."))
+		}
+	}
+	text := strings.Join(r.Verbs, ", ") + ": " + strings.Join(resources, ", ")
+	if len(r.ResourceNames) > 0 {
+		text += fmt.Sprintf(" (only %s)", strings.Join(r.ResourceNames, ", "))
+	}
+	return text
+}
+
+// leastText is how much room text gets however deep it stands and however narrow the terminal is.
+const leastText = 24
+
+// write prints the node behind lead, and what is below it behind rest.
+func (n *node) write(s *output.Screen, lead, rest string) error {
+	below := "│ "
+	if len(n.children) == 0 {
+		below = "  "
+	}
+	room := s.Width - max(utf8.RuneCountInString(lead), utf8.RuneCountInString(rest+below))
+	for i, line := range wrap(n.text, max(room, leastText)) {
+		before := lead
+		if i > 0 {
+			before = rest + below
+		}
+		if _, err := fmt.Fprintln(s, before+s.Paint(n.colour, output.Safe(line))); err != nil {
+			return err
+		}
+	}
+	for i := range n.children {
+		branch, under := "├─ ", "│  "
+		if i == len(n.children)-1 {
+			branch, under = "└─ ", "   "
+		}
+		if err := n.children[i].write(s, rest+branch, rest+under); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrap breaks text at spaces into lines of at most width columns; a word that is longer keeps its line.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}

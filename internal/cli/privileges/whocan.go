@@ -1,0 +1,318 @@
+package privileges
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Action is what somebody may do.
+type Action struct {
+	authorizer.AttributesRecord
+	// Everywhere asks about all namespaces one by one, not about a request over all of them.
+	Everywhere bool
+}
+
+// Answer is one subject that may.
+type Answer struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Tenants are those whose callers of that name may: a name alone is nobody's.
+	Tenants []string `json:"tenants"`
+	// Scope is where.
+	Scope string `json:"scope"`
+	// By is the binding, grant or line that says so, Role what it gives.
+	By   string `json:"by"`
+	Role string `json:"role,omitempty"`
+	// Path is how somebody is reached, of who-can-become.
+	Path string `json:"path,omitempty"`
+	// Only are the objects that it is limited to; empty for all.
+	Only string `json:"only,omitempty"`
+	// System says that every cluster has it: a default binding of Kubernetes.
+	System bool `json:"system,omitempty"`
+	// Across says that it leads from one tenant to another.
+	Across bool `json:"acrossTenants,omitempty"`
+}
+
+const wholeCluster = "the whole cluster"
+
+// AnyTenant stands for every tenant, each in its own namespaces.
+const AnyTenant = "any (in its own namespaces)"
+
+// Boundary answers whom the tenant boundary would let ask something: the server's own, over the
+// cluster's namespaces, with everything allowed behind it.
+type Boundary struct {
+	stack *stack.Stack
+	of    *simulator.Snapshot
+	homes map[string]string // a namespace of each tenant that has any
+	lines *abac.Policy      // nil for none
+	some  tenant.ID         // one of those tenants, zero if there is none
+}
+
+// NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it. lines, which may
+// be nil, are its policy file's.
+func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
+	without := *config
+	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
+	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
+	})
+	bare := *of
+	bare.Roles, bare.Bindings = nil, nil // all is allowed behind it
+	stack, err := simulator.New(ctx, &without, &bare, all, nil)
+	of = of.Under(config)
+	b := &Boundary{stack: stack, of: of, lines: lines, homes: map[string]string{}}
+	for name := range of.Namespaces {
+		owner := of.Owner(name)
+		if first, known := b.homes[owner.String()]; !owner.IsZero() && !owner.IsSystem() && (!known || name < first) {
+			b.homes[owner.String()] = name
+		}
+	}
+	for _, owner := range slices.Sorted(maps.Keys(b.homes)) {
+		if id, err := tenant.Parse(owner); err == nil && !id.IsSystem() && b.some.IsZero() {
+			b.some = id
+		}
+	}
+	return b, err
+}
+
+// lets reports whether the boundary lets a caller of a tenant ask, and the reason of an exception.
+func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
+	a.User = u
+	decision, reason, err := b.stack.Authorizer.Authorize(simulator.Asked(ctx), &a)
+	return err == nil && decision == authorizer.DecisionAllow, reason
+}
+
+// ForActions returns the selection that [Boundary.WhoCan] needs for questions about one namespace, or with
+// an empty one about all.
+func ForActions(namespace string, all []Action) Selection {
+	verdicts := map[simulator.Key]bool{}
+	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *simulator.Snapshot, b *simulator.Binding) bool {
+		key := b.RoleKey()
+		may, known := verdicts[key]
+		if role := p.Roles[key]; !known && role != nil {
+			may = slices.ContainsFunc(all, func(q Action) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
+		}
+		verdicts[key] = may
+		return may
+	}}
+}
+
+// WhoCan returns who may do what is asked, in a stable order.
+func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
+	var answers []Answer
+	for _, binding := range b.of.Bindings {
+		role := b.of.Roles[binding.RoleKey()]
+		if role == nil || binding.Ended(time.Now()) {
+			continue
+		}
+		only, allows := q.allowedBy(role.Rules)
+		if !allows {
+			continue
+		}
+		if binding.Namespace != "" && (q.Namespace != binding.Namespace && !q.Everywhere || !q.IsResourceRequest()) {
+			continue
+		}
+		for _, s := range binding.Subjects {
+			if a, ok := b.answer(ctx, binding, SubjectOf(s, binding.Namespace), q); ok {
+				a.Only, a.System = only, IsDefault(binding, s)
+				answers = append(answers, a)
+			}
+		}
+	}
+	answers = append(answers, b.granted(ctx, q)...)
+	answers = append(answers, b.byPolicy(q)...)
+	slices.SortFunc(answers, compareAnswers)
+	return answers
+}
+
+// allowedBy reports whether rules allow what is asked: of any object, or where none is named of the objects that
+// they name.
+func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
+	if rbac.Allows(rules, q.AttributesRecord) {
+		return "", true
+	}
+	if q.Name != "" || !q.IsResourceRequest() {
+		return "", false
+	}
+	var names []string
+	for i := range rules {
+		if len(rules[i].ResourceNames) == 0 {
+			continue
+		}
+		named := q.AttributesRecord
+		named.Name = rules[i].ResourceNames[0]
+		if rbac.Allows(rules[i:i+1], named) {
+			names = append(names, rules[i].ResourceNames...)
+		}
+	}
+	return strings.Join(names, ", "), len(names) > 0
+}
+
+func compareAnswers(a, b Answer) int {
+	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Scope, b.Scope),
+		cmp.Compare(a.By, b.By))
+}
+
+// answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
+func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Action) (Answer, bool) {
+	a := Answer{Kind: s.Kind, Name: s.Title(), By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
+	asked := q.AttributesRecord
+	if binding.Namespace != "" {
+		a.By = binding.Kind() + " " + binding.Namespace + "/" + binding.Name
+		a.Scope = "namespace " + binding.Namespace
+		asked.Namespace = binding.Namespace
+	} else if q.Namespace != "" {
+		a.Scope = "namespace " + q.Namespace
+	}
+	candidates, anybodys := s.Candidates(ctx, b.stack, b.of, asked.Namespace)
+	if !binding.Derived.IsZero() {
+		candidates, anybodys = []tenant.ID{binding.Derived}, false
+	}
+	for _, id := range candidates {
+		if b.letsTenant(ctx, s, id, asked, q) && b.holds(binding, id, asked.Namespace) {
+			a.Tenants = append(a.Tenants, id.String())
+		}
+	}
+	if q.Everywhere && binding.Namespace == "" && anybodys && !b.some.IsZero() && b.letsTenant(ctx, s, b.some, asked, q) {
+		a.Tenants = append(a.Tenants, b.heldIn(binding)...)
+	}
+	switch system := slices.Contains(a.Tenants, tenant.System().String()); {
+	case a.Scope == wholeCluster && !system:
+		a.Scope = "all namespaces of the tenant"
+	case binding.Limited && system:
+		a.Scope += ", limited to " + binding.Scope
+	}
+	return a, len(a.Tenants) > 0
+}
+
+// holds reports whether a binding's annotations let it count for a caller of a tenant in a namespace; over all, somewhere:
+// a tenant's in its own.
+func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace string) bool {
+	space := id
+	switch {
+	case namespace != "":
+		space = b.of.Owner(namespace)
+	case id.IsSystem():
+		return !binding.Ended(time.Now())
+	}
+	return binding.Holds(id, space, time.Now())
+}
+
+// heldIn returns in whose own spaces a ClusterRoleBinding counts: any tenant's, or some tenants'.
+func (b *Boundary) heldIn(binding *simulator.Binding) []string {
+	if !binding.Limited || binding.Scope == rbac.Tenanted {
+		return []string{AnyTenant}
+	}
+	var some []string
+	for name := range b.homes {
+		if id, err := tenant.Parse(name); err == nil && !id.IsSystem() && b.holds(binding, id, "") {
+			some = append(some, name)
+		}
+	}
+	slices.Sort(some)
+	return some
+}
+
+// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own. Whom a grant lets in, a
+// binding does not.
+func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action) bool {
+	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
+		asked.Namespace = b.homes[id.String()]
+	}
+	lets, reason := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
+	return lets && reason != string(authz.ReasonGrant)
+}
+
+// granted returns whom access grants let in: as the stack reads them.
+func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
+	var answers []Answer
+	for _, u := range b.of.Grants {
+		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
+			continue
+		}
+		g, err := v1alpha1.AccessGrantOf(u)
+		if err != nil {
+			continue // counts for nothing
+		}
+		id, err := tenant.Parse(g.Spec.From.Tenant)
+		if err != nil {
+			continue
+		}
+		asked := q.AttributesRecord
+		asked.Namespace = g.Namespace
+		for _, s := range SubjectsOf(g) {
+			a := Answer{Kind: s.Kind, Name: s.Title(), Tenants: []string{id.String()}, Scope: "namespace " + g.Namespace, By: "AccessGrant " + g.Namespace + "/" + g.Name}
+			for _, rule := range g.Spec.To {
+				only, allows := q.allowedBy([]rbacv1.PolicyRule{{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}})
+				if asked.Name = q.Name; only != "" {
+					asked.Name = rule.ResourceNames[0]
+				}
+				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == string(authz.ReasonGrant) {
+					a.Only = only
+					answers = append(answers, a)
+				}
+			}
+		}
+	}
+	return answers
+}
+
+// byPolicy returns whom lines of the policy file allow it: in a namespace, or with a path or what is in none.
+func (b *Boundary) byPolicy(q *Action) []Answer {
+	if b.lines == nil {
+		return nil
+	}
+	spaces := map[string]authz.Space{q.Namespace: {ID: b.of.Owner(q.Namespace)}}
+	if q.Namespace == "" {
+		spaces = map[string]authz.Space{"": {ID: tenant.System()}}
+	}
+	if q.Everywhere {
+		spaces = map[string]authz.Space{}
+		for ns := range b.of.Namespaces {
+			spaces[ns] = authz.Space{ID: b.of.Owner(ns)}
+		}
+	}
+	var answers []Answer
+	for _, l := range b.lines.Subjects() {
+		a := Answer{Kind: rbacv1.UserKind, Name: l.User, By: fmt.Sprintf("line %d of the policy file", l.Number)}
+		if l.User == "" {
+			a.Kind, a.Name = rbacv1.GroupKind, l.Group
+		}
+		for _, ns := range slices.Sorted(maps.Keys(spaces)) {
+			id, of := l.Tenant, l.Tenant.String()
+			if id.IsZero() { // any: of the space's own, which every line for any space covers
+				id, of = spaces[ns].ID, AnyTenant
+			}
+			asked := q.AttributesRecord
+			asked.Namespace, asked.User = ns, &user.DefaultInfo{Name: cmp.Or(l.User, "somebody"), Groups: []string{l.Group}}
+			if b.lines.Line(id, spaces[ns], &asked) != l.Number {
+				continue
+			}
+			found := a
+			found.Tenants, found.Scope = []string{of}, wholeCluster
+			if ns != "" {
+				found.Scope = "namespace " + ns
+			}
+			answers = append(answers, found)
+		}
+	}
+	return answers
+}

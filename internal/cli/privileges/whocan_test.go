@@ -1,0 +1,233 @@
+package privileges_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster/provision"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// shop is a cluster of two tenants in which pods may be read by many.
+func shop(t *testing.T) *simulator.Snapshot {
+	t.Helper()
+	namespace := func(name string, labels map[string]string) runtime.Object {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	}
+	role := func(name, verb, resource string) runtime.Object {
+		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}}}
+	}
+	ref := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
+	subject := func(kind, name string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: kind, Name: name}} }
+	bound := func(name, role string, to []rbacv1.Subject) runtime.Object {
+		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(role), Subjects: to}
+	}
+	s, err := simulator.NewSnapshot().With(
+		namespace("acme--web", map[string]string{tenant.Label: "acme"}), namespace("globex--shop", map[string]string{tenant.Label: "globex"}),
+		namespace("nobodys", map[string]string{tenant.Label: ""}), namespace("kube-system", nil),
+		role("view", "get", "pods"), role("secrets", "get", "secrets"),
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "alice"}, RoleRef: ref("view"), Subjects: subject(rbacv1.UserKind, "alice")},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "robot"}, RoleRef: ref("view"), Subjects: subject(rbacv1.ServiceAccountKind, "robot")},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "foreign"}, RoleRef: ref("view"),
+			Subjects: subject(rbacv1.GroupKind, "system:serviceaccounts:globex--shop")},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "other"}, RoleRef: ref("secrets"), Subjects: subject(rbacv1.UserKind, "carol")},
+		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")), bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
+		bound("accounts", "view", subject(rbacv1.GroupKind, "system:serviceaccounts:nobodys")),
+		bound("homeless", "view", subject(rbacv1.ServiceAccountKind, "robot")), // a server refuses such a subject; a file may hold it
+		bound("lost", "missing", subject(rbacv1.UserKind, "dave")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestWhoCan: in a namespace, and over all of them, who is bound and of which tenants that may be; nobody whom the boundary
+// holds back.
+func TestWhoCan(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	config, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := privileges.NewBoundary(ctx, shop(t), config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		namespace  string
+		everywhere bool
+		want       []string
+	}{
+		"in a namespace": {"acme--web", false, []string{
+			"Group auditors of acme,system by ClusterRoleBinding auditors",
+			"Group tenant:acme of acme by ClusterRoleBinding acme",
+			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
+			"User alice of acme,system by RoleBinding acme--web/alice"}},
+		"in another's": {"globex--shop", false, []string{"Group auditors of globex,system by ClusterRoleBinding auditors"}},
+		"in nobody's":  {"nobodys", false, []string{"Group auditors of system by ClusterRoleBinding auditors"}},
+		"everywhere": {"", true, []string{
+			"Group auditors of system,any (in its own namespaces) by ClusterRoleBinding auditors",
+			"Group tenant:acme of acme by ClusterRoleBinding acme",
+			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
+			"User alice of acme,system by RoleBinding acme--web/alice"}},
+	} {
+		q := &privileges.Action{Everywhere: c.everywhere, AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1",
+			Resource: "pods", Namespace: c.namespace, ResourceRequest: true}}
+		var got []string
+		for _, a := range b.WhoCan(ctx, q) {
+			got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
+// TestNobodysAccounts: a service account without a namespace, and those of a namespace that is nobody's or unknown, are of
+// no tenant, and not of any either.
+func TestNobodysAccounts(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	config, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := shop(t)
+	stack, err := simulator.New(ctx, config, snapshot, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, {Kind: rbacv1.ServiceAccountKind, Namespace: "nobodys", Name: "robot"},
+		{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:"}, {Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:missing"}} {
+		if all, anybodys := privileges.SubjectOf(s, "").Candidates(ctx, stack, snapshot, ""); len(all) > 0 || anybodys {
+			t.Errorf("%+v: %v, %t", s, all, anybodys)
+		}
+	}
+}
+
+// TestWhoCanByLimits: a binding that is limited to the spaces of some tenants lets their callers in there, and one that has
+// ended nobody; where the server leaves RBAC to its own evaluator, neither is known.
+func TestWhoCanByLimits(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	everybody := privileges.AnyTenant
+	for name, c := range map[string]struct {
+		annotations    map[string]string
+		web, all, free string // who may read secrets in acme--web, over all, and by the server's own evaluator in acme--web
+	}{
+		"no limit":                     {nil, "erin of acme,system in namespace acme--web", "erin of system," + everybody + " in the whole cluster", "erin of acme,system in namespace acme--web"},
+		"its tenants":                  {map[string]string{tenant.ScopeAnnotation: "acme"}, "erin of acme,system in namespace acme--web, limited to acme", "erin of system,acme in the whole cluster, limited to acme", "erin of acme,system in namespace acme--web"},
+		"others":                       {map[string]string{tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
+		"each its own":                 {map[string]string{tenant.ScopeAnnotation: "Tenanted"}, "erin of acme in namespace acme--web", "erin of system," + everybody + " in the whole cluster, limited to Tenanted", "erin of acme,system in namespace acme--web"},
+		"what is not understood":       {map[string]string{tenant.ScopeAnnotation: "acme globex"}, "", "erin of system in the whole cluster, limited to acme globex", "erin of acme,system in namespace acme--web"},
+		"ended":                        {map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}, "", "", "erin of acme,system in namespace acme--web"},
+		"an end that is not one":       {map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web"},
+		"its tenants, and has not yet": {map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
+	} {
+		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
+			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for evaluator, want := range map[configv1alpha1.Evaluator][2]string{configv1alpha1.EvaluatorIndexed: {c.web, c.all}, configv1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"}} {
+			config, err := (&configv1alpha1.Settings{}).Complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Authorization.RBAC.Evaluator = evaluator
+			b, err := privileges.NewBoundary(ctx, s, config, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, namespace := range []string{"acme--web", ""} {
+				q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Resource: "secrets", Namespace: namespace, ResourceRequest: true}, Everywhere: namespace == ""}
+				got := ""
+				for _, a := range b.WhoCan(ctx, q) {
+					if a.Name == "erin" {
+						got += a.Name + " of " + strings.Join(a.Tenants, ",") + " in " + a.Scope
+					}
+				}
+				if got != want[i] {
+					t.Errorf("%s, %s, in %q: %q; want %q", name, evaluator, namespace, got, want[i])
+				}
+			}
+		}
+	}
+}
+
+// TestWhoCanByTenants: a right that follows from a Tenant applies to that tenant only, and names the Tenant. A server
+// that uses upstream's evaluator, or does not confine callers, derives none.
+func TestWhoCanByTenants(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	admins := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
+		"metadata": map[string]any{"name": "acme"},
+		"spec":     map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}}}}
+	s, err := shop(t).With(admins, provision.NamespacesRole(), provision.MemberRole())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		erin   = "User erin of acme by Tenant acme"
+		member = "Group tenant:acme of acme by Tenant acme"
+	)
+	for _, c := range []struct {
+		name, verb, namespace string
+		change                func(*configv1alpha1.Settings, *simulator.Snapshot)
+		want                  []string
+	}{
+		{"an admin", "delete", "acme--web", nil, []string{erin}},
+		{"a member", "get", "acme--web", nil, []string{member, erin}},
+		{"another tenant's namespace", "delete", "globex--shop", nil, nil},
+		{"the server's own evaluator", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {
+			s.Authorization.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream
+		}, nil},
+		{"Shadow mode", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {
+			s.Authorization.Mode = configv1alpha1.ModeShadow
+		}, nil},
+		{"kube-apiserver evaluates RBAC", "delete", "acme--web", func(_ *configv1alpha1.Settings, s *simulator.Snapshot) {
+			s.RightsElsewhere = true
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config, err := (&configv1alpha1.Settings{}).Complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := *s
+			if c.change != nil {
+				c.change(config, &of)
+			}
+			b, err := privileges.NewBoundary(ctx, &of, config, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: c.verb, Resource: "namespaces",
+				Namespace: c.namespace, Name: c.namespace, ResourceRequest: true}}
+			var got []string
+			for _, a := range b.WhoCan(ctx, q) {
+				if strings.HasPrefix(a.By, v1alpha1.KindTenant+" ") {
+					got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("WhoCan() = %q, want %q", got, c.want)
+			}
+		})
+	}
+}

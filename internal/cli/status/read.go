@@ -1,0 +1,129 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// identityLeases selects the leases that kube-apiservers keep (k8s.io/kubernetes pkg/controlplane, v1.37.1).
+	identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
+	// webhookPods selects the Pods of the webhook service, as the chart labels them.
+	webhookPods = "app.kubernetes.io/name=kubetenant-webhook"
+	// liveFor is the maximum time since a live server renewed its lease. Servers renew it every 10 seconds.
+	liveFor = 2 * time.Minute
+)
+
+// liveReplicas returns the names of the servers that run now: the hosts of kube-apiservers, or the ready Pods of the
+// webhook service. It returns none if they are not known.
+func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation.Mode) (names []string, err error) {
+	if mode == installation.CompiledIn {
+		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: identityLeases})
+		if err != nil {
+			return nil, err
+		}
+		var newest time.Time // the clock of this machine may differ from the servers'
+		for _, lease := range leases.Items {
+			if renewed := lease.Spec.RenewTime; renewed != nil && renewed.After(newest) {
+				newest = renewed.Time
+			}
+		}
+		for _, lease := range leases.Items {
+			if renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]; host != "" && renewed != nil && newest.Sub(renewed.Time) < liveFor {
+				names = append(names, host)
+			}
+		}
+		slices.Sort(names)
+		return slices.Compact(names), nil
+	}
+	pods, err := k.CoreV1().Pods(installation.WebhookNamespace).List(ctx, metav1.ListOptions{LabelSelector: webhookPods})
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+			names = append(names, pod.Name)
+		}
+	}
+	return names, nil
+}
+
+// addDefinitions adds the definitions that the server lacks or that cannot be used.
+func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
+	problems, err := cluster.Definitions(ctx, d)
+	if err != nil {
+		r.unknown(PartDefinitions)
+	}
+	for i := range problems {
+		r.MissingDefinitions = append(r.MissingDefinitions, problems[i].Name())
+		r.problem("The %s: apply all definitions of this release, see docs/install.md.", &problems[i])
+	}
+}
+
+// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it checks the caller's own.
+func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
+	objects := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
+	each := func(selector string) error {
+		pages := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) }))
+		return pages.EachListItem(ctx, metav1.ListOptions{FieldSelector: selector}, func(o runtime.Object) error {
+			if u, is := o.(*unstructured.Unstructured); is {
+				r.addTenant(u)
+			}
+			return nil
+		})
+	}
+	err := each("")
+	if apierrors.IsForbidden(err) { // behind the webhook service a tenant's caller lists its own by name
+		caller, whoErr := c.WhoAmI(ctx)
+		if whoErr == nil {
+			if id, parseErr := tenant.Parse(caller.Tenant); parseErr == nil && !id.IsSystem() {
+				err = each(fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String())
+			}
+		}
+	}
+	if err != nil {
+		r.unknown(PartTenants)
+	}
+	if r.NotReadyTotal > 0 {
+		r.problem("Tenants that are not ready: %d.", r.NotReadyTotal)
+	}
+}
+
+// addTenant adds a Tenant that is not ready. A suspended Tenant is no problem: the admin wants it so.
+func (r *Report) addTenant(u *unstructured.Unstructured) {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}
+	for _, c := range conditions {
+		var condition metav1.Condition
+		m, _ := c.(map[string]any)
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(m, &condition) != nil || condition.Type != v1alpha1.ConditionReady {
+			continue
+		}
+		if condition.Status == metav1.ConditionTrue {
+			return
+		}
+		shown.Reason, shown.Message = condition.Reason, condition.Message
+	}
+	r.NotReadyTotal++
+	if len(r.NotReady) < mostTenants {
+		r.NotReady = append(r.NotReady, shown)
+	}
+}

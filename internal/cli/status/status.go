@@ -1,0 +1,187 @@
+// Package status reports how kubetenant runs on a server, and what is wrong with it.
+package status
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// mostTenants is the maximum number of Tenants that a report names as not ready.
+const mostTenants = 20
+
+// Report is the status of one server. A field that the caller may not read is empty, and Unknown names it.
+type Report struct {
+	Server string `json:"server"`
+	// Installed is nil if this could not be determined. Undetermined then says why.
+	Installed    *bool             `json:"installed"`
+	Undetermined string            `json:"undetermined,omitempty"`
+	Mode         installation.Mode `json:"deploymentMode,omitempty"`
+	// Direct reports whether the server is a cluster behind a gateway that is reached directly.
+	Direct        bool          `json:"behindGateway,omitempty"`
+	Versions      Versions      `json:"versions"`
+	Configuration Configuration `json:"configuration"`
+	Replicas      []Replica     `json:"replicas,omitempty"`
+	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server lacks or that cannot be used.
+	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
+	// NotReady names the first Tenants that are not ready. NotReadyTotal counts all of them.
+	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
+	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
+	// Problems are the problems that were found, each in one sentence.
+	Problems []string `json:"problems,omitempty"`
+	// Unknown are the parts of the report that the caller may not read or that the server does not say.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Versions are the versions of this program and of the server.
+type Versions struct {
+	Client     string `json:"client"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Kubetenant string `json:"kubetenant,omitempty"`
+}
+
+// Configuration describes the configuration that the server publishes.
+type Configuration struct {
+	Hash string              `json:"hash,omitempty"`
+	Mode configv1alpha1.Mode `json:"mode,omitempty"`
+}
+
+// Replica is one server of kubetenant.
+type Replica struct {
+	Name    string `json:"name"`
+	Hash    string `json:"hash,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Since is when the replica loaded its configuration, nil if it has published none.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// Tenant is a Tenant that is not ready.
+type Tenant struct {
+	Name    string `json:"name"`
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+}
+
+// The parts of a report that may be unknown.
+const (
+	PartVersion       = "the version of the server"
+	PartConfiguration = "the configuration"
+	PartReplicas      = "the replicas"
+	PartDefinitions   = "the CustomResourceDefinitions"
+	PartTenants       = "the Tenants"
+)
+
+// Collect returns the status of a cluster. It reports what it cannot read instead of failing. It returns an error, and
+// a report too, if kubetenant is not installed or this could not be determined.
+func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
+	r := &Report{Server: c.Config.Host, Versions: Versions{Client: cmp.Or(cluster.Version(), "unknown")}}
+	found, missing := c.Installation(ctx)
+	installed := missing == nil
+	if missing != nil && !errors.Is(missing, installation.ErrNotInstalled) {
+		r.Undetermined = missing.Error()
+		return r, missing
+	}
+	r.Installed = &installed
+	k, err := c.Kube()
+	if err != nil {
+		return r, err
+	}
+	if version, err := k.Discovery().ServerVersion(); err == nil {
+		r.Versions.Kubernetes = version.GitVersion
+	} else {
+		r.unknown(PartVersion)
+	}
+	if !installed {
+		return r, missing
+	}
+	r.Mode, r.Direct = found.Mode, found.Direct
+	d, err := dynamic.NewForConfig(c.Config)
+	if err != nil {
+		return r, err
+	}
+	r.addConfiguration(ctx, k, found)
+	r.addDefinitions(ctx, d)
+	r.addTenants(ctx, c, d)
+	return r, nil
+}
+
+func (r *Report) unknown(part string) { r.Unknown = append(r.Unknown, part) }
+
+// IsUnknown reports whether a part could not be read.
+func (r *Report) IsUnknown(part string) bool { return slices.Contains(r.Unknown, part) }
+
+func (r *Report) problem(format string, args ...any) {
+	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+}
+
+// addConfiguration adds what the server publishes, and its replicas.
+func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, found *installation.Installation) {
+	p, err := found.Published(ctx)
+	if err != nil || found.Mode == installation.Gateway && !found.Direct { // a gateway publishes nothing of its own
+		r.unknown(PartConfiguration)
+		r.unknown(PartReplicas)
+		if errors.Is(err, configv1alpha1.ErrNotPublished) {
+			r.problem("The server publishes a configuration that this version cannot read: use the kubectl-tenant of its release.")
+		}
+		if errors.Is(err, installation.ErrUntrusted) {
+			r.problem("%v: release the namespace, see docs/upgrade.md.", err)
+		}
+		return
+	}
+	r.Configuration = Configuration{Hash: p.Hash, Mode: p.Settings.Authorization.Mode}
+	live, err := liveReplicas(ctx, k, found.Mode)
+	if err != nil {
+		r.unknown(PartReplicas)
+	}
+	r.addReplicas(p, live)
+	versions := map[string]bool{}
+	for _, replica := range r.Replicas {
+		if replica.Version != "" {
+			versions[replica.Version] = true
+			r.Versions.Kubetenant = replica.Version
+		}
+	}
+	if len(versions) > 1 {
+		r.problem("The replicas run different versions of kubetenant.")
+	}
+}
+
+// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have published a configuration.
+func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
+	hashes := map[string][]string{}
+	published := map[string]bool{}
+	for _, entry := range p.Replicas {
+		published[entry.Name] = true
+		if len(live) > 0 && !slices.Contains(live, entry.Name) {
+			continue // it has stopped
+		}
+		r.Replicas = append(r.Replicas, Replica{Name: entry.Name, Hash: entry.Hash, Version: entry.Version, Since: &entry.Since.Time})
+		hashes[entry.Hash] = append(hashes[entry.Hash], entry.Name)
+	}
+	for _, name := range live {
+		if !published[name] {
+			r.Replicas = append(r.Replicas, Replica{Name: name})
+			r.problem("The server %s has not published its configuration: it may run without kubetenant, or an older release.", name)
+		}
+	}
+	if len(hashes) > 1 && len(live) > 0 {
+		var parts []string
+		for hash, names := range hashes {
+			parts = append(parts, strings.Join(names, ", ")+" "+hash)
+		}
+		slices.Sort(parts)
+		r.problem("The replicas run different configurations: %s.", strings.Join(parts, "; "))
+	}
+}

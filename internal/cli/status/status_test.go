@@ -1,0 +1,229 @@
+package status_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/status"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// answers are the objects of a server by their paths. A nil one is forbidden, a missing one is not found.
+type answers map[string]any
+
+func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
+	t.Helper()
+	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.URL.Path
+		if selector := r.URL.Query().Get("fieldSelector"); selector != "" {
+			key += "?" + selector
+		}
+		object, has := a[key]
+		code := http.StatusOK
+		switch {
+		case !has:
+			code, object = http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+		case object == nil:
+			code, object = http.StatusForbidden, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no: " + string(authz.ReasonReview)}
+		case r.Method == http.MethodPost:
+			code = http.StatusCreated
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(object)
+	})
+	if compiledIn {
+		handler = authz.WithRequestState(handler, nil)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return &client.Cluster{Config: &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}}
+}
+
+type object = map[string]any
+
+func list(kind, apiVersion string, items ...any) object {
+	return object{"kind": kind + "List", "apiVersion": apiVersion, "items": append([]any{}, items...)}
+}
+
+func configuration(replicas ...string) object {
+	data := object{"hash": "aaa", "tenancy.yaml": `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {mode: Enforce}}`}
+	for _, replica := range replicas {
+		name, hash, _ := strings.Cut(replica, "=")
+		data["replica."+name] = fmt.Sprintf(`{"hash":%q,"version":"v1","since":"2026-11-26T12:00:00Z"}`, hash)
+	}
+	return object{"kind": "ConfigMap", "apiVersion": "v1", "data": data}
+}
+
+func lease(host string, age time.Duration) object {
+	return object{"metadata": object{"name": host, "labels": object{"kubernetes.io/hostname": host}},
+		"spec": object{"renewTime": time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z")}}
+}
+
+func pod(name, ready string) object {
+	return object{"metadata": object{"name": name}, "status": object{"conditions": []any{object{"type": "Ready", "status": ready}}}}
+}
+
+func aTenant(name, ready string) object {
+	return object{"kind": "Tenant", "apiVersion": "kubetenant.dev/v1alpha1", "metadata": object{"name": name}, "spec": object{"id": name},
+		"status": object{"conditions": []any{object{"type": "Ready", "status": ready, "reason": "Failed", "message": "no quota"}}}}
+}
+
+const (
+	tenantsPath = "/apis/kubetenant.dev/v1alpha1/tenants"
+	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+)
+
+// healthy is a compiled-in server with two replicas on which nothing is wrong.
+func healthy() answers {
+	a := answers{
+		"/version": object{"gitVersion": "v1.37.1"},
+		"/api/v1/namespaces/kube-system/configmaps/kubetenant-configuration": configuration("eu-1=aaa", "eu-2=aaa", "gone=bbb"),
+		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":         list("Lease", "coordination.k8s.io/v1", lease("eu-1", 0), lease("eu-2", 10*time.Second), lease("gone", time.Hour)),
+		tenantsPath: list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True")),
+	}
+	for _, text := range v1alpha1.Definitions() {
+		definition := object{}
+		if err := yaml.Unmarshal([]byte(text), &definition); err != nil {
+			panic(err)
+		}
+		definition["status"] = object{"conditions": []any{object{"type": "Established", "status": "True"}}}
+		a[definitions+definition["metadata"].(object)["name"].(string)] = definition
+	}
+	return a
+}
+
+// tenantsDefinition returns the definition of Tenants of a server.
+func tenantsDefinition(a answers) object { return a[definitions+"tenants.kubetenant.dev"].(object) }
+
+// TestCollect covers the problems of a compiled-in server, and a server without problems.
+func TestCollect(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(answers)
+		replicas string // the names
+		problems []string
+		unknown  []string
+	}{
+		"healthy":                    {replicas: "eu-1,eu-2"},
+		"a replica differs":          {func(a answers) { a[configPath] = configuration("eu-1=aaa", "eu-2=bbb") }, "eu-1,eu-2", []string{"different configurations: eu-1 aaa; eu-2 bbb"}, nil},
+		"a server publishes nothing": {func(a answers) { a[configPath] = configuration("eu-1=aaa") }, "eu-1,eu-2", []string{"The server eu-2 has not published"}, nil},
+		"nothing is published":       {func(a answers) { delete(a, configPath) }, "", nil, []string{status.PartConfiguration, status.PartReplicas}},
+		"a later release has written": {func(a answers) {
+			a[configPath] = object{"kind": "ConfigMap", "apiVersion": "v1", "data": object{"tenancy.yaml": "x: 1"}}
+		}, "", []string{"cannot read"}, []string{status.PartConfiguration, status.PartReplicas}},
+		"leases may not be read":       {func(a answers) { a["/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"] = nil }, "eu-1,eu-2,gone", nil, []string{status.PartReplicas}},
+		"a definition is missing":      {func(a answers) { delete(a, definitions+"tenantmembers.kubetenant.dev") }, "eu-1,eu-2", []string{"tenantmembers.kubetenant.dev is missing"}, nil},
+		"another project's definition": {func(a answers) { tenantsDefinition(a)["spec"].(object)["scope"] = "Namespaced" }, "eu-1,eu-2", []string{"tenants.kubetenant.dev belongs to another project"}, nil},
+		"a definition that is being deleted": {func(a answers) {
+			tenantsDefinition(a)["metadata"].(object)["deletionTimestamp"] = "2026-11-26T12:00:00Z"
+		}, "eu-1,eu-2", []string{"tenants.kubetenant.dev is being deleted"}, nil},
+		"a definition of another release": {func(a answers) {
+			version := tenantsDefinition(a)["spec"].(object)["versions"].([]any)[0].(object)
+			spec := version["schema"].(object)["openAPIV3Schema"].(object)["properties"].(object)["spec"].(object)
+			delete(spec["properties"].(object), "access")
+		}, "eu-1,eu-2", []string{"tenants.kubetenant.dev is outdated: it lacks spec.access"}, nil},
+		"a definition that is not established": {func(a answers) { delete(tenantsDefinition(a), "status") }, "eu-1,eu-2", []string{"tenants.kubetenant.dev is not established"}, nil},
+		"definitions may not be read":          {func(a answers) { a[definitions+"tenants.kubetenant.dev"] = nil }, "eu-1,eu-2", nil, []string{status.PartDefinitions}},
+		"a Tenant is not ready": {func(a answers) {
+			a[tenantsPath] = list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True"), aTenant("globex", "False"))
+		}, "eu-1,eu-2", []string{"not ready: 1"}, nil},
+	} {
+		a := healthy()
+		if c.change != nil {
+			c.change(a)
+		}
+		r, err := status.Collect(t.Context(), a.cluster(t, true))
+		if err != nil || r.Installed == nil || !*r.Installed || r.Mode != installation.CompiledIn || r.Versions.Kubernetes != "v1.37.1" {
+			t.Errorf("%s: %+v, %v", name, r, err)
+			continue
+		}
+		var names []string
+		for _, replica := range r.Replicas {
+			names = append(names, replica.Name)
+		}
+		if got := strings.Join(names, ","); got != c.replicas || !slices.Equal(r.Unknown, c.unknown) || len(r.Problems) != len(c.problems) {
+			t.Errorf("%s: replicas %s, problems %q, unknown %q; want %s, %q, %q", name, got, r.Problems, r.Unknown, c.replicas, c.problems, c.unknown)
+			continue
+		}
+		for i, problem := range c.problems {
+			if !strings.Contains(r.Problems[i], problem) {
+				t.Errorf("%s: %q; want %q", name, r.Problems[i], problem)
+			}
+		}
+	}
+}
+
+const configPath = "/api/v1/namespaces/kube-system/configmaps/kubetenant-configuration"
+
+// TestCollectWebhook requires that the ready Pods of the service are its replicas.
+func TestCollectWebhook(t *testing.T) {
+	a := healthy()
+	a["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{"denied": true, "reason": string(authz.ReasonBadTenant)}}
+	a["/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration"] = configuration("a=aaa", "b=bbb", "old=ccc")
+	a["/api/v1/namespaces/kubetenant-system/pods"] = list("Pod", "v1", pod("a", "True"), pod("b", "True"), pod("starting", "False"))
+	r, err := status.Collect(t.Context(), a.cluster(t, false))
+	if err != nil || r.Mode != installation.Webhook || len(r.Replicas) != 2 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "a aaa; b bbb") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestCollectAsATenant requires that a tenant's caller gets no error and no statement about what it may not read.
+func TestCollectAsATenant(t *testing.T) {
+	a := answers{"/version": object{"gitVersion": "v1.37.1"}, "/apis/authorization.k8s.io/v1/subjectaccessreviews": nil, tenantsPath: nil,
+		"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration": nil, definitions + "accessgrants.kubetenant.dev": nil,
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": object{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
+			"status": object{"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}}}},
+		tenantsPath + "?metadata.name=acme": list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "False")),
+	}
+	r, err := status.Collect(t.Context(), a.cluster(t, false))
+	if err != nil || r.Mode != installation.Webhook || r.NotReadyTotal != 1 || r.NotReady[0] != (status.Tenant{Name: "acme", Reason: "Failed", Message: "no quota"}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if want := []string{status.PartConfiguration, status.PartReplicas, status.PartDefinitions}; !slices.Equal(r.Unknown, want) {
+		t.Errorf("unknown %q; want %q", r.Unknown, want)
+	}
+}
+
+// TestCollectManyTenants requires that a report names at most 20 Tenants and counts all.
+func TestCollectManyTenants(t *testing.T) {
+	a := healthy()
+	var items []any
+	for i := range 25 {
+		items = append(items, aTenant(fmt.Sprintf("t%d", i), "Unknown"))
+	}
+	a[tenantsPath] = list("Tenant", "kubetenant.dev/v1alpha1", items...)
+	r, err := status.Collect(t.Context(), a.cluster(t, true))
+	if err != nil || len(r.NotReady) != 20 || r.NotReadyTotal != 25 {
+		t.Errorf("%d of %d, %v", len(r.NotReady), r.NotReadyTotal, err)
+	}
+}
+
+// TestCollectNotInstalled requires a report and an error for servers without kubetenant and for servers whose answers
+// do not show it.
+func TestCollectNotInstalled(t *testing.T) {
+	upstream := answers{"/version": object{"gitVersion": "v1.37.1"}, configPath: configuration("eu-1=aaa"),
+		"/apis/authorization.k8s.io/v1/subjectaccessreviews": object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{}},
+		"/api/v1/namespaces": object{"kind": "Namespace", "apiVersion": "v1"}}
+	r, err := status.Collect(t.Context(), upstream.cluster(t, false))
+	if !errors.Is(err, installation.ErrNotInstalled) || r.Installed == nil || *r.Installed || r.Mode != "" || r.Configuration.Hash != "" || r.Versions.Kubernetes != "v1.37.1" {
+		t.Errorf("upstream: %+v, %v", r, err)
+	}
+	r, err = status.Collect(t.Context(), answers{}.cluster(t, false))
+	if err == nil || errors.Is(err, installation.ErrNotInstalled) || r.Installed != nil || r.Undetermined == "" {
+		t.Errorf("no server of Kubernetes: %+v, %v", r, err)
+	}
+}

@@ -1,0 +1,309 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Adoption gives namespaces that are nobody's to a tenant, with the objects in them.
+type Adoption struct {
+	Tenant tenant.ID
+	Kube   kubernetes.Interface
+	// Objects reads and labels what is in the namespaces.
+	Objects dynamic.Interface
+	// Config is the server's, by which objects are judged.
+	Config *configv1alpha1.Settings
+	// DryRun labels nothing. With Server the server checks whether it would label the namespaces.
+	DryRun, Server bool
+	// Say is told of what was done, Warn of what will be refused.
+	Say, Warn func(format string, args ...any)
+}
+
+// Check reports whether the namespace can be adopted: it exists and is no other tenant's. The error wraps
+// [ErrRefused].
+func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns, err := a.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	owner, labelled := ns.Labels[tenant.Label]
+	former, releasing := ns.Annotations[tenant.ReleasingAnnotation]
+	switch {
+	case labelled && owner != a.Tenant.String():
+		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: move its objects to a new namespace, or run kubectl tenant release %s", ErrRefused, name, owner, name)
+	case releasing:
+		return nil, fmt.Errorf("%w: namespace %s is being released from tenant %s: run kubectl tenant release %s first", ErrRefused, name, former, name)
+	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault || slices.Contains(a.Config.Authorization.SystemNamespaces, name):
+		return nil, fmt.Errorf("%w: namespace %s is the cluster's own", ErrRefused, name)
+	case ns.DeletionTimestamp != nil:
+		return nil, fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
+	}
+	return ns, nil
+}
+
+// Adopt labels the namespace and its objects, and tells of each object that the tenant could not have made: as
+// it is it stays, a change to it may be refused. It returns how many of those there are.
+func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
+	if ns.Labels[podSecurity] == "" {
+		a.Warn("namespace %s has no label %s, which namespaces that tenants make get: set it once its pods meet it", ns.Name, podSecurity)
+	}
+	judge, err := a.judge(ctx, ns)
+	if err != nil {
+		return 0, err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{tenant.Label: a.Tenant.String()}}})
+	if err != nil {
+		return 0, err
+	}
+	// First: from now on, every new object belongs to the tenant.
+	if err := a.give(ctx, ns); err != nil {
+		return 0, err
+	}
+	if err := a.warnOfBindings(ctx, ns.Name); err != nil {
+		return 0, err
+	}
+	resources, err := Resources(a.Kube.Discovery(), "list", "patch")
+	if err != nil {
+		return 0, err
+	}
+	objects, labeled := 0, 0
+	for _, r := range resources {
+		list, err := a.Objects.Resource(r).Namespace(ns.Name).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			continue
+		}
+		if err != nil {
+			return refused, fmt.Errorf("list %s: %w", r.GroupResource(), refusal(err))
+		}
+		for i := range list.Items {
+			obj := &list.Items[i]
+			if why := judge(r, obj); why != "" {
+				refused++
+				a.Warn("%s %s/%s: %s", r.GroupResource(), ns.Name, obj.GetName(), why)
+			}
+			objects++
+			if obj.GetLabels()[tenant.Label] == a.Tenant.String() {
+				continue
+			}
+			labeled++
+			if a.DryRun {
+				a.Say("label %s/%s in namespace %s", r.GroupResource(), obj.GetName(), ns.Name)
+				continue
+			}
+			if err := a.label(ctx, r, obj, patch); err != nil {
+				return refused, fmt.Errorf("label %s %s/%s: %w", r.GroupResource(), ns.Name, obj.GetName(), refusal(err))
+			}
+		}
+	}
+	if labeled == 0 && ns.Labels[tenant.Label] != "" {
+		a.Say("namespace %s unchanged: it and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
+		return refused, nil
+	}
+	a.Say("namespace %s and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
+	return refused, nil
+}
+
+// give labels a Namespace if it has not changed since it was read.
+func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
+	if ns.Labels[tenant.Label] != "" || a.DryRun && !a.Server {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
+		"labels": map[string]string{tenant.Label: a.Tenant.String()}}})
+	if err != nil {
+		return err
+	}
+	o := metav1.PatchOptions{}
+	if a.DryRun {
+		o.DryRun = []string{metav1.DryRunAll}
+	}
+	_, err = a.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, o)
+	return refusal(err)
+}
+
+// CheckTenant refuses a tenant without a Tenant, since its name is probably mistyped. The error wraps [ErrNoTenant] if
+// nothing has the name, else [ErrRefused].
+func (a *Adoption) CheckTenant(ctx context.Context) error {
+	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return refusal(err)
+	}
+	if err := CheckExists(ctx, a.Kube, a.Objects, a.Tenant); err != nil {
+		return fmt.Errorf("%w (--force adopts for it anyway)", err)
+	}
+	return fmt.Errorf("%w: tenant %s has no Tenant: kubectl tenant create-tenant creates one (--force adopts without)", ErrRefused, a.Tenant)
+}
+
+// label labels an object that is still there. A server that has not seen yet whose the namespace is, or has not counted its tenant's quota, refuses it.
+func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte) error {
+	err := retryNotSeen(func() error {
+		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// retryNotSeen retries a request that a server refuses because it does not know the owner of the namespace yet.
+func retryNotSeen(do func() error) error {
+	passing := func(err error) bool {
+		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
+	}
+	return retry.OnError(notYetSeen(), passing, do)
+}
+
+// notYetSeen is how long a server has to see a namespace's new label: about six seconds.
+func notYetSeen() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
+}
+
+// warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the boundary
+// confines what they give to the tenant's namespaces.
+func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
+	all, err := a.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return refusal(err)
+	}
+	for i := range all.Items {
+		for _, s := range all.Items[i].Subjects {
+			if s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace {
+				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, which can use it in the tenant's namespaces only from now on", all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// judge returns a function that says why an object would be refused to the tenant's callers once the namespace
+// is theirs; "" if it would not. It runs the server's own admission plugins.
+func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
+	all, err := a.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	snapshot := simulator.NewSnapshot()
+	owned := ns.DeepCopy()
+	owned.Labels = map[string]string{tenant.Label: a.Tenant.String()}
+	for _, each := range append(all.Items, *owned) { // the last of a name counts
+		if err := snapshot.Add(&each); err != nil {
+			return nil, err
+		}
+	}
+	stack, err := simulator.New(ctx, a.Config, snapshot, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	caller := &user.DefaultInfo{Name: "a caller of the tenant", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + a.Tenant.String()},
+		Extra: map[string][]string{tenant.ExtraKey: {a.Tenant.String()}}}
+	return func(r schema.GroupVersionResource, obj *unstructured.Unstructured) string {
+		if made := metav1.GetControllerOf(obj); made != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {
+			return "" // what made it is judged
+		}
+		if s := foreignSubject(stack, obj, ns.Name, a.Tenant); s != "" {
+			return s
+		}
+		return refusedAs(ctx, stack.Admission, fresh(obj), r, caller)
+	}, nil
+}
+
+// fresh returns the object as somebody would create it: without what servers and these plugins set.
+func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	out := obj.DeepCopy()
+	for _, path := range [][]string{{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"}, {"status"}} {
+		unstructured.RemoveNestedField(out.Object, path...)
+	}
+	if out.GetKind() == "Pod" { // where the scheduler put it is not what its owner asked for
+		unstructured.RemoveNestedField(out.Object, "spec", "nodeName")
+	}
+	withoutOurs(out.Object)
+	return out
+}
+
+// withoutOurs takes away the annotations that these plugins set, of the object and of templates in it.
+func withoutOurs(object map[string]any) {
+	for key, value := range object {
+		below, ok := value.(map[string]any)
+		if !ok {
+			continue
+		}
+		if key == "annotations" {
+			maps.DeleteFunc(below, func(name string, _ any) bool {
+				return strings.HasPrefix(name, tenant.Domain+"/") || name == tenant.WorkloadUserAnnotation
+			})
+		}
+		withoutOurs(below)
+	}
+}
+
+// refusedAs returns why a caller could not create the object.
+func refusedAs(ctx context.Context, plugins []stack.Plugin, obj *unstructured.Unstructured, r schema.GroupVersionResource, caller user.Info) string {
+	attributes := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), r, "", admission.Create, nil, true, caller)
+	for _, p := range plugins {
+		if p.Last || !p.Handles(admission.Create) {
+			continue // the quota counts what is there, itself
+		}
+		if m, ok := p.Interface.(admission.MutationInterface); ok {
+			if err := m.Admit(ctx, attributes, nil); err != nil {
+				return err.Error()
+			}
+		}
+		if v, ok := p.Interface.(admission.ValidationInterface); ok {
+			if err := v.Validate(ctx, attributes, nil); err != nil {
+				return err.Error()
+			}
+		}
+	}
+	return ""
+}
+
+// foreignSubject returns which subject of a RoleBinding the boundary will let in no more.
+func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespace string, id tenant.ID) string {
+	if obj.GetKind() != "RoleBinding" || obj.GroupVersionKind().Group != rbacv1.GroupName {
+		return ""
+	}
+	subjects, _, _ := unstructured.NestedSlice(obj.Object, "subjects")
+	for _, s := range subjects {
+		subject, _ := s.(map[string]any)
+		kind, _ := subject["kind"].(string)
+		name, _ := subject["name"].(string)
+		home, _ := subject["namespace"].(string)
+		if home == "" {
+			home = namespace
+		}
+		if kind != rbacv1.ServiceAccountKind || home == namespace {
+			continue
+		}
+		owner, err := stack.ServiceAccountTenant(context.Background(), home)
+		if err == nil && owner != id && !owner.IsSystem() || err != nil {
+			return fmt.Sprintf("the service account %s/%s is not the tenant's and will be let in no more: an AccessGrant can", home, name)
+		}
+	}
+	return ""
+}

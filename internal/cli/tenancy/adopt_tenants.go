@@ -1,0 +1,196 @@
+package tenancy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ObjectAdoption says of whom Tenants are made, and how.
+type ObjectAdoption struct {
+	// Only are the tenants; none for all.
+	Only []tenant.ID
+	// Nothing makes none, and just returns them.
+	Nothing bool
+	// Admins makes those admins of a tenant to whom grant-privileges gave the ClusterRole admin in all of its namespaces, for
+	// good, and takes those bindings away as soon as the server has given them what admins have.
+	Admins bool
+	// System are the system namespaces. No tenant owns them, whatever their labels say.
+	System []string
+}
+
+// owned is what a tenant has that owns namespaces.
+type owned struct {
+	namespaces []string
+	admins     []rbacv1.Subject
+	bindings   []rbacv1.RoleBinding // by which they are
+}
+
+// AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them. The error wraps [ErrRefused] or
+// [ErrNotPrepared].
+func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing) ([]runtime.Object, error) {
+	owners, err := withoutObjects(ctx, k, d, a)
+	if err != nil {
+		return nil, err
+	}
+	if a.Admins {
+		if err := findAdmins(ctx, k, owners); err != nil {
+			return nil, err
+		}
+	}
+	var made []runtime.Object
+	for _, id := range slices.SortedFunc(maps.Keys(owners), byName) {
+		of := owners[id]
+		u := Object(id)
+		if err := setAdmins(u, of.admins); err != nil {
+			return made, err
+		}
+		if !a.Nothing {
+			if is, _, err := createObject(ctx, d, u, w.DryRun); err != nil {
+				return made, fmt.Errorf("tenant %s: %w", id, err)
+			} else if !is { // somebody else has made it
+				continue
+			}
+		}
+		w.Say("made Tenant %s of tenant %s (namespaces: %d)", u.GetName(), id, len(of.namespaces))
+		made = append(made, u)
+		if a.Nothing {
+			for i := range of.bindings {
+				sayTakenOver(&of.bindings[i], w)
+			}
+			continue
+		}
+		if err := of.takeOver(ctx, k, d, id, w); err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// withoutObjects returns the tenants that own namespaces and have no Tenant: all, or some.
+func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption) (map[tenant.ID]*owned, error) {
+	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	have, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Tenants: %w", refusal(err))
+	}
+	has := map[string]bool{}
+	for i := range have.Items {
+		has[tenantOf(&have.Items[i])] = true
+	}
+	owners := map[tenant.ID]*owned{}
+	for i := range spaces.Items {
+		id, err := tenant.Parse(spaces.Items[i].Labels[tenant.Label])
+		if err != nil || id.IsSystem() || slices.Contains(a.System, spaces.Items[i].Name) {
+			continue
+		}
+		if owners[id] == nil {
+			owners[id] = &owned{}
+		}
+		owners[id].namespaces = append(owners[id].namespaces, spaces.Items[i].Name)
+	}
+	for _, id := range a.Only {
+		if owners[id] == nil && !has[id.String()] {
+			return nil, fmt.Errorf("tenant %s owns no namespace: kubectl tenant create-tenant makes its Tenant", id)
+		}
+	}
+	maps.DeleteFunc(owners, func(id tenant.ID, _ *owned) bool {
+		return has[id.String()] || len(a.Only) > 0 && !slices.Contains(a.Only, id)
+	})
+	return owners, nil
+}
+
+// findAdmins finds who has the ClusterRole admin in all namespaces of a tenant by bindings of ours that do not end.
+func findAdmins(ctx context.Context, k kubernetes.Interface, owners map[tenant.ID]*owned) error {
+	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: privileges.MadeBy + "=" + maker})
+	if err != nil {
+		return fmt.Errorf("list RoleBindings: %w", refusal(err))
+	}
+	in := map[string][]*rbacv1.RoleBinding{} // by namespace
+	for i := range list.Items {
+		b := &list.Items[i]
+		_, ends := b.Annotations[tenant.ExpiresAnnotation]
+		if !ends && len(b.Subjects) == 1 && b.RoleRef.Kind == "ClusterRole" && b.RoleRef.Name == adminRole {
+			in[b.Namespace] = append(in[b.Namespace], b)
+		}
+	}
+	for _, of := range owners {
+		for _, first := range in[of.namespaces[0]] {
+			bindings := bindingsOf(first.Subjects[0], of.namespaces, in)
+			if len(bindings) < len(of.namespaces) || slices.Contains(of.admins, first.Subjects[0]) {
+				continue
+			}
+			of.admins = append(of.admins, first.Subjects[0])
+			of.bindings = append(of.bindings, bindings...)
+		}
+	}
+	return nil
+}
+
+// bindingsOf returns one binding of a subject for each of the namespaces in which it has one.
+func bindingsOf(s rbacv1.Subject, namespaces []string, in map[string][]*rbacv1.RoleBinding) (all []rbacv1.RoleBinding) {
+	for _, name := range namespaces {
+		if i := slices.IndexFunc(in[name], func(b *rbacv1.RoleBinding) bool { return b.Subjects[0] == s }); i >= 0 {
+			all = append(all, *in[name][i])
+		}
+	}
+	return all
+}
+
+func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
+	if len(admins) == 0 {
+		return nil
+	}
+	list := make([]any, 0, len(admins))
+	for i := range admins {
+		s, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&admins[i])
+		if err != nil {
+			return err
+		}
+		if admins[i].Kind == rbacv1.ServiceAccountKind {
+			delete(s, "apiGroup")
+		}
+		list = append(list, s)
+	}
+	return unstructured.SetNestedSlice(u.Object, list, "spec", "admins")
+}
+
+// takeOver takes the bindings away by which admins were such, when the server has given them theirs.
+func (of *owned) takeOver(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, w Writing) error {
+	if len(of.admins) > 0 && len(w.DryRun) == 0 {
+		if err := AwaitPrepared(ctx, k, d, id, of.namespaces); err != nil {
+			return err
+		}
+	}
+	for i := range of.bindings {
+		b := &of.bindings[i]
+		err := k.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{DryRun: w.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return refusal(err)
+		}
+		sayTakenOver(b, w)
+	}
+	return nil
+}
+
+func sayTakenOver(b *rbacv1.RoleBinding, w Writing) {
+	w.Say("took over RoleBinding %s of namespace %s: %s", b.Name, b.Namespace, subjectName(b.Subjects[0], b.Namespace))
+}
+
+func byName(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) }

@@ -1,0 +1,138 @@
+package tenancy_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// serving is a cluster that serves DaemonSets; the fake one's discovery prefers nothing.
+type serving struct{ kubernetes.Interface }
+
+func (s serving) Discovery() discovery.DiscoveryInterfaces { return preferred{s.Interface.Discovery()} }
+
+type preferred struct{ discovery.DiscoveryInterfaces }
+
+func (preferred) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	return []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
+		{Name: "daemonsets", Kind: "DaemonSet", Namespaced: true, Verbs: metav1.Verbs{"list", "patch"}}}}}, nil
+}
+
+func daemonSet(name string, controller any) *unstructured.Unstructured {
+	metadata := map[string]any{"namespace": "old", "name": name}
+	if controller != nil {
+		metadata["ownerReferences"] = []any{controller}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
+		"spec": map[string]any{"selector": map[string]any{}, "template": map[string]any{}}}}
+}
+
+// adoption is of the namespace old, with a DaemonSet of somebody's and one that a controller made.
+func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
+	t.Helper()
+	k := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: map[string]string{tenant.Label: "globex"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	config, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := map[string]any{"apiVersion": "example.com/v1", "kind": "Agent", "name": "a", "uid": "1", "controller": true}
+	return &tenancy.Adoption{Tenant: tenanttest.ID(t, "acme"), Kube: serving{k}, Config: config, Say: func(string, ...any) {},
+		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), daemonSet("ours", nil), daemonSet("made", yes)),
+		Warn:    func(format string, args ...any) { *warned = append(*warned, fmt.Sprintf(format, args...)) }}
+}
+
+// TestAdopt: all is labelled, and what the tenant could not have made is told of, but for what a controller made of it.
+func TestAdopt(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	for _, dryRun := range []bool{true, false} {
+		var warned []string
+		a := adoption(t, &warned)
+		a.DryRun = dryRun
+		ns, err := a.Check(ctx, "old")
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused, err := a.Adopt(ctx, ns)
+		if all := strings.Join(warned, "\n"); err != nil || refused != 1 || !strings.Contains(all, "daemonsets.apps old/ours: ") || strings.Contains(all, "old/made") {
+			t.Errorf("dry run %t: %d, %v, %s", dryRun, refused, err, all)
+		}
+		want := map[bool]string{true: "", false: "acme"}[dryRun]
+		for _, name := range []string{"ours", "made"} {
+			obj, err := a.Objects.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}).Namespace("old").Get(ctx, name, metav1.GetOptions{})
+			if err != nil || obj.GetLabels()[tenant.Label] != want {
+				t.Errorf("dry run %t: %s is labelled %v, %v", dryRun, name, obj.GetLabels(), err)
+			}
+		}
+		if got, err := a.Kube.CoreV1().Namespaces().Get(ctx, "old", metav1.GetOptions{}); err != nil || got.Labels[tenant.Label] != want {
+			t.Errorf("dry run %t: the namespace is labelled %v, %v", dryRun, got.Labels, err)
+		}
+	}
+}
+
+// TestAdoptTriesAgain: what a server refuses that has not seen the label yet, or has not counted the quota, is tried again; nothing else is.
+func TestAdoptTriesAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal error
+		tried   int
+	}{
+		"not seen":    {apierrors.NewForbidden(schema.GroupResource{}, "", nil), 3},
+		"not counted": {apierrors.NewTooManyRequests("", 0), 3},
+		"broken":      {apierrors.NewInternalError(errors.New("broken")), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var warned []string
+			a, tried := adoption(t, &warned), 0
+			a.Objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if action.(clienttesting.PatchAction).GetName() != "ours" {
+					return false, nil, nil
+				}
+				tried++
+				return tried < 3, nil, c.refusal
+			})
+			ns, err := a.Check(t.Context(), "old")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = a.Adopt(t.Context(), ns); (err == nil) != (c.tried == 3) || tried != c.tried {
+				t.Errorf("%v after %d tries", err, tried)
+			}
+		})
+	}
+}
+
+// TestCheckAdoption: another tenant's, the cluster's own and what does not exist are not adopted.
+func TestCheckAdoption(t *testing.T) {
+	var warned []string
+	a := adoption(t, &warned)
+	for _, name := range []string{"theirs", "kube-system"} {
+		if _, err := a.Check(t.Context(), name); !errors.Is(err, tenancy.ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := a.Check(t.Context(), "missing"); err == nil {
+		t.Error("a namespace that does not exist")
+	}
+}

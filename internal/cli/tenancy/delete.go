@@ -1,0 +1,326 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Deletion says how a tenant is deleted.
+type Deletion struct {
+	Writing
+	// Everything deletes what is in its namespaces too; Nothing sends no request that would.
+	Everything, Nothing bool
+	// System are the system namespaces. None of them is deleted, whatever its label says.
+	System []string
+	// Confirm is asked before the first thing is deleted, where something will be; its error ends it. Nil is asked nothing.
+	Confirm func(namespaces []string) error
+	// Wait is how long it is waited for the end of a tenant that has a Tenant; with zero not at all. Left is told what it waits
+	// for.
+	Wait time.Duration
+	Left func(what string)
+}
+
+// ErrNotEmpty says that a tenant owns something.
+var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
+
+// ErrNoTenant means that a tenant does not exist.
+var ErrNoTenant = errors.New("there is no such tenant: kubectl tenant tenants lists all")
+
+// ErrEnding says that a tenant has not ended yet.
+var ErrEnding = errors.New("it has not ended yet, and the server goes on: kubectl get tenant -o wide says how far it is, and the same command waits again")
+
+// parts are what there is of a tenant.
+type parts struct {
+	spaces   []corev1.Namespace
+	bindings []rbacv1.ClusterRoleBinding
+	quotas   []string
+	object   *unstructured.Unstructured // nil where there is none
+}
+
+// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The server ends one that has a Tenant;
+// what is of another is deleted here. The error wraps [ErrNotEmpty], [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of
+// [Deletion.Confirm]. With [Deletion.Nothing] nothing is deleted, and said is what would be.
+func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
+	is, err := partsOf(ctx, k, d, id)
+	if err != nil {
+		return err
+	}
+	if err := refuseSystem(is.spaces, how.System); err != nil {
+		return err
+	}
+	empty := func() error {
+		if how.Everything {
+			return nil
+		}
+		found, err := contents(ctx, k, d, is.spaces)
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
+		}
+		return err
+	}
+	if err := empty(); err != nil {
+		return err
+	}
+	if how.Confirm != nil && len(how.DryRun) == 0 && !how.Nothing {
+		if err := how.Confirm(namesOf(is.spaces)); err != nil {
+			return err
+		}
+		if err := empty(); err != nil { // what came meanwhile
+			return err
+		}
+	}
+	if is.object != nil {
+		return deleteObject(ctx, d, is, &how)
+	}
+	return deleteParts(ctx, k, d, is, &how)
+}
+
+// refuseSystem returns an error that wraps [ErrRefused] if a system namespace has the label of the tenant.
+func refuseSystem(spaces []corev1.Namespace, system []string) error {
+	for _, name := range namesOf(spaces) {
+		if slices.Contains(system, name) {
+			return fmt.Errorf("%w: namespace %s has the tenant's label and is a system namespace, so it is not deleted: run kubectl tenant release %s first",
+				ErrRefused, name, name)
+		}
+	}
+	return nil
+}
+
+func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {
+	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	bindings, err := k.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.OfTenantLabel: id.String()})})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	is := &parts{spaces: spaces.Items, bindings: bindings.Items}
+	if is.quotas, err = quotasOf(ctx, d, id); err != nil {
+		return nil, err
+	}
+	object, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		is.object = object
+	case !apierrors.IsNotFound(err):
+		return nil, refusal(err)
+	case len(is.spaces)+len(is.bindings)+len(is.quotas) == 0:
+		return nil, fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
+	}
+	return is, nil
+}
+
+// deleteObject has the server end a tenant.
+func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
+	name, uid := is.object.GetName(), is.object.GetUID()
+	how.Say("tenant %s ends: its namespaces (%d), bindings and quotas are deleted, and its name is nobody's afterwards", name, len(is.spaces))
+	if how.Nothing || len(how.DryRun) > 0 {
+		return dryDelete(ctx, d, is, how)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"deletionPolicy": v1alpha1.TenantDeletionDelete}})
+	if err != nil {
+		return err
+	}
+	if _, err := d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return refusal(err)
+	}
+	err = d.Resource(tenantObjects).Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return refusal(err)
+	}
+	if how.Wait == 0 {
+		return nil
+	}
+	if err := awaitEnd(ctx, d, name, uid, how); err != nil {
+		return err
+	}
+	how.Say("deleted Tenant %s", name)
+	return nil
+}
+
+// dryDelete asks for the first of the two writes that a deletion is: without it, which is not stored, the server would refuse the
+// second.
+func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
+	if how.Nothing {
+		return nil
+	}
+	_, err := d.Resource(tenantObjects).Patch(ctx, is.object.GetName(), types.MergePatchType,
+		[]byte(`{"spec":{"deletionPolicy":"`+string(v1alpha1.TenantDeletionDelete)+`"}}`), metav1.PatchOptions{DryRun: how.DryRun})
+	if err != nil {
+		return refusal(err)
+	}
+	return nil
+}
+
+// awaitEnd waits until a Tenant has gone. The error wraps [ErrEnding] or [ErrRefused].
+func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.UID, how *Deletion) error {
+	for begun := time.Now(); ; {
+		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err), err == nil && u.GetUID() != uid:
+			return nil
+		case err != nil:
+			return refusal(err)
+		case time.Since(begun) >= how.Wait:
+			return fmt.Errorf("tenant %s: %w", name, ErrEnding)
+		}
+		if how.Left != nil {
+			how.Left(waitsFor(u))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// waitsFor says what a Tenant that is deleted waits for.
+func waitsFor(u *unstructured.Unstructured) string {
+	t, err := v1alpha1.TenantOf(u)
+	if err != nil {
+		return "waiting for the server"
+	}
+	if held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld); held != nil && held.Status == metav1.ConditionTrue {
+		return held.Message
+	}
+	if doing := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting); doing != nil {
+		return doing.Message
+	}
+	return "waiting for the server that ends tenants"
+}
+
+// deleteParts deletes a tenant that has no Tenant.
+func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
+	remove := func(what, name string, of func() error) error {
+		if !how.Nothing {
+			if err := of(); err != nil && !apierrors.IsNotFound(err) {
+				return refusal(err)
+			}
+		}
+		how.Say("deleted %s %s", what, name)
+		return nil
+	}
+	options := func(uid types.UID) metav1.DeleteOptions {
+		return metav1.DeleteOptions{DryRun: how.DryRun, Preconditions: metav1.NewUIDPreconditions(string(uid))}
+	}
+	for i := range is.spaces {
+		ns := &is.spaces[i]
+		if err := remove("namespace", ns.Name, func() error { return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID)) }); err != nil {
+			return err
+		}
+	}
+	for i := range is.bindings {
+		b := &is.bindings[i]
+		if err := remove("ClusterRoleBinding", b.Name, func() error { return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID)) }); err != nil {
+			return err
+		}
+	}
+	for _, name := range is.quotas {
+		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookEvery is how often it is looked how far a deletion is.
+const lookEvery = 500 * time.Millisecond
+
+func namesOf(spaces []corev1.Namespace) []string {
+	var names []string
+	for i := range spaces {
+		names = append(names, spaces[i].Name)
+	}
+	return names
+}
+
+func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string, error) {
+	list, err := d.Resource(quotas).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	var names []string
+	for i := range list.Items {
+		spec, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "tenant")
+		if spec == id.String() {
+			names = append(names, list.Items[i].GetName())
+		}
+	}
+	return names, nil
+}
+
+// contents returns what is in namespaces, but for what is in every one.
+func contents(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, spaces []corev1.Namespace) ([]string, error) {
+	resources, err := Resources(k.Discovery(), "list")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, ns := range spaces {
+		for _, r := range resources {
+			list, err := d.Resource(r).Namespace(ns.Name).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("look into namespace %s: %w", ns.Name, refusal(err))
+			}
+			count := 0
+			for i := range list.Items {
+				if !isEverywhere(r, list.Items[i].GetName(), list.Items[i].GetLabels()) {
+					count++
+				}
+			}
+			if count > 0 {
+				found = append(found, fmt.Sprintf("%d %s in %s", count, r.GroupResource(), ns.Name))
+			}
+		}
+	}
+	return found, nil
+}
+
+// isEverywhere reports whether an object is what controllers and these commands put into every namespace.
+func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
+	if _, given := has[tenant.ManagedLabel]; given { // by the Tenant, which nobody else writes
+		return true
+	}
+	switch r.GroupResource().String() {
+	case "configmaps":
+		return name == "kube-root-ca.crt"
+	case "serviceaccounts":
+		return name == "default"
+	case "rolebindings.rbac.authorization.k8s.io":
+		return has[privileges.MadeBy] == maker
+	case "networkpolicies.networking.k8s.io":
+		return name == ownPolicy && has[privileges.MadeBy] == maker
+	case "events", "events.events.k8s.io":
+		return true
+	}
+	return false
+}

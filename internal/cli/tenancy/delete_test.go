@@ -1,0 +1,399 @@
+package tenancy_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// contains is a cluster that serves what may be in a namespace.
+type contains struct{ kubernetes.Interface }
+
+func (c contains) Discovery() discovery.DiscoveryInterfaces {
+	return everything{c.Interface.Discovery()}
+}
+
+type everything struct{ discovery.DiscoveryInterfaces }
+
+func (everything) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	list := metav1.Verbs{"list"}
+	return []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Namespaced: true, Verbs: list}, {Name: "serviceaccounts", Namespaced: true, Verbs: list},
+			{Name: "events", Namespaced: true, Verbs: list}, {Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}}}},
+		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Namespaced: true, Verbs: list}}},
+		{GroupVersion: "rbac.authorization.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "rolebindings", Namespaced: true, Verbs: list}}},
+		{GroupVersion: "networking.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "networkpolicies", Namespaced: true, Verbs: list}}},
+	}, nil
+}
+
+func object(apiVersion, kind, namespace, name, by string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	if by != "" {
+		u.SetLabels(map[string]string{tenant.Domain + "/made-by": by})
+	}
+	return u
+}
+
+func quota(name, of string) *unstructured.Unstructured {
+	u := object(tenant.Domain+"/v1alpha1", "TenantQuota", "", name, "")
+	u.Object["spec"] = map[string]any{"tenant": of, "hard": map[string]any{"pods": "10", "services": "5"}}
+	u.Object["status"] = map[string]any{"used": map[string]any{"pods": "3"}}
+	return u
+}
+
+// objects is a client of what is in namespaces.
+func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
+	kinds := map[schema.GroupVersionResource]string{}
+	for _, r := range []struct{ group, version, resource, kind string }{
+		{"", "v1", "configmaps", "ConfigMapList"}, {"", "v1", "serviceaccounts", "ServiceAccountList"}, {"", "v1", "events", "EventList"},
+		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"}, {"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
+		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"}, {tenant.Domain, "v1alpha1", "retiredtenants", "RetiredTenantList"},
+	} {
+		kinds[schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}] = r.kind
+	}
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, all...)
+}
+
+// everywhere is what is in each namespace, and what these commands make.
+func everywhere() []runtime.Object {
+	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
+	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
+	return []runtime.Object{given, object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
+		object("v1", "Event", "acme--web", "x", ""), object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "admin", "kubectl-tenant"),
+		quota("acme", "acme"), quota("globex", "globex")}
+}
+
+func ofAcme() *fake.Clientset {
+	of := map[string]string{tenant.Domain + "/of-tenant": "acme"}
+	return fake.NewClientset(namespace("acme--web", "acme"), namespace("globex--shop", "globex"),
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "members", Labels: of}}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
+}
+
+// deleted returns what was asked to be deleted, with the dry run and the UID of each request.
+func deleted(actions ...clienttesting.Action) (all []string) {
+	for _, a := range actions {
+		if d, is := a.(clienttesting.DeleteActionImpl); is {
+			text := strings.Join(append(d.DeleteOptions.DryRun, d.Resource.Resource, d.Name), " ")
+			if p := d.DeleteOptions.Preconditions; p != nil && p.UID != nil {
+				text += " " + string(*p.UID)
+			}
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a dry run by requests that
+// say so, or by none. One that has a Tenant is ended by the server.
+func TestDelete(t *testing.T) {
+	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
+	said := []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}
+	ends := []string{"tenant acme ends: its namespaces (1), bindings and quotas are deleted, and its name is nobody's afterwards"}
+	dry := tenancy.Writing{DryRun: []string{"All"}}
+	for name, c := range map[string]struct {
+		how           tenancy.Deletion
+		object        bool
+		want, patched []string
+		said          []string
+	}{
+		"for good":                   {tenancy.Deletion{}, false, want, nil, said},
+		"by no server":               {tenancy.Deletion{Nothing: true}, false, nil, nil, said},
+		"in a dry run":               {tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, said},
+		"for good, a Tenant":         {tenancy.Deletion{}, true, []string{"tenants acme uid-acme"}, []string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`}, ends},
+		"by no server, a Tenant":     {tenancy.Deletion{Nothing: true}, true, nil, nil, ends},
+		"in a dry run, a Tenant":     {tenancy.Deletion{Writing: dry}, true, nil, []string{`All {"spec":{"deletionPolicy":"Delete"}}`}, ends},
+		"for good, a Tenant that is": {tenancy.Deletion{Wait: time.Minute}, true, []string{"tenants acme uid-acme"}, []string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`}, append(ends, "deleted Tenant acme")},
+	} {
+		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
+		k, d := ofAcme(), objects(append(everywhere(), own)...)
+		if c.object {
+			addTenant(t, d)
+		}
+		var told []string
+		c.how.Say = say(&told)
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var patched []string
+		for _, a := range d.Actions() {
+			if p, is := a.(clienttesting.PatchActionImpl); is {
+				patched = append(patched, strings.TrimSpace(strings.Join(p.PatchOptions.DryRun, " ")+" "+string(p.Patch)))
+			}
+		}
+		same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
+		same(t, name+": patched", c.patched, patched)
+		same(t, name+": said", c.said, told)
+	}
+}
+
+// addTenant makes acme's Tenant.
+func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
+	t.Helper()
+	u := tenancy.Object(tenanttest.ID(t, "acme"))
+	u.SetUID("uid-acme")
+	if err := d.Tracker().Create(v1alpha1.Resource(v1alpha1.ResourceTenants), u, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeleteIsConfirmed: whoever says no has deleted nothing, and nobody is asked where nothing would be stored.
+func TestDeleteIsConfirmed(t *testing.T) {
+	no := errors.New("no")
+	for name, c := range map[string]struct {
+		how   tenancy.Deletion
+		asked bool
+	}{
+		"for good":     {tenancy.Deletion{}, true},
+		"by no server": {tenancy.Deletion{Nothing: true}, false},
+		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, false},
+	} {
+		k, d := ofAcme(), objects(everywhere()...)
+		var asked []string
+		c.how.Say = func(string, ...any) {}
+		c.how.Confirm = func(namespaces []string) error {
+			asked = namespaces
+			return no
+		}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how)
+		if errors.Is(err, no) != c.asked || (len(asked) > 0) != c.asked || c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
+			t.Errorf("%s: asked of %v, %v", name, asked, err)
+		}
+	}
+}
+
+// TestDeleteWaits: it waits until the Tenant has gone, or another stands in its place, and says meanwhile what the server says.
+func TestDeleteWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		conditions []any
+		after      func(*dynamicfake.FakeDynamicClient) error
+		waited     string
+		err        error
+	}{
+		"nobody ends it": {nil, nil, "waiting for the server that ends tenants", tenancy.ErrEnding},
+		"it is held": {[]any{map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
+			nil, "too many", tenancy.ErrEnding},
+		"it is being done": {[]any{map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
+			nil, "2 namespaces are left", tenancy.ErrEnding},
+		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
+			return d.Tracker().Delete(v1alpha1.Resource(v1alpha1.ResourceTenants), "", "acme")
+		}, "waiting for the server that ends tenants", nil},
+		"another comes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
+			u := tenancy.Object(tenanttest.ID(t, "acme"))
+			u.SetUID("another")
+			return d.Tracker().Update(v1alpha1.Resource(v1alpha1.ResourceTenants), u, "")
+		}, "waiting for the server that ends tenants", nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k, d := ofAcme(), objects(everywhere()...)
+			addTenant(t, d)
+			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // it has a finalizer
+			u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.Object["status"] = map[string]any{"conditions": c.conditions}
+			if err := d.Tracker().Update(v1alpha1.Resource(v1alpha1.ResourceTenants), u, ""); err != nil {
+				t.Fatal(err)
+			}
+			if c.after != nil {
+				go func() {
+					time.Sleep(30 * time.Second)
+					if err := c.after(d); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			waited := ""
+			how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}, Wait: time.Minute, Left: func(what string) { waited = what }}
+			if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.err) || waited != c.waited {
+				t.Errorf("%s: waited for %q, %v", name, waited, err)
+			}
+		})
+	}
+}
+
+// TestDeleteNotEmpty: what somebody put into a namespace is said and nothing is deleted, unless everything shall be; what
+// every namespace has does not count, but under another name it does.
+func TestDeleteNotEmpty(t *testing.T) {
+	for want, obj := range map[string]runtime.Object{
+		"1 configmaps in acme--web":                             object("v1", "ConfigMap", "acme--web", "settings", ""),
+		"1 serviceaccounts in acme--web":                        object("v1", "ServiceAccount", "acme--web", "robot", ""),
+		"1 rolebindings.rbac.authorization.k8s.io in acme--web": object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "theirs", ""),
+		"1 networkpolicies.networking.k8s.io in acme--web":      object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", ""),
+	} {
+		k, d := ofAcme(), objects(append(everywhere(), obj)...)
+		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it has "+want) || len(deleted(k.Actions()...)) > 0 {
+			t.Errorf("%s: %v, deleted %v", want, err, deleted(k.Actions()...))
+		}
+		how.Everything = true
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil || len(deleted(k.Actions()...)) != 2 {
+			t.Errorf("%s, everything: %v, deleted %v", want, err, deleted(k.Actions()...))
+		}
+	}
+}
+
+// TestDeleteRefusesASystemNamespace requires that no namespace of the system tenant is deleted with a tenant, whatever its label
+// says, and that the command to release it is named.
+func TestDeleteRefusesASystemNamespace(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *dynamicfake.FakeDynamicClient){
+		"without a Tenant": func(*testing.T, *dynamicfake.FakeDynamicClient) {},
+		"with a Tenant":    addTenant,
+	} {
+		k, d := ofAcme(), objects(everywhere()...)
+		change(t, d)
+		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}, Everything: true, System: []string{"kube-system", "acme--web"}}
+		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
+		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") || !strings.Contains(err.Error(), "kubectl tenant release") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if all := deleted(append(k.Actions(), d.Actions()...)...); len(all) > 0 {
+			t.Errorf("%s: deleted %v", name, all)
+		}
+	}
+}
+
+// TestDeleteFails: a tenant of nothing is none; what may not be read or deleted ends it, and what is gone already does not.
+func TestDeleteFails(t *testing.T) {
+	gone := func(resource string) error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no"))
+	how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
+	if err := tenancy.Delete(t.Context(), contains{ofAcme()}, objects(), tenanttest.ID(t, "initech"), how); !errors.Is(err, tenancy.ErrNoTenant) {
+		t.Errorf("a tenant of nothing: %v", err)
+	}
+	for name, c := range map[string]struct {
+		verb, resource string
+		err, want      error
+	}{
+		"namespaces unread":     {"list", "namespaces", forbidden, tenancy.ErrRefused},
+		"bindings unread":       {"list", "clusterrolebindings", forbidden, tenancy.ErrRefused},
+		"quotas unread":         {"list", "tenantquotas", forbidden, tenancy.ErrRefused},
+		"no quotas":             {"list", "tenantquotas", gone("tenantquotas"), nil},
+		"contents unread":       {"list", "configmaps", forbidden, tenancy.ErrRefused},
+		"a kind that went away": {"list", "configmaps", gone("configmaps"), nil},
+		"a namespace kept":      {"delete", "namespaces", forbidden, tenancy.ErrRefused},
+		"a namespace gone":      {"delete", "namespaces", gone("namespaces"), nil},
+		"a binding kept":        {"delete", "clusterrolebindings", forbidden, tenancy.ErrRefused},
+		"a quota kept":          {"delete", "tenantquotas", forbidden, tenancy.ErrRefused},
+		"a Tenant unread":       {"get", "tenants", forbidden, tenancy.ErrRefused},
+		"no Tenants":            {"get", "tenants", gone("tenants"), nil},
+		"a Tenant kept":         {"delete", "tenants", forbidden, tenancy.ErrRefused},
+		"a Tenant gone":         {"delete", "tenants", gone("tenants"), nil},
+		"a Tenant held":         {"patch", "tenants", forbidden, tenancy.ErrRefused},
+	} {
+		k, d := ofAcme(), objects(everywhere()...)
+		if strings.Contains(name, "Tenant") && name != "no Tenants" {
+			addTenant(t, d)
+		}
+		refuse(&k.Fake, c.verb, c.resource, c.err)
+		refuse(&d.Fake, c.verb, c.resource, c.err)
+		if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as it is where somebody else was faster
+			k.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				_ = k.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "acme--web")
+				return true, nil, c.err
+			})
+		}
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestList: a tenant is whoever owns a namespace, was made, has a quota or is bound as such; its admins are those of its own
+// namespaces and its own group.
+func TestList(t *testing.T) {
+	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
+	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }
+	p, err := simulator.NewSnapshot().With(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("kube-system", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Unread = []string{"Roles"}
+	p.Bindings = []*simulator.Binding{
+		{Name: "made", Labels: map[string]string{tenant.Domain + "/of-tenant": "empty"}, RoleRef: role("kubetenant:tenant-member")},
+		{Name: "all", RoleRef: role("cluster-admin"), Subjects: []rbacv1.Subject{group("tenant:initech"), group("ops"), {Kind: rbacv1.UserKind, Name: "tenant:x"}}},
+		{Namespace: "acme--web", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob, alice, {Kind: rbacv1.ServiceAccountKind, Name: "robot"}}},
+		{Namespace: "acme--db", RoleRef: role("admin"), Subjects: []rbacv1.Subject{alice, {Kind: rbacv1.ServiceAccountKind, Namespace: "ci", Name: "robot"}}},
+		{Namespace: "acme--db", RoleRef: role("edit"), Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "editor"}}},
+		{Namespace: "kube-system", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob}},
+	}
+	list := func(d *dynamicfake.FakeDynamicClient) (got []string, unread []string, err error) {
+		all, unread, err := tenancy.List(t.Context(), p, d, tenant.ID{})
+		for _, a := range all {
+			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access)}, "|"))
+		}
+		return got, unread, err
+	}
+	closed := tenancy.Object(tenanttest.ID(t, "initech"))
+	closed.Object["spec"].(map[string]any)["access"] = "Closed"
+	unnamed := tenancy.Object(tenanttest.ID(t, "ghost"))
+	unnamed.SetName("other")
+	got, unread, err := list(objects(quota("acme", "acme"), quota("other", "umbrella"), tenancy.Object(tenanttest.ID(t, "solo")), closed, unnamed))
+	same(t, "tenants", []string{"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: 3/10, services: 0/5",
+		"empty|||", "initech||group tenant:initech|Closed", "solo|||Open", "umbrella|||pods: 3/10, services: 0/5"}, got)
+	same(t, "unread", []string{"Roles"}, unread)
+	if err != nil {
+		t.Error(err)
+	}
+	for resource, kind := range map[string]string{"tenantquotas": "TenantQuotas", "tenants": "Tenants"} {
+		for name, c := range map[string]struct {
+			err    error
+			unread []string
+			fails  bool
+		}{
+			"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", kind}, false},
+			"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
+			"broken":    {errors.New("broken"), nil, true},
+		} {
+			d := objects()
+			refuse(&d.Fake, "list", resource, c.err)
+			_, unread, err := list(d)
+			same(t, resource+" "+name+": unread", c.unread, unread)
+			if (err != nil) != c.fails {
+				t.Errorf("%s %s: %v", resource, name, err)
+			}
+		}
+	}
+}
+
+// TestUsage: the first of some quantities that is limited is told, and of one without a limit nothing.
+func TestUsage(t *testing.T) {
+	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")), tenant.ID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, names := range map[string][]corev1.ResourceName{"3/10": {"limits.cpu", "pods", "services"}, "0/5": {"services", "pods"}, "": {"limits.cpu"}} {
+		if got := all[0].Usage(names...); got != want {
+			t.Errorf("Usage(%v) = %q, want %q", names, got, want)
+		}
+	}
+	if none := (&tenancy.Tenant{}); none.Usage("pods") != "" || none.AllUsage() != "" {
+		t.Error("a tenant without a quota")
+	}
+}

@@ -1,0 +1,174 @@
+package tenancy_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+var (
+	alice = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "alice"}
+	bob   = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "bob"}
+)
+
+func aliceMayEdit() *tenancy.Grant {
+	return &tenancy.Grant{Subject: alice, Namespace: "acme--web", Role: "edit"}
+}
+
+// TestApplyAndRevoke: a binding is made once, says again what it is for where somebody changed it, and is taken away
+// with nobody else's.
+func TestApplyAndRevoke(t *testing.T) {
+	others := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"}, Subjects: []rbacv1.Subject{alice, bob},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"}}
+	k := fake.NewClientset(others, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
+	bindings := k.RbacV1().RoleBindings("acme--web")
+	b, made, err := aliceMayEdit().Apply(t.Context(), k)
+	if err != nil || !made || b.RoleRef.Kind != "ClusterRole" {
+		t.Fatalf("first: %+v, %t, %v", b, made, err)
+	}
+	if _, made, err = aliceMayEdit().Apply(t.Context(), k); made || err != nil {
+		t.Fatalf("again: %t, %v", made, err)
+	}
+	b.Subjects = append(b.Subjects, bob)
+	if _, err := bindings.Update(t.Context(), b, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if b, made, err = aliceMayEdit().Apply(t.Context(), k); !made || err != nil || len(b.Subjects) != 1 {
+		t.Fatalf("changed: %+v, %t, %v", b, made, err)
+	}
+	removed, left, err := aliceMayEdit().Revoke(t.Context(), k)
+	if err != nil || len(removed) != 1 || removed[0] != b.Name || len(left) != 1 || left[0] != "others" {
+		t.Errorf("removed %v, left %v, %v", removed, left, err)
+	}
+	if _, err := bindings.Get(t.Context(), "others", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestApplyUntil: the binding says when it ends as it was asked the last time, for good without.
+func TestApplyUntil(t *testing.T) {
+	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
+	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		until time.Time
+		want  string
+		made  bool
+	}{
+		{day, "2030-01-31T18:00:00Z", true}, {day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", false},
+		{day.Add(time.Hour), "2030-01-31T19:00:00Z", true}, {time.Time{}, "", true}, {time.Time{}, "", false}, {day, "2030-01-31T18:00:00Z", true},
+	} {
+		g := aliceMayEdit()
+		g.Expires = step.until
+		b, made, err := g.Apply(t.Context(), k)
+		if err != nil || made != step.made {
+			t.Fatalf("until %v: %t, %v", step.until, made, err)
+		}
+		stored, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), b.Name, metav1.GetOptions{})
+		if err != nil || stored.Annotations[tenant.ExpiresAnnotation] != step.want {
+			t.Errorf("until %v: stored %v, %v; want %q", step.until, stored.Annotations, err, step.want)
+		}
+	}
+}
+
+// TestRevokeKeepsWhoWasAdded: a binding of this command to which somebody added others loses the one subject.
+func TestRevokeKeepsWhoWasAdded(t *testing.T) {
+	made := aliceMayEdit().Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"})
+	made.Subjects = append(made.Subjects, bob)
+	k := fake.NewClientset(made)
+	if removed, _, err := aliceMayEdit().Revoke(t.Context(), k); err != nil || len(removed) != 1 {
+		t.Fatalf("%v, %v", removed, err)
+	}
+	got, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), made.Name, metav1.GetOptions{})
+	if err != nil || len(got.Subjects) != 1 || got.Subjects[0] != bob {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestApplyRefuses: no role is made up, and a binding of another role under the same name is left alone.
+func TestApplyRefuses(t *testing.T) {
+	if _, _, err := aliceMayEdit().Apply(t.Context(), fake.NewClientset()); !errors.Is(err, tenancy.ErrNoRole) {
+		t.Errorf("no role: %v", err)
+	}
+	squatter := aliceMayEdit().Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"})
+	squatter.RoleRef.Name = "cluster-admin"
+	k := fake.NewClientset(squatter, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
+	if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("another role: %v", err)
+	}
+}
+
+// TestNotFound: what the server does not find, role or namespace, is what is said to be missing; who binds may read neither.
+func TestNotFound(t *testing.T) {
+	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+	}
+	for missing, want := range map[schema.GroupResource]error{
+		rbacv1.Resource("clusterrole"): tenancy.ErrNoRole, rbacv1.Resource("role"): tenancy.ErrNoRole, corev1.Resource("namespaces"): tenancy.ErrNoNamespace,
+	} {
+		k := fake.NewClientset()
+		k.PrependReactor("get", "*", forbid)
+		k.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewNotFound(missing, "x")
+		})
+		if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, want) {
+			t.Errorf("%s: %v", missing, err)
+		}
+	}
+}
+
+// TestTheNamespacesRoleComesFirst, and only the cluster's where that is said.
+func TestTheNamespacesRoleComesFirst(t *testing.T) {
+	k := fake.NewClientset(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "edit"}}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
+	g := aliceMayEdit()
+	for want, only := range map[string]bool{"Role": false, "ClusterRole": true} {
+		g.ClusterRole = only
+		if b, _, err := g.Apply(t.Context(), k); err != nil || b.RoleRef.Kind != want {
+			t.Errorf("%+v, %v; want a %s", b, err, want)
+		}
+	}
+}
+
+// TestCreateNamespace: a namespace that is there already is taken only where it is the same tenant's.
+func TestCreateNamespace(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	k := fake.NewClientset(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--old", Labels: map[string]string{tenant.Label: "acme"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{tenant.Label: "globex"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nobodys", Labels: map[string]string{tenant.Label: ""}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	for name, c := range map[string]struct {
+		owner tenant.ID
+		made  bool
+		err   error
+	}{
+		"acme--new":    {acme, true, nil},
+		"acme--old":    {acme, false, nil},
+		"globex--shop": {acme, false, tenancy.ErrRefused},
+		"default":      {acme, false, tenancy.ErrRefused},
+		"nobodys":      {tenant.System(), false, tenancy.ErrRefused},
+	} {
+		if made, err := tenancy.CreateNamespace(t.Context(), k, name, c.owner, nil); made != c.made || !errors.Is(err, c.err) {
+			t.Errorf("%s: %t, %v", name, made, err)
+		}
+	}
+	if made, err := tenancy.CreateNamespace(t.Context(), k, "default", tenant.System(), nil); made || err != nil {
+		t.Errorf("the system tenant's: %t, %v", made, err)
+	}
+	ns, err := k.CoreV1().Namespaces().Get(t.Context(), "acme--new", metav1.GetOptions{})
+	if err != nil || ns.Labels[tenant.Label] != "acme" || ns.Labels["pod-security.kubernetes.io/enforce"] == "" {
+		t.Errorf("%+v, %v", ns, err)
+	}
+}

@@ -1,0 +1,223 @@
+package tenancy_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var tenantsResource = v1alpha1.Resource(v1alpha1.ResourceTenants)
+
+// TestSuspend: a suspension is written and taken away, and what counts then is told; access stays.
+func TestSuspend(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	for access, want := range map[string][3]v1alpha1.TenantAccess{ // suspended to read only, closed, resumed
+		"": {"ReadOnly", "Closed", "Open"}, "Open": {"ReadOnly", "Closed", "Open"}, "ReadOnly": {"ReadOnly", "Closed", "ReadOnly"}, "Closed": {"Closed", "Closed", "Closed"},
+	} {
+		u := tenancy.Object(acme)
+		if access != "" {
+			u.Object["spec"].(map[string]any)["access"] = access
+		}
+		d := objects(u)
+		for i, suspension := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed, ""} {
+			got, err := tenancy.Suspend(t.Context(), d, acme, suspension, nil)
+			if err != nil || got != want[i] {
+				t.Errorf("access %q suspended %q: %q, %v", access, suspension, got, err)
+			}
+			stored, err := d.Resource(tenantsResource).Get(t.Context(), "acme", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			has, set, _ := unstructured.NestedString(stored.Object, "spec", "suspension")
+			if has != string(suspension) || set != (suspension != "") {
+				t.Errorf("stored as %v", stored.Object["spec"])
+			}
+			if kept, _, _ := unstructured.NestedString(stored.Object, "spec", "access"); kept != access {
+				t.Errorf("access %q became %q", access, kept)
+			}
+		}
+	}
+	if _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err, tenancy.ErrNoObject) {
+		t.Errorf("without a Tenant: %v", err)
+	}
+	d := objects(tenancy.Object(acme))
+	refuse(&d.Fake, "patch", "tenants", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+	if _, err := tenancy.Suspend(t.Context(), d, acme, "", nil); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("refused: %v", err)
+	}
+}
+
+// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels, the system's and those of system
+// namespaces get none.
+func TestAdoptTenants(t *testing.T) {
+	spaces := func() *fake.Clientset {
+		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), namespace("x", "A.b"),
+			namespace("has", "has"), namespace("bad", "all"), namespace("sys", "system"), namespace("kube-system", ""),
+			namespace("monitoring", "globex"))
+	}
+	misnamed := tenancy.Object(tenanttest.ID(t, "initech"))
+	misnamed.SetName("another")
+	odd := tenanttest.ID(t, "A.b").ObjectName()
+	for name, c := range map[string]struct {
+		only    []tenant.ID
+		nothing bool
+		want    []string
+	}{
+		"all":          {nil, false, []string{odd, "acme", "initech"}},
+		"some":         {[]tenant.ID{tenanttest.ID(t, "acme"), tenanttest.ID(t, "has")}, false, []string{"acme"}},
+		"in a dry run": {nil, true, []string{odd, "acme", "initech"}},
+	} {
+		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
+		var said []string
+		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, &tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing, System: []string{"monitoring"}}, tenancy.Writing{Say: say(&said)})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got []string
+		for _, obj := range made {
+			got = append(got, obj.(*unstructured.Unstructured).GetName())
+		}
+		same(t, name, c.want, got)
+		if len(said) != len(c.want) || !strings.Contains(strings.Join(said, "\n"), "acme (namespaces: 2)") {
+			t.Errorf("%s: said %q", name, said)
+		}
+		list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 2
+		if !c.nothing {
+			want += len(c.want)
+		}
+		if len(list.Items) != want {
+			t.Errorf("%s: %d Tenants", name, len(list.Items))
+		}
+	}
+	if _, err := tenancy.AdoptTenants(t.Context(), spaces(), objects(), &tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil || !strings.Contains(err.Error(), "typo owns no namespace") {
+		t.Errorf("a tenant of nothing: %v", err)
+	}
+	for _, c := range []struct{ verb, resource string }{{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"}} {
+		k, d := spaces(), objects()
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		refuse(&k.Fake, c.verb, c.resource, forbidden)
+		refuse(&d.Fake, c.verb, c.resource, forbidden)
+		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true}, tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
+			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
+		}
+	}
+}
+
+// TestAdoptAdmins: who has the ClusterRole admin in all namespaces, for good and by grant-privileges, becomes an admin, and those bindings go;
+// nobody else, and nobody's other bindings.
+func TestAdoptAdmins(t *testing.T) {
+	binding := func(namespace, role, user string, change func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
+		g := tenancy.Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}, Namespace: namespace}
+		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role})
+		b.Name = user + "-" + role
+		if change != nil {
+			change(b)
+		}
+		return b
+	}
+	everywhere := func(role, user string, change func(*rbacv1.RoleBinding)) []runtime.Object {
+		return []runtime.Object{binding("acme--web", role, user, change), binding("acme--db", role, user, change)}
+	}
+	all := slices.Concat([]runtime.Object{namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), binding("acme--web", "admin", "half", nil),
+		binding("initech--x", "admin", "peter", nil)}, everywhere("admin", "mary", nil), everywhere("edit", "editor", nil),
+		everywhere("admin", "ending", func(b *rbacv1.RoleBinding) {
+			b.Annotations = map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z"}
+		}),
+		everywhere("admin", "others", func(b *rbacv1.RoleBinding) { b.Labels = nil }),
+		everywhere("admin", "own-role", func(b *rbacv1.RoleBinding) { b.RoleRef.Kind = "Role" }),
+		everywhere("admin", "two", func(b *rbacv1.RoleBinding) {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "z"})
+		}))
+	for _, c := range []struct {
+		of      tenancy.ObjectAdoption
+		want    string
+		deleted int
+	}{
+		{tenancy.ObjectAdoption{}, "acme [] initech []", 0},
+		{tenancy.ObjectAdoption{Admins: true}, "acme [mary] initech [peter]", 3},
+		{tenancy.ObjectAdoption{Admins: true, Nothing: true}, "acme [mary] initech [peter]", 0},
+		{tenancy.ObjectAdoption{Admins: true, Only: []tenant.ID{tenanttest.ID(t, "acme")}}, "acme [mary]", 2},
+	} {
+		k, d := fake.NewClientset(all...), objects()
+		var said []string
+		made, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of, tenancy.Writing{Say: say(&said), DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			t.Errorf("%+v: %v", c.of, err)
+		}
+		var got []string
+		for _, obj := range made {
+			is, err := v1alpha1.TenantOf(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := []string{}
+			for _, s := range is.Spec.Admins {
+				names = append(names, s.Name)
+			}
+			got = append(got, fmt.Sprint(is.Name, " ", names))
+		}
+		deleted := 0
+		for _, action := range k.Actions() {
+			if action.GetVerb() == "delete" {
+				deleted++
+			}
+		}
+		if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
+			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
+		}
+		if taken := strings.Count(strings.Join(said, "\n"), "took over"); c.of.Admins && taken < 2 {
+			t.Errorf("%+v: said %q", c.of, said)
+		}
+	}
+}
+
+// TestAwaitPrepared: it is waited until the Tenant says so of its last change, and each namespace that was asked for.
+func TestAwaitPrepared(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	for name, c := range map[string]struct {
+		annotation, status string
+		observed           int64
+		want               error
+	}{
+		"prepared":                {"h", "True", 2, nil},
+		"a namespace that is not": {"", "True", 2, tenancy.ErrNotPrepared},
+		"a change before":         {"h", "True", 1, tenancy.ErrNotPrepared},
+		"something failed":        {"h", "False", 2, tenancy.ErrNotPrepared},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ns := namespace("acme--web", "acme")
+			ns.Annotations = map[string]string{tenant.PreparedAnnotation: c.annotation}
+			u := tenancy.Object(acme)
+			u.SetGeneration(2)
+			u.Object["status"] = map[string]any{"observedGeneration": c.observed, "conditions": []any{map[string]any{"type": "Prepared", "status": c.status}}}
+			if err := tenancy.AwaitPrepared(t.Context(), fake.NewClientset(ns), objects(u), acme, []string{"acme--web"}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	k := fake.NewClientset(namespace("acme--web", "acme"))
+	refuse(&k.Fake, "get", "namespaces", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+	if err := tenancy.AwaitPrepared(t.Context(), k, objects(), acme, []string{"acme--web"}); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("refused: %v", err)
+	}
+}

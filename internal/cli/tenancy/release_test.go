@@ -1,0 +1,299 @@
+package tenancy_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// withSettings is a cluster whose discovery prefers ConfigMaps and a custom resource alone.
+type withSettings struct{ kubernetes.Interface }
+
+func (w withSettings) Discovery() discovery.DiscoveryInterfaces {
+	return settingsOnly{w.Interface.Discovery()}
+}
+
+type settingsOnly struct{ discovery.DiscoveryInterfaces }
+
+func (settingsOnly) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
+	return []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
+		{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "delete"}}}},
+		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+			{Name: "rollouts", Kind: "Rollout", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "delete"}}}}}, nil
+}
+
+// errInterrupted ends a release at a write.
+var errInterrupted = errors.New("interrupted")
+
+// releasing is a cluster with the namespace web of tenant acme.
+type releasing struct {
+	kube    *fake.Clientset
+	objects *dynamicfake.FakeDynamicClient
+	said    []string
+	// writes counts down to the write that fails; negative for none.
+	writes int
+}
+
+func inWeb(apiVersion, kind, name string, labels map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"namespace": "web", "name": name, "uid": kind + name, "labels": labels}}}
+}
+
+func newReleasing(objects ...runtime.Object) *releasing {
+	w := &releasing{writes: -1}
+	w.kube = fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "web-uid", Labels: map[string]string{tenant.Label: "acme", "env": "x"},
+		Annotations: map[string]string{tenant.PreparedAnnotation: "hash"}}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "web", UID: "old"}})
+	kinds := map[schema.GroupVersionResource]string{}
+	for resource, kind := range map[string]string{"batch/v1/cronjobs": "CronJob", "batch/v1/jobs": "Job", "apps/v1/deployments": "Deployment", "apps/v1/statefulsets": "StatefulSet",
+		"apps/v1/daemonsets": "DaemonSet", "apps/v1/replicasets": "ReplicaSet", "/v1/replicationcontrollers": "ReplicationController", "/v1/pods": "Pod", "/v1/secrets": "Secret",
+		"rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding", "/v1/serviceaccounts": "ServiceAccount", "kubetenant.dev/v1alpha1/accessgrants": "AccessGrant",
+		"/v1/configmaps": "ConfigMap", "/v1/limitranges": "LimitRange", "/v1/resourcequotas": "ResourceQuota", "networking.k8s.io/v1/networkpolicies": "NetworkPolicy", "kubetenant.dev/v1alpha1/tenants": "Tenant",
+		"/v1/persistentvolumeclaims": "PersistentVolumeClaim", "example.com/v1/rollouts": "Rollout"} {
+		part := strings.Split(resource, "/")
+		kinds[schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}] = kind + "List"
+	}
+	w.objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
+	w.objects.PrependReactor("delete", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		name := a.(clienttesting.DeleteAction).GetName()
+		if name != "default" { // both clients see one cluster
+			return false, nil, nil
+		}
+		return true, nil, w.kube.Tracker().Delete(a.GetResource(), "web", name)
+	})
+	uids := 0
+	w.kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does
+		uids++
+		a.(clienttesting.CreateAction).GetObject().(*corev1.ServiceAccount).UID = types.UID(fmt.Sprint("new-", uids))
+		return false, nil, nil
+	})
+	interrupt := func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if slices.Contains([]string{"get", "list"}, a.GetVerb()) {
+			return false, nil, nil
+		}
+		w.writes--
+		return w.writes == -1, nil, errInterrupted
+	}
+	w.kube.PrependReactor("*", "*", interrupt)
+	w.objects.PrependReactor("*", "*", interrupt)
+	return w
+}
+
+func (w *releasing) release() *tenancy.Release {
+	return &tenancy.Release{Kube: withSettings{w.kube}, Objects: w.objects, Manager: cluster.Manager{Typed: w.kube, Dynamic: w.objects}, System: []string{"kube-system"},
+		Writing: tenancy.Writing{Say: func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }},
+		Warn:    func(format string, args ...any) { w.said = append(w.said, "warning: "+fmt.Sprintf(format, args...)) }}
+}
+
+func (w *releasing) namespace(t *testing.T) *corev1.Namespace {
+	t.Helper()
+	ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// TestReleaseAfterAnyInterruption: a release that ends at any of its writes is completed by the next, and its namespace is marked meanwhile.
+func TestReleaseAfterAnyInterruption(t *testing.T) {
+	synctest.Test(t, interruptions)
+}
+
+func interruptions(t *testing.T) {
+	own := map[string]any{tenant.Label: "acme"}
+	for at := 0; ; at++ {
+		managed := map[string]any{tenant.Label: "acme", tenant.ManagedLabel: "tenant"}
+		w := newReleasing(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own), inWeb("v1", "ConfigMap", "kept", own), inWeb("example.com/v1", "Rollout", "r", own), inWeb("v1", "PersistentVolumeClaim", "c", own),
+			inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "kubetenant:admin", managed), inWeb("v1", "LimitRange", "given", managed))
+		w.writes = at
+		r := w.release()
+		r.Force = true
+		err := r.Run(t.Context(), "web")
+		ns := w.namespace(t)
+		_, labeled := ns.Labels[tenant.Label]
+		if err != nil && !labeled && ns.Annotations[tenant.ReleasingAnnotation] != "acme" {
+			t.Errorf("interrupted at write %d: labels %v, annotations %v", at, ns.Labels, ns.Annotations)
+		}
+		done := err == nil
+		if !done && r.Run(t.Context(), "web") != nil {
+			t.Fatalf("the run after an interruption at write %d fails", at)
+		}
+		w.check(t, at)
+		if done {
+			if at < 5 {
+				t.Errorf("a release has %d writes", at)
+			}
+			return
+		}
+	}
+}
+
+// check reports what a complete release has left.
+func (w *releasing) check(t *testing.T, at int) {
+	t.Helper()
+	if ns := w.namespace(t); len(ns.Annotations) != 0 || len(ns.Labels) != 1 || ns.Labels["env"] != "x" {
+		t.Errorf("write %d: labels %v, annotations %v", at, ns.Labels, ns.Annotations)
+	}
+	account, err := w.kube.CoreV1().ServiceAccounts("web").Get(t.Context(), "default", metav1.GetOptions{})
+	if err != nil || account.UID == "old" {
+		t.Errorf("write %d: the ServiceAccount default: %v, %v", at, account, err)
+	}
+	rollouts, err := w.objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "rollouts"}).Namespace("web").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(rollouts.Items) > 0 {
+		t.Errorf("write %d: rollouts: %v, %v", at, rollouts, err)
+	}
+	for _, resource := range []string{"pods", "secrets", "limitranges", "persistentvolumeclaims", "configmaps"} {
+		all, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace("web").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(all.Items) > 0 && (resource != "configmaps" || all.Items[0].GetLabels()[tenant.Label] != "") {
+			t.Errorf("write %d: %s: %v, %v", at, resource, all, err)
+		}
+	}
+}
+
+// TestReleaseRefuses: each kind through which a tenant could keep access blocks a release, and nothing is written.
+func TestReleaseRefuses(t *testing.T) {
+	synctest.Test(t, refusals)
+}
+
+func refusals(t *testing.T) {
+	forged := map[string]any{tenant.ManagedLabel: "tenant"}
+	for name, c := range map[string]struct {
+		object *unstructured.Unstructured
+		blocks bool
+	}{
+		"a Pod":                                 {inWeb("v1", "Pod", "x", nil), true},
+		"a Secret":                              {inWeb("v1", "Secret", "x", nil), true},
+		"a Secret that says to be managed":      {inWeb("v1", "Secret", "x", forged), true},
+		"a ServiceAccount":                      {inWeb("v1", "ServiceAccount", "x", nil), true},
+		"the ServiceAccount default":            {inWeb("v1", "ServiceAccount", "default", nil), false},
+		"a RoleBinding":                         {inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "x", nil), true},
+		"a RoleBinding that the Tenant gives":   {inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "x", forged), false},
+		"an AccessGrant":                        {inWeb("kubetenant.dev/v1alpha1", "AccessGrant", "x", nil), true},
+		"a Deployment without Pods":             {inWeb("apps/v1", "Deployment", "x", nil), true},
+		"a CronJob":                             {inWeb("batch/v1", "CronJob", "x", nil), true},
+		"a PersistentVolumeClaim":               {inWeb("v1", "PersistentVolumeClaim", "x", nil), true},
+		"a custom resource":                     {inWeb("example.com/v1", "Rollout", "x", nil), true},
+		"a ConfigMap":                           {inWeb("v1", "ConfigMap", "x", nil), false},
+		"a NetworkPolicy that a template gives": {inWeb("networking.k8s.io/v1", "NetworkPolicy", "x", forged), false},
+	} {
+		w := newReleasing(c.object)
+		err := w.release().Run(t.Context(), "web")
+		_, labeled := w.namespace(t).Labels[tenant.Label]
+		if errors.Is(err, tenancy.ErrHolds) != c.blocks || !c.blocks && err != nil || labeled != c.blocks {
+			t.Errorf("%s: %v, labeled %v", name, err, labeled)
+		}
+	}
+}
+
+// TestReleaseAndARace: an object that is created between the check and the removal gives the namespace back to its tenant, and
+// the namespace is held as before.
+func TestReleaseAndARace(t *testing.T) {
+	w := newReleasing()
+	held := w.namespace(t)
+	held.Annotations[tenant.HeldAnnotation] = "true"
+	if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), held, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.kube.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		_ = w.objects.Tracker().Add(inWeb("v1", "Secret", "late", nil))
+		return false, nil, nil
+	})
+	err := w.release().Run(t.Context(), "web")
+	ns := w.namespace(t)
+	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" || ns.Annotations[tenant.ReleasingAnnotation] != "" || ns.Annotations[tenant.HeldAnnotation] != "true" {
+		t.Errorf("Run() = %v; labels %v, annotations %v", err, ns.Labels, ns.Annotations)
+	}
+}
+
+// TestReleaseWithoutWrites: a dry run, an unconfirmed release and a namespace without a tenant write nothing.
+func TestReleaseWithoutWrites(t *testing.T) {
+	no := errors.New("no")
+	for name, change := range map[string]func(*releasing, *tenancy.Release) string{
+		"dry run": func(_ *releasing, r *tenancy.Release) string { r.Nothing = true; return "web" },
+		"not confirmed": func(_ *releasing, r *tenancy.Release) string {
+			r.Confirm = func(_, former string) error { return errors.Join(no, errors.New(former)) }
+			return "web"
+		},
+		"no tenant": func(w *releasing, _ *tenancy.Release) string {
+			_ = w.kube.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "plain"}})
+			return "plain"
+		},
+	} {
+		w := newReleasing()
+		r := w.release()
+		w.writes = 0
+		err := r.Run(t.Context(), change(w, r))
+		if errors.Is(err, errInterrupted) || (err != nil) != (name == "not confirmed") || err != nil && !strings.Contains(err.Error(), "acme") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if w.writes != 0 || name == "no tenant" && !slices.Equal(w.said, []string{"namespace plain unchanged: it has no tenant"}) {
+			t.Errorf("%s: %d writes, said %q", name, -w.writes, w.said)
+		}
+	}
+}
+
+// TestReleaseOfASystemNamespace: the label goes, and what the control plane holds stays.
+func TestReleaseOfASystemNamespace(t *testing.T) {
+	w := newReleasing(inWeb("v1", "Pod", "scheduler", map[string]any{tenant.Label: "acme"}))
+	r := w.release()
+	r.System, r.Force = []string{"web"}, true
+	if err := r.Run(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	pods, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace("web").List(t.Context(), metav1.ListOptions{})
+	account, accountErr := w.kube.CoreV1().ServiceAccounts("web").Get(t.Context(), "default", metav1.GetOptions{})
+	if _, labeled := w.namespace(t).Labels[tenant.Label]; labeled || err != nil || len(pods.Items) != 1 || accountErr != nil || account.UID != "old" {
+		t.Errorf("labeled %v, pods %v, account %v", labeled, pods, account)
+	}
+	if !strings.HasPrefix(w.said[0], "warning: namespace web is a system namespace") {
+		t.Errorf("said %q", w.said)
+	}
+}
+
+// TestReleaseListsWhatRemains requires that the caller is told of the tenant's objects that stay in the namespace.
+func TestReleaseListsWhatRemains(t *testing.T) {
+	w := newReleasing(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
+		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
+	r := w.release()
+	r.Confirm = func(string, string) error { return errInterrupted }
+	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 || !strings.HasSuffix(w.said[0], ": 1 configmaps (kept)") {
+		t.Errorf("%v, said %q", err, w.said)
+	}
+}
+
+// TestReleaseAndOpenWatches requires that a release is refused if the server ends no watches, and that Force warns instead.
+func TestReleaseAndOpenWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newReleasing()
+		r := w.release()
+		r.KeepsWatches = true
+		w.writes = 0
+		if err := r.Run(t.Context(), "web"); !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "open watches") || w.writes != 0 {
+			t.Errorf("Run() = %v, %d writes", err, -w.writes)
+		}
+		w.writes, r.Force = -1, true
+		err := r.Run(t.Context(), "web")
+		if _, labeled := w.namespace(t).Labels[tenant.Label]; err != nil || labeled || !strings.HasPrefix(w.said[0], "warning: ") || !strings.Contains(w.said[0], "open watches") {
+			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.said)
+		}
+	})
+}

@@ -1,0 +1,346 @@
+package tenancy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/cluster/provision"
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// adminRole is the ClusterRole of a tenant's admins in its namespaces.
+const adminRole = v1alpha1.AdminRole
+
+var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+
+// Tenant is what there is of a tenant.
+type Tenant struct {
+	Name       string   `json:"name"`
+	Namespaces []string `json:"namespaces"`
+	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is bound everywhere
+	// and that are the tenant's. It is nil if the caller may not read bindings.
+	Admins []string `json:"admins"`
+	// Access is that of its Tenant; empty where it has none.
+	Access v1alpha1.TenantAccess `json:"access,omitempty"`
+	// Quota is nil where there is none.
+	Quota *v1alpha1.TenantQuotaSpec   `json:"quota,omitempty"`
+	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
+}
+
+// List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by [Create]. Without the right to
+// read Tenants, quotas or bindings those are left out, and admins are nil; unread names them. The lists are limited to the
+// tenant own, unless that is the zero ID.
+func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID) (all []*Tenant, unread []string, err error) {
+	tenants := map[string]*Tenant{}
+	of := func(name string) *Tenant {
+		if tenants[name] == nil {
+			tenants[name] = &Tenant{Name: name, Namespaces: []string{}, Admins: []string{}}
+		}
+		return tenants[name]
+	}
+	for ns := range p.Namespaces {
+		owner := p.Owner(ns)
+		if !owner.IsZero() && !owner.IsSystem() {
+			of(owner.String()).Namespaces = append(of(owner.String()).Namespaces, ns)
+		}
+	}
+	unread = p.Unread
+	addBound(p, of)
+	list, err := d.Resource(quotas).List(ctx, privileges.Limit(own, "TenantQuotas"))
+	switch {
+	case apierrors.IsForbidden(err):
+		unread = append(slices.Clone(unread), "TenantQuotas")
+	case apierrors.IsNotFound(err): // the server knows none
+	case err != nil:
+		return nil, nil, err
+	default:
+		for i := range list.Items {
+			q := &v1alpha1.TenantQuota{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, q); err == nil {
+				of(q.Spec.Tenant).Quota, of(q.Spec.Tenant).Used = &q.Spec, &q.Status
+			}
+		}
+	}
+	objects, err := d.Resource(tenantObjects).List(ctx, privileges.Limit(own, "Tenants"))
+	switch {
+	case apierrors.IsForbidden(err):
+		unread = append(slices.Clone(unread), "Tenants")
+	case apierrors.IsNotFound(err): // the server knows none
+	case err != nil:
+		return nil, nil, err
+	default:
+		for i := range objects.Items {
+			if id := tenantOf(&objects.Items[i]); id != "" {
+				of(id).Access = accessOf(&objects.Items[i])
+			}
+		}
+	}
+	for _, t := range tenants {
+		slices.Sort(t.Namespaces)
+		slices.Sort(t.Admins)
+		t.Admins = slices.Compact(t.Admins)
+		if len(t.Admins) == 0 && (slices.Contains(unread, "RoleBindings") || slices.Contains(unread, "ClusterRoleBindings")) {
+			t.Admins = nil
+		}
+	}
+	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) }), unread, nil
+}
+
+// addBound adds those to whom bindings give all of a tenant's namespace, and tenants that have bindings alone.
+func addBound(p *simulator.Snapshot, of func(name string) *Tenant) {
+	for _, b := range p.Bindings {
+		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
+			of(owner)
+		}
+		if b.RoleRef.Name != adminRole && b.RoleRef.Name != "cluster-admin" || b.Ended(time.Now()) {
+			continue
+		}
+		for _, s := range b.Subjects {
+			group, isTenant := strings.CutPrefix(s.Name, tenant.GroupPrefix)
+			switch owner := p.Owner(b.Namespace); {
+			case b.Namespace == "" && s.Kind == rbacv1.GroupKind && isTenant:
+				of(group).Admins = append(of(group).Admins, "group "+s.Name)
+			case !owner.IsZero() && !owner.IsSystem():
+				of(owner.String()).Admins = append(of(owner.String()).Admins, subjectName(s, b.Namespace))
+			}
+		}
+	}
+}
+
+func subjectName(s rbacv1.Subject, namespace string) string {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return "service account " + cmp.Or(s.Namespace, namespace) + "/" + s.Name
+	}
+	return strings.ToLower(s.Kind) + " " + s.Name
+}
+
+// New is a tenant to be made.
+type New struct {
+	ID                 tenant.ID
+	Admins, Namespaces []string
+	// Replaces is the UID of the tenant that had the ID before; empty for none.
+	Replaces string
+	// NetworkPolicy lets only pods of the tenant's own namespaces reach those in each namespace.
+	NetworkPolicy bool
+	// MembersAdmin binds the role admin to every caller of the tenant, in each of its namespaces.
+	MembersAdmin bool
+	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so that they can list
+	// its namespaces. A server that derives this role needs no binding.
+	BindMembers bool
+}
+
+// Writing says how something is written.
+type Writing struct {
+	// DryRun is that of the requests, see [metav1.CreateOptions].
+	DryRun []string
+	// Say is told of each thing that was done.
+	Say func(format string, args ...any)
+}
+
+// Objects returns the objects of a tenant: its Tenant, the binding of its members, and its namespaces.
+func (t *New) Objects() []runtime.Object {
+	all := []runtime.Object{t.object()}
+	if t.BindMembers {
+		role := provision.MemberRole()
+		role.Labels = map[string]string{privileges.MadeBy: maker}
+		all = append(all, role, t.membersBinding(role.Name))
+	}
+	for _, ns := range t.Namespaces {
+		all = append(all, newNamespace(ns, t.ID))
+		if t.NetworkPolicy {
+			all = append(all, t.networkPolicy(ns))
+		}
+	}
+	return all
+}
+
+// ownPolicy is the name of the NetworkPolicy.
+const ownPolicy = "kubetenant-own-tenant"
+
+// networkPolicy goes by the label of namespaces, which says whose they are and which nobody but the server sets.
+func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
+	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: ownPolicy, Namespace: namespace, Labels: map[string]string{privileges.MadeBy: maker}},
+		Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: own}}}}},
+	}
+}
+
+// membersBinding binds a ClusterRole to the callers of the tenant. On a server without kubetenant it applies to
+// every namespace, so the role MUST allow no more than [v1alpha1.MemberRole].
+func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   role + ":" + t.ID.String(),
+			Labels: map[string]string{privileges.MadeBy: maker, tenant.OfTenantLabel: t.ID.String()},
+		},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{t.members()},
+	}
+}
+
+// members returns the group of all callers of the tenant.
+func (t *New) members() rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}
+}
+
+// object returns the Tenant with its admins and bindings.
+func (t *New) object() *unstructured.Unstructured {
+	u := Object(t.ID)
+	var admins []any
+	for _, admin := range t.Admins {
+		admins = append(admins, map[string]any{"kind": rbacv1.UserKind, "name": admin})
+	}
+	spec, _ := u.Object["spec"].(map[string]any)
+	if len(admins) > 0 {
+		spec["admins"] = admins
+	}
+	if t.MembersAdmin {
+		members := map[string]any{"kind": rbacv1.GroupKind, "name": t.ID.Group()}
+		spec["bindings"] = []any{map[string]any{"clusterRole": adminRole, "subjects": []any{members}}}
+	}
+	if t.Replaces != "" {
+		spec["replaces"] = t.Replaces
+	}
+	return u
+}
+
+// Create makes a tenant of [New.Objects]. What is there already stays. w.Say is told of each thing.
+func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
+	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is made
+		return err
+	}
+	said := false
+	tell := func(format string, args ...any) { said = true; w.Say(format, args...) }
+	defer func() {
+		if !said && err == nil {
+			w.Say("tenant %s is as it is asked for", t.ID)
+		}
+	}()
+	absent := map[string]bool{} // namespaces of a dry run, in which nothing can be tried
+	for _, obj := range t.Objects() {
+		switch o := obj.(type) {
+		case *unstructured.Unstructured:
+			made, added, err := createObject(ctx, d, o, w.DryRun)
+			if err != nil {
+				return err
+			}
+			if made {
+				tell("made Tenant %s", o.GetName())
+			}
+			for _, s := range added {
+				tell("%s is an admin in all its namespaces (Tenant %s)", subjectName(s, ""), o.GetName())
+			}
+		case *rbacv1.ClusterRole:
+			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+				tell("made ClusterRole %s", o.Name)
+			} else if !apierrors.IsAlreadyExists(err) {
+				return refusal(err)
+			}
+		case *rbacv1.ClusterRoleBinding:
+			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+				tell("callers of the tenant can list its namespaces (ClusterRoleBinding %s)", o.Name)
+			} else if !apierrors.IsAlreadyExists(err) {
+				return refusal(err)
+			}
+		case *corev1.Namespace:
+			made, err := CreateNamespace(ctx, k, o.Name, t.ID, w.DryRun)
+			if err != nil {
+				return err
+			}
+			if made {
+				tell("made namespace %s", o.Name)
+				absent[o.Name] = len(w.DryRun) > 0
+			}
+		case *networkingv1.NetworkPolicy:
+			if absent[o.Namespace] {
+				continue
+			}
+			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+				tell("pods in namespace %s are reached from the tenant's own only (NetworkPolicy %s)", o.Namespace, o.Name)
+			} else if !apierrors.IsAlreadyExists(err) {
+				return refusal(err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkNamespaces refuses namespaces that cannot become or are not the tenant's.
+func checkNamespaces(ctx context.Context, k kubernetes.Interface, t *New) error {
+	for _, ns := range t.Namespaces {
+		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNamespace refuses a namespace that cannot become or is not the tenant's.
+func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id tenant.ID) error {
+	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
+			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own begin with %s--", ErrRefused, name, prefix, id)
+		}
+		return nil
+	case err != nil:
+		return refusal(err)
+	case got.Labels[tenant.Label] != id.String():
+		return fmt.Errorf("%w: the namespace %s is there already and not tenant %s's: kubectl tenant adopt gives one that is nobody's", ErrRefused, name, id)
+	}
+	return nil
+}
+
+// IsOfTenants keeps the bindings that [List] looks at.
+func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
+	return b.Labels[tenant.OfTenantLabel] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
+}
+
+// Usage returns what is used of the first of some quantities that the quota limits, and the limit.
+func (t *Tenant) Usage(names ...corev1.ResourceName) string {
+	if t.Quota == nil {
+		return ""
+	}
+	for _, name := range names {
+		if hard, limited := t.Quota.Hard[name]; limited {
+			used := t.Used.Used[name]
+			return used.String() + "/" + hard.String()
+		}
+	}
+	return ""
+}
+
+// AllUsage returns what is used of all that the quota limits.
+func (t *Tenant) AllUsage() string {
+	if t.Quota == nil {
+		return ""
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(t.Quota.Hard)) {
+		parts = append(parts, fmt.Sprintf("%s: %s", name, t.Usage(name)))
+	}
+	return strings.Join(parts, ", ")
+}

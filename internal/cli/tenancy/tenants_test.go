@@ -1,0 +1,244 @@
+package tenancy_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// namespace returns one of a tenant; of nobody's with an empty owner.
+func namespace(name, owner string) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1"}}
+	if owner != "" {
+		ns.Labels = map[string]string{tenant.Label: owner}
+	}
+	return ns
+}
+
+// same compares what is said, made or found.
+func same[T any](t *testing.T, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// say returns a function that notes what it is told.
+func say(said *[]string) func(string, ...any) {
+	return func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) }
+}
+
+// refuse answers requests with an error.
+func refuse(k *clienttesting.Fake, verb, resource string, err error) {
+	k.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+}
+
+// made returns what was created, and by which kind of request.
+func made(k *fake.Clientset) (all []string) {
+	for _, a := range k.Actions() {
+		if c, is := a.(clienttesting.CreateActionImpl); is {
+			o, _ := c.Object.(metav1.Object)
+			all = append(all, strings.TrimPrefix(strings.Join(append(c.CreateOptions.DryRun, ""), " ")+c.Resource.Resource+" "+o.GetName(), " "))
+		}
+	}
+	return all
+}
+
+func newAcme(t *testing.T) *tenancy.New {
+	t.Helper()
+	return &tenancy.New{ID: tenanttest.ID(t, "acme"), Admins: []string{"alice"}, Namespaces: []string{"acme--new", "acme--old"}, NetworkPolicy: true, BindMembers: true}
+}
+
+// TestObjects: a tenant is its Tenant and its namespaces. Only the role of members is bound in the whole cluster, and
+// only on demand.
+func TestObjects(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   func(*tenancy.New)
+		want []string
+	}{
+		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{"Tenant acme"}},
+		"members are admins": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} }, []string{
+			"Tenant acme, admin to [Group tenant:acme]"}},
+		"members are bound": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, BindMembers: true} }, []string{
+			"Tenant acme", "ClusterRole kubetenant:tenant-member",
+			"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]"}},
+		"a namespace, its policy, its admins": {func(n *tenancy.New) {
+			n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
+		}, []string{
+			"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme"}},
+		"no policy": {func(n *tenancy.New) {
+			n.BindMembers, n.Namespaces, n.Admins, n.NetworkPolicy = false, n.Namespaces[:1], nil, false
+		}, []string{
+			"Tenant acme", "Namespace acme--new of acme"}},
+	} {
+		n := newAcme(t)
+		c.of(n)
+		var got []string
+		for _, obj := range n.Objects() {
+			got = append(got, describe(obj))
+		}
+		same(t, name, c.want, got)
+	}
+}
+
+func describe(obj runtime.Object) string {
+	whom := func(subjects []rbacv1.Subject) (all []string) {
+		for _, s := range subjects {
+			all = append(all, s.Kind+" "+s.Name)
+		}
+		return all
+	}
+	switch o := obj.(type) {
+	case *rbacv1.ClusterRole:
+		return "ClusterRole " + o.Name
+	case *rbacv1.ClusterRoleBinding:
+		return fmt.Sprintf("ClusterRoleBinding %s: %s to %v", o.Name, o.RoleRef.Name, whom(o.Subjects))
+	case *rbacv1.RoleBinding:
+		return fmt.Sprintf("RoleBinding in %s: %s to %v", o.Namespace, o.RoleRef.Name, whom(o.Subjects))
+	case *corev1.Namespace:
+		return "Namespace " + o.Name + " of " + o.Labels[tenant.Label]
+	case *unstructured.Unstructured:
+		t, err := v1alpha1.TenantOf(o)
+		if err != nil {
+			return err.Error()
+		}
+		text := o.GetKind() + " " + o.GetName()
+		var names []string
+		for _, s := range t.Spec.Admins {
+			names = append(names, s.Name)
+		}
+		if len(names) > 0 {
+			text += fmt.Sprintf(" of %v", names)
+		}
+		for _, b := range t.Spec.Bindings {
+			text += fmt.Sprintf(", %s to %v", b.ClusterRole, whom(b.Subjects))
+		}
+		return text
+	case *networkingv1.NetworkPolicy:
+		return "NetworkPolicy " + o.Namespace + "/" + o.Name + " from " + o.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[tenant.Label]
+	}
+	return fmt.Sprintf("%T", obj)
+}
+
+// TestCreate: each thing that is made is told of, what is there stays and is not, and the second time there is nothing to do.
+func TestCreate(t *testing.T) {
+	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
+	var said []string
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "said", []string{
+		"made Tenant acme",
+		"user alice is an admin in all its namespaces (Tenant acme)",
+		"made ClusterRole kubetenant:tenant-member",
+		"callers of the tenant can list its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
+		"made namespace acme--new",
+		"pods in namespace acme--new are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
+		"pods in namespace acme--old are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
+	}, said)
+	said = nil
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "said the second time", []string{"tenant acme is as it is asked for"}, said)
+	said = nil
+	more := newAcme(t)
+	more.Admins = []string{"bob", "alice"}
+	if err := tenancy.Create(t.Context(), k, d, more, tenancy.Writing{Say: say(&said)}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "said with one more", []string{"user bob is an admin in all its namespaces (Tenant acme)"}, said)
+	u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the Tenant", []string{"Tenant acme of [alice bob]"}, []string{describe(u)})
+}
+
+// TestCreateMembersAdmin: an existing Tenant keeps its bindings, and gets the members' one once.
+func TestCreateMembersAdmin(t *testing.T) {
+	existing := tenancy.Object(tenanttest.ID(t, "acme"))
+	spec := existing.Object["spec"].(map[string]any)
+	carol := map[string]any{"kind": rbacv1.UserKind, "name": "carol"}
+	spec["bindings"] = []any{map[string]any{"clusterRole": "view", "subjects": []any{carol}}, map[string]any{"clusterRole": "admin", "subjects": []any{carol}}}
+	k, d := fake.NewClientset(), objects()
+	resource := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
+	if _, err := resource.Create(t.Context(), existing, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"group tenant:acme is an admin in all its namespaces (Tenant acme)", "tenant acme is as it is asked for"} {
+		var said []string
+		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true}, tenancy.Writing{Say: say(&said)}); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "said", []string{want}, said)
+	}
+	u, err := resource.Get(t.Context(), "acme", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the Tenant", []string{"Tenant acme, view to [User carol], admin to [User carol Group tenant:acme]"}, []string{describe(u)})
+	same(t, "created", nil, made(k))
+}
+
+// TestCreateDryRun: every request says that it is one, and nothing is tried in a namespace that will not be there.
+func TestCreateDryRun(t *testing.T) {
+	k := fake.NewClientset(namespace("acme--old", "acme"))
+	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "requests", []string{"All clusterroles kubetenant:tenant-member", "All clusterrolebindings kubetenant:tenant-member:acme",
+		"All namespaces acme--new", "All namespaces acme--old", "All networkpolicies kubetenant-own-tenant"}, made(k))
+}
+
+// TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused before anything is made.
+func TestCreateRefuses(t *testing.T) {
+	for name, want := range map[string]string{
+		"globex--shop": "is there already and not tenant acme's", "nobodys": "kubectl tenant adopt", "globex--new": "has the prefix of tenant globex",
+	} {
+		k := fake.NewClientset(namespace("globex--shop", "globex"), namespace("nobodys", ""))
+		n := newAcme(t)
+		n.Namespaces = append(n.Namespaces[:1], name)
+		err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Say: func(string, ...any) {}})
+		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(made(k)) > 0 {
+			t.Errorf("%s: %v, made %v", name, err, made(k))
+		}
+	}
+}
+
+// TestCreateFails: the first request that the server refuses ends it, with what is lacking on one line; nothing is said to
+// be as it was asked for.
+func TestCreateFails(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))
+	for _, resource := range []string{"clusterroles", "clusterrolebindings", "namespaces", "networkpolicies"} {
+		k := fake.NewClientset()
+		refuse(&k.Fake, "create", resource, forbidden)
+		var said []string
+		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{Say: say(&said)})
+		if !errors.Is(err, tenancy.ErrRefused) || !strings.HasSuffix(err.Error(), "refused: you may not give what you do not have yourself; you lack {APIGroups:[*]}") {
+			t.Errorf("%s: %v", resource, err)
+		}
+		if slices.Contains(said, "tenant acme is as it is asked for") {
+			t.Errorf("%s: said %q", resource, said)
+		}
+	}
+}

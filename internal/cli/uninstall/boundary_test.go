@@ -1,0 +1,206 @@
+package uninstall_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
+)
+
+// with is the installed cluster with more objects.
+func with(objects ...string) string {
+	return installed() + "\n---\n" + strings.Join(objects, "\n---\n")
+}
+
+// TestSystemNamespaces: a system namespace with a tenant's label is no tenant's. The control plane keeps its bindings.
+func TestSystemNamespaces(t *testing.T) {
+	controller := fmt.Sprintf(crb, "'system:controller:job', labels: {kubernetes.io/bootstrapping: rbac-defaults}",
+		"{kind: ServiceAccount, name: job-controller, namespace: kube-system}")
+	prometheus := fmt.Sprintf(crb, "prometheus", "{kind: ServiceAccount, name: prometheus, namespace: monitoring}")
+	s := newServer(t, with(
+		"{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, labels: {kubetenant.dev/tenant: acme}}}",
+		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
+		controller, prometheus, fmt.Sprintf(rb, "dns", "kube-system", "{kind: ServiceAccount, name: dns}"),
+		fmt.Sprintf(rb, "theirs", "kube-system", "{kind: Group, name: 'tenant:acme'}")))
+	s.publish("kube-system", "authorization: {systemNamespaces: [kube-system, monitoring]}")
+	s.publish("kubetenant-system", "authorization: {systemNamespaces: [kube-system, monitoring]}")
+	o, out := options(t, s)
+	if err := uninstall.Run(t.Context(), o); err != nil {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+	for key, want := range map[string]bool{"clusterrolebindings /system:controller:job": true,
+		"rolebindings kube-system/dns": true, "rolebindings kube-system/theirs": false} {
+		if got := s.objects["rbac.authorization.k8s.io/v1/"+key] != nil; got != want {
+			t.Errorf("%s stays: %t, want %t", key, got, want)
+		}
+	}
+	if !out.has("namespace kube-system has the label of tenant acme") {
+		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
+	}
+	// A configuration in a tenant's namespace is a tenant's. It must not make a namespace of it the system's.
+	if s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /prometheus"] != nil {
+		t.Error("the configuration in a namespace with a tenant's label is believed")
+	}
+}
+
+// TestPublishedSystemNamespaces: those of the configuration are the system's, whatever their labels.
+func TestPublishedSystemNamespaces(t *testing.T) {
+	s := newServer(t, with(
+		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
+		fmt.Sprintf(crb, "prometheus", "{kind: ServiceAccount, name: prometheus, namespace: monitoring}")))
+	s.publish("kube-system", "authorization: {systemNamespaces: [monitoring]}")
+	o, out := options(t, s)
+	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /prometheus")) != 1 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+}
+
+// TestUpstreamBindings: a binding of upstream's is never changed. If tenants' callers have rights by it, the command
+// ends before the servers change.
+func TestUpstreamBindings(t *testing.T) {
+	for name, c := range map[string]struct{ metadata, subjects string }{
+		"a tenant's group": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
+		"a scope": {", annotations: {kubetenant.dev/scope: 'Callers:acme'}",
+			"{kind: Group, name: 'system:masters'}"},
+	} {
+		s := newServer(t, with(fmt.Sprintf(crb,
+			"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
+		o, out := options(t, s)
+		err := uninstall.Run(t.Context(), o)
+		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") || out.has("Step 3") ||
+			len(s.writes) > 0 {
+			t.Errorf("%s: %v, writes %q", name, err, s.writes)
+		}
+		o.Force = true
+		if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /cluster-admin")) != 1 ||
+			!strings.Contains(s.state(), "system:masters") {
+			t.Errorf("%s: with --force: %v\n%s", name, err, strings.Join(out.lines, "\n"))
+		}
+	}
+}
+
+// TestForeignDefinitions: definitions of another project are not deleted with all their objects, also not with --force.
+func TestForeignDefinitions(t *testing.T) {
+	for _, compiledIn := range []bool{true, false} {
+		s := newServer(t, installed())
+		s.compiledIn = compiledIn
+		u := s.objects["apiextensions.k8s.io/v1/customresourcedefinitions /tenants.kubetenant.dev"]
+		u.Object["spec"] = map[string]any{"group": "kubetenant.dev", "scope": "Namespaced",
+			"names": map[string]any{"plural": "tenants", "kind": "Tenant"}}
+		for _, force := range []bool{false, true} {
+			o, out := options(t, s)
+			o.Force = force
+			err := uninstall.Run(t.Context(), o)
+			if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "tenants.kubetenant.dev") ||
+				len(s.writes) > 0 {
+				t.Errorf("--force=%t: %v, writes %q\n%s", force, err, s.writes, strings.Join(out.lines, "\n"))
+			}
+		}
+	}
+}
+
+// foreignFinalizer is one that a tenant's caller may set on an object.
+const foreignFinalizer = "[acme.example.com/hold]"
+
+// TestForeignFinalizers: a finalizer that a tenant's caller sets on an object of kubetenant does not block the command.
+// Objects of other kinds keep theirs.
+func TestForeignFinalizers(t *testing.T) {
+	s := newServer(t, with(
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
+			foreignFinalizer+"}}",
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: {name: acme, finalizers: "+
+			foreignFinalizer+"}}",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: acme--web, finalizers: "+foreignFinalizer+"}}"))
+	o, out := options(t, s)
+	if err := uninstall.Run(t.Context(), o); err != nil || out.has("held") { // a server may still run: they stay
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+	s.compiledIn = false
+	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("accessgrants.kubetenant.dev")) > 0 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+	u := s.objects["v1/configmaps acme--web/held"]
+	if u == nil || len(u.GetFinalizers()) != 1 {
+		t.Error("an object of another kind lost its finalizer")
+	}
+}
+
+// TestBlockingObjects: the error names the objects that hold their definitions.
+func TestBlockingObjects(t *testing.T) {
+	s := newServer(t, with("{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: stays, "+
+		"namespace: acme--web}}"))
+	s.compiledIn = false
+	s.keeps = "accessgrants.kubetenant.dev"
+	o, _ := options(t, s)
+	err := uninstall.Run(t.Context(), o)
+	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "acme--web/stays") {
+		t.Error(err)
+	}
+}
+
+// TestOwnersAfterTheWait: a namespace that a tenant gets while the command waits is a tenant's in the steps after that.
+func TestOwnersAfterTheWait(t *testing.T) {
+	s := newServer(t, with(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
+	o, out := options(t, s)
+	o.Wait = true
+	o.Look = func(context.Context) (*uninstall.Servers, error) {
+		if out.has("Step 5") {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.compiledIn = false
+			s.put(object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: late, labels: {kubetenant.dev/tenant: acme}}}"))
+			return &uninstall.Servers{Without: []string{"a"}}, nil
+		}
+		return &uninstall.Servers{Mode: installation.CompiledIn, With: []string{"a"}}, nil
+	}
+	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /late")) > 0 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+}
+
+// TestTenantsServiceNamespace: nothing is read or deleted as the service's in a namespace of a tenant.
+func TestTenantsServiceNamespace(t *testing.T) {
+	s := newServer(t, with(
+		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",
+		"{apiVersion: v1, kind: Pod, metadata: {name: forged, namespace: kubetenant-system, labels: "+
+			"{app.kubernetes.io/name: kubetenant-webhook}}}"))
+	s.compiledIn = false
+	o, out := options(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := uninstall.Run(ctx, o); err != nil || len(s.names("/deployments kubetenant-system/kubetenant-webhook")) == 0 {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+}
+
+// TestPodsThatStay: the wait for the Pods of the service has an end, and the error names them.
+func TestPodsThatStay(t *testing.T) {
+	s := newServer(t, with("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
+		"{app.kubernetes.io/name: kubetenant-webhook}}}"))
+	s.compiledIn = false
+	o, _ := options(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := uninstall.Run(ctx, o)
+	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "kubetenant-system/stuck") {
+		t.Error(err)
+	}
+}
+
+// object reads an object.
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}

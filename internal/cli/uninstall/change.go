@@ -1,0 +1,179 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// lastLooks is the number of checks in a row that must find no server with kubetenant. A load balancer may choose
+// another server each time.
+const lastLooks = 3
+
+// unreachableLooks is how many looks wait for a server that could not be asked. The address of a server that has
+// stopped stays in the EndpointSlices for 15s.
+const unreachableLooks = 30
+
+// changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It
+// returns false if it did not wait.
+func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
+	r.step(5, "change the servers")
+	r.Say("  if a gateway is in front of this cluster, point its clients at the cluster and stop it")
+	switch {
+	case !r.servers.Running() && !r.hidden:
+		r.Say("  no server runs kubetenant")
+		return true, r.confirmNone(ctx)
+	case r.hidden:
+		r.instruct()
+		return true, r.unlessForced(fmt.Errorf("%w: no answer tells whether kube-apiserver still calls the webhook "+
+			"service, since its mode is Shadow or unknown: change the servers first", ErrRefused))
+	}
+	r.instruct()
+	switch {
+	case r.DryRun:
+		return true, nil
+	case !r.Wait:
+		r.Say("  change the servers now, and run the command again when they have changed")
+		return false, nil
+	}
+	if err := r.awaitServers(ctx); err != nil {
+		return false, err
+	}
+	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again: steps 2 to 4 " +
+		"are repeated.")
+	return true, r.disarm(ctx)
+}
+
+// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode
+// Shadow, the service denies nothing. Without its admission webhooks and its Deployment, nothing is there to be called.
+func (r *run) isHidden(ctx context.Context) (bool, error) {
+	if r.servers.Running() {
+		return false, nil
+	}
+	is, err := r.hasService(ctx)
+	if err != nil || !is {
+		return false, err
+	}
+	p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, r.ServiceNamespaces...)
+	if err != nil {
+		return true, nil //nolint:nilerr // its mode is unknown
+	}
+	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == configv1alpha1.ModeShadow, nil
+}
+
+// hasService reports whether the admission webhooks or the Deployment of the webhook service exist.
+func (r *run) hasService(ctx context.Context) (bool, error) {
+	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
+	for _, namespace := range r.ServiceNamespaces {
+		if apierrors.IsNotFound(err) {
+			_, err = r.Admin.Kube.AppsV1().Deployments(namespace).Get(ctx, programs()[0], metav1.GetOptions{})
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the webhook configuration and the Deployment of the service: %w", err)
+	}
+	return true, nil
+}
+
+// confirmNone looks again, since a load balancer may have chosen the one server that has changed.
+func (r *run) confirmNone(ctx context.Context) error {
+	if r.DryRun {
+		return nil
+	}
+	return r.awaitServers(ctx)
+}
+
+// awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the owners again. A
+// server that restarts does not answer meanwhile.
+func (r *run) awaitServers(ctx context.Context) error {
+	said, unreachable := "", 0
+	for clean := 0; clean < lastLooks; {
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
+		servers, err := r.Look(ctx)
+		now := ""
+		switch {
+		case err != nil:
+			clean, now = 0, "waiting for the server: "+err.Error()
+		case servers.Running():
+			clean, now = 0, waitsFor(servers)
+			r.servers = servers
+		case len(servers.Unreachable) > 0 && unreachable < unreachableLooks && !r.Force:
+			clean, now = 0, "waiting for the server: "+strings.Join(servers.Unreachable, ", ")
+			r.servers, unreachable = servers, unreachable+1
+		default:
+			clean++
+			r.servers = servers
+		}
+		if now != "" && now != said {
+			r.Say("  %s", now)
+			said = now
+		}
+	}
+	if err := ctx.Err(); err != nil || r.finishing {
+		return err
+	}
+	owners, err := r.readOwners(ctx) // tenants may have got and left namespaces
+	if err == nil {
+		r.owners = owners
+	}
+	return err
+}
+
+// checkUnreachable refuses to continue while a server could not be asked, which may run kubetenant.
+func (r *run) checkUnreachable() error {
+	if len(r.servers.Unreachable) == 0 {
+		return nil
+	}
+	return r.unlessForced(fmt.Errorf("%w: kubetenant may still run on a server that could not be asked: %s", ErrRefused,
+		strings.Join(r.servers.Unreachable, ", ")))
+}
+
+// waitsFor describes the servers that still run kubetenant.
+func waitsFor(s *Servers) string {
+	switch {
+	case len(s.With) > 0 && len(s.Without) > 0:
+		return "danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at " +
+			strings.Join(s.Without, ", ") +
+			": change " + strings.Join(s.With, ", ")
+	case len(s.With) > 0:
+		return "waiting for " + strings.Join(s.With, ", ") + ", where kubetenant still runs"
+	default:
+		return "waiting for the server " + s.Leader + ", which holds the Lease kube-system/" + leaseName
+	}
+}
+
+// instruct prints what to change on the servers.
+func (r *run) instruct() {
+	if len(r.servers.Without) > 0 {
+		r.Say("  %s", waitsFor(r.servers))
+	}
+	lines := []string{"kubetenant is compiled into the servers. On each machine of the control plane:",
+		"  start upstream's kube-apiserver of the same version, with the same flags except --tenancy-config"}
+	if r.servers.Mode == installation.Webhook || r.hidden {
+		lines = []string{"kube-apiserver calls the webhook service. On each machine of the control plane:",
+			"  in the file of --authorization-config, remove the authorizer of type Webhook named kubetenant " +
+				"(webhook-authorize.kubeconfig)",
+			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl " +
+				"(webhook-authenticate.kubeconfig)",
+			"  remove --admission-control-config-file if its file holds nothing but webhook-admit.kubeconfig and policies of " +
+				"kubetenant",
+			"Do not delete the service or its namespace yet: kube-apiserver denies every request that it cannot ask the " +
+				"service about.",
+			"Step 6 deletes the admission webhooks before the service."}
+	}
+	for _, line := range lines {
+		r.Say("  %s", line)
+	}
+}

@@ -1,0 +1,191 @@
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// pageSize is the number of objects in a page of a list.
+const pageSize = 500
+
+// owners records which tenant owns which namespace, and which tenants were deleted.
+type owners struct {
+	of      map[string]string // by namespace; the system tenant's are left out, whatever their labels
+	retired map[string]bool   // by the tenant's ID
+}
+
+// readOwners reads the labels of the namespaces and the RetiredTenants. Servers ignore the label of a system namespace.
+func (r *run) readOwners(ctx context.Context) (*owners, error) {
+	o := &owners{of: map[string]string{}, retired: map[string]bool{}}
+	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		opts.LabelSelector = tenant.Label
+		return r.Admin.Kube.CoreV1().Namespaces().List(ctx, opts)
+	}, func(ns *corev1.Namespace) {
+		if owner := ns.Labels[tenant.Label]; owner != tenant.System().String() {
+			o.of[ns.Name] = owner
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	system, err := r.systemNamespaces(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range system {
+		if owner, labelled := o.of[name]; labelled {
+			r.Say("  warning: the system namespace %s has the label of tenant %s, which servers ignore: its objects are not "+
+				"treated as the tenant's", name, owner)
+			delete(o.of, name)
+		}
+	}
+	err = r.eachObject(ctx, v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), func(u *unstructured.Unstructured) {
+		id, _ := v1alpha1.RetiredOf(u)
+		o.retired[id.String()] = true
+	})
+	return o, err
+}
+
+// systemNamespaces returns the default system namespaces and those of the published configuration. A configuration in
+// a namespace with a tenant's label may be the tenant's, and is ignored.
+func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
+	var defaults configv1alpha1.Settings
+	configv1alpha1.Default(&defaults)
+	all := defaults.Authorization.SystemNamespaces
+	for _, namespace := range r.publishers {
+		if _, labelled := o.of[namespace]; labelled {
+			continue
+		}
+		p, err := cluster.PublishedConfiguration(ctx, r.Admin.Kube, namespace)
+		switch {
+		case err == nil:
+			all = append(all, p.Settings.Authorization.SystemNamespaces...)
+			slices.Sort(all)
+			return slices.Compact(all), nil
+		case !apierrors.IsNotFound(err) && !errors.Is(err, configv1alpha1.ErrNotPublished):
+			return nil, fmt.Errorf("read the published configuration in namespace %s: %w", namespace, err)
+		}
+	}
+	return all, nil
+}
+
+// each calls f with each object of a list, page by page.
+func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func(T)) error {
+	p := pager.New(list)
+	p.PageSize = pageSize
+	return p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		if object, is := obj.(T); is {
+			f(object)
+		}
+		return nil
+	})
+}
+
+// eachObject calls f with each object of a resource. It does nothing if the server does not serve
+// the resource.
+func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
+	f func(*unstructured.Unstructured)) error {
+	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return r.Admin.Objects.Resource(resource).List(ctx, opts)
+	}, f)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", resource.GroupResource(), err)
+	}
+	return nil
+}
+
+// account returns the namespace of the service accounts that a subject names, or "" if it names
+// none.
+func account(s *rbacv1.Subject, in string) string {
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		if s.Namespace == "" {
+			return in
+		}
+		return s.Namespace
+	case rbacv1.UserKind:
+		namespace, _ := tenant.ServiceAccountNamespace(s.Name)
+		return namespace
+	case rbacv1.GroupKind:
+		namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
+		if is {
+			return namespace
+		}
+	}
+	return ""
+}
+
+// isBroad reports whether a subject includes callers of all tenants.
+func isBroad(s *rbacv1.Subject) bool {
+	switch s.Name {
+	case user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup, user.Anonymous:
+		return s.Kind == rbacv1.GroupKind || s.Kind == rbacv1.UserKind
+	}
+	return false
+}
+
+// isPlain reports whether a subject is a name that callers of any tenant may have.
+func isPlain(s *rbacv1.Subject) bool {
+	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
+		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
+}
+
+// ofTenant returns the tenant whose callers a subject names, or "" if it names callers of no
+// tenant.
+func (o *owners) ofTenant(s *rbacv1.Subject, in string) string {
+	if id, is := strings.CutPrefix(s.Name, tenant.GroupPrefix); is && s.Kind == rbacv1.GroupKind {
+		return id
+	}
+	return o.of[account(s, in)]
+}
+
+// isShared reports whether, without kubetenant, a subject of a RoleBinding also names callers of a
+// tenant that does not own the namespace. If a tenant of that ID was deleted, the group tenant:<id>
+// also names its callers.
+func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
+	owner := o.of[namespace]
+	if of := o.ofTenant(s, namespace); of != "" {
+		return of != owner || o.retired[of] && strings.HasPrefix(s.Name, tenant.GroupPrefix)
+	}
+	return owner != "" && (isBroad(s) || isPlain(s) && !strings.HasPrefix(s.Name, owner+":"))
+}
+
+// checkCaller refuses every caller but the cluster's admin.
+func (r *run) checkCaller(ctx context.Context) error {
+	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+		&authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*",
+				Group: "*", Resource: "*"}},
+		}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("review the caller's access: %w", err)
+	}
+	if !review.Status.Allowed {
+		return fmt.Errorf("%w: only the cluster's admin may remove kubetenant: the caller must be allowed every verb on "+
+			"every resource", ErrRefused)
+	}
+	return nil
+}

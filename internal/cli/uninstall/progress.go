@@ -1,0 +1,108 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// progress is the annotation of the published configuration in kube-system that records the progress of the
+	// command. While the labels of namespaces are being removed, the cluster itself does not show it: a RoleBinding to
+	// a tenant's group then looks like a binding in another tenant's namespace.
+	progress       = tenant.Domain + "/uninstall"
+	onlyNamespaces = "namespaces"
+)
+
+// installed reports whether a kind of kubetenant is defined. It also returns the published configuration, or nil if
+// there is none.
+func (r *run) installed(ctx context.Context) (defined bool, published *unstructured.Unstructured, err error) {
+	for _, resource := range kinds() {
+		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, nil, fmt.Errorf("read the definition of %s: %w", resource.Resource, err)
+		}
+		defined = defined || err == nil
+	}
+	for _, namespace := range append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...) {
+		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx, configv1alpha1.PublishedName,
+			metav1.GetOptions{})
+		if err == nil {
+			return defined, published, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return false, nil, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, configv1alpha1.PublishedName, err)
+		}
+	}
+	return defined, nil, nil
+}
+
+// checkForeign refuses to continue if a definition with one of our names is another project's. Its deletion would
+// delete all objects of that project.
+func (r *run) checkForeign(ctx context.Context) error {
+	problems, err := cluster.Definitions(ctx, r.Admin.Objects)
+	if err != nil {
+		return err
+	}
+	var foreign []string
+	for i := range problems {
+		if problems[i].State == cluster.DefinitionForeign {
+			foreign = append(foreign, problems[i].String())
+		}
+	}
+	if len(foreign) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the command would delete objects of another project: %s", ErrRefused,
+		strings.Join(foreign, ", "))
+}
+
+// note writes down that nothing but the labels of namespaces is left.
+func (r *run) note(ctx context.Context) error {
+	if r.DryRun {
+		return nil
+	}
+	published := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+	published.SetName(configv1alpha1.PublishedName)
+	published.SetNamespace(metav1.NamespaceSystem)
+	published.SetAnnotations(map[string]string{progress: onlyNamespaces})
+	objects := r.Admin.Objects.Resource(core("configmaps")).Namespace(metav1.NamespaceSystem)
+	_, err := objects.Patch(ctx, configv1alpha1.PublishedName, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+progress+`":"`+onlyNamespaces+`"}}}`), metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = objects.Create(ctx, published, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("write down the progress: %w", err)
+	}
+	return nil
+}
+
+// published deletes the published configurations. It deletes the one in kube-system last.
+func (r *run) published(ctx context.Context, namespaces []string) error {
+	for _, namespace := range namespaces {
+		if err := r.deleteNamed(ctx, namespace, named{core("configmaps"), []string{configv1alpha1.PublishedName}}); err != nil {
+			return err
+		}
+		if !slices.Contains(r.ServiceNamespaces, namespace) {
+			continue
+		}
+		switch _, err := r.Admin.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); {
+		case err == nil:
+			r.Say("  the namespace %s stays: delete it if nothing else is in it", namespace)
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("read namespace %s: %w", namespace, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// Servers is the result of one check of the servers of a cluster.
+type Servers struct {
+	// Mode is the deployment mode. It is "" if no server runs kubetenant, and [installation.Gateway] if the address is
+	// that of a gateway.
+	Mode installation.Mode
+	// With and Without are the addresses of the servers that run kubetenant, and of those that do not.
+	With, Without []string
+	// Unreachable are the servers that could not be checked, with the reason.
+	Unreachable []string
+	// Leader is the holder of the Lease of servers with kubetenant compiled in, if it is renewed.
+	Leader string
+}
+
+// Running reports whether a server runs kubetenant.
+func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
+
+// leaseRenewed is the time in which a leader renews its Lease or stops leading (internal/serving/leader, renewDeadline).
+const leaseRenewed = 10 * time.Second
+
+// Looker checks the servers of a cluster by their answers.
+type Looker struct {
+	config *rest.Config
+	renew  time.Time // of the Lease, and when this renewal was first seen
+	seen   time.Time
+}
+
+// NewLooker returns a Looker. The configuration is the admin's.
+func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
+
+// Look checks the server at the address of the configuration, and each server of the EndpointSlices of the Service
+// kubernetes. Each check opens new connections, which a load balancer may send to another server. It returns an error
+// if the address does not answer.
+func (l *Looker) Look(ctx context.Context) (*Servers, error) {
+	s := &Servers{}
+	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
+		return s, err
+	}
+	k, err := kubernetes.NewForConfig(l.config)
+	if err != nil {
+		return nil, err
+	}
+	slices, err := k.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	if err != nil {
+		return nil, fmt.Errorf("list the servers of the cluster: %w", err)
+	}
+	for _, address := range addresses(slices.Items) {
+		if address == hostOf(l.config) {
+			continue
+		}
+		if err := s.ask(ctx, at(l.config, address)); err != nil {
+			s.Unreachable = append(s.Unreachable, fmt.Sprintf("%s could not be asked: %v", address, err))
+		}
+	}
+	lease, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseName, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		s.Leader = l.leader(&lease.Spec, time.Now())
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read the Lease %s: %w", leaseName, err)
+	}
+	if s.Leader != "" && s.Mode == "" {
+		s.Mode = installation.CompiledIn
+	}
+	return s, nil
+}
+
+// leader returns the holder of a Lease that was renewed recently by its own timestamp, or since the last check.
+func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
+	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
+		return ""
+	}
+	changed := !l.renew.IsZero() && !l.renew.Equal(lease.RenewTime.Time)
+	if !l.renew.Equal(lease.RenewTime.Time) {
+		l.renew, l.seen = lease.RenewTime.Time, now
+	}
+	if changed || now.Sub(l.renew) < leaseRenewed && now.Sub(l.seen) < leaseRenewed {
+		return *lease.HolderIdentity
+	}
+	return ""
+}
+
+// ask records whether one server runs kubetenant.
+func (s *Servers) ask(ctx context.Context, config *rest.Config) error {
+	config = rest.CopyConfig(config)
+	config.Timeout = 10 * time.Second
+	config.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // a new function, so that no connection is reused
+	mode, err := installation.Boundary(ctx, config)
+	switch {
+	case err != nil:
+		return err
+	case mode == "":
+		s.Without = append(s.Without, config.Host)
+	default:
+		s.Mode, s.With = mode, append(s.With, config.Host)
+	}
+	return nil
+}
+
+// addresses returns the addresses of the servers.
+func addresses(slices []discoveryv1.EndpointSlice) (all []string) {
+	for i := range slices {
+		port := "443"
+		for _, p := range slices[i].Ports {
+			if p.Port != nil {
+				port = strconv.Itoa(int(*p.Port))
+			}
+		}
+		for _, e := range slices[i].Endpoints {
+			for _, address := range e.Addresses {
+				all = append(all, net.JoinHostPort(address, port))
+			}
+		}
+	}
+	return all
+}
+
+// hostOf returns the host and port of a configuration.
+func hostOf(config *rest.Config) string {
+	u, err := url.Parse(config.Host)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// at returns the configuration for another server of the cluster. Its certificate must be valid for the name of the
+// first server.
+func at(config *rest.Config, address string) *rest.Config {
+	config = rest.CopyConfig(config)
+	if config.ServerName == "" && !config.Insecure {
+		if u, err := url.Parse(config.Host); err == nil {
+			config.ServerName = u.Hostname()
+		}
+	}
+	config.Host = "https://" + address
+	return config
+}

@@ -1,0 +1,134 @@
+package uninstall_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
+)
+
+// TestReplicas: the published configuration is that of one server. The command refuses while another one has another
+// configuration, which may accept credentials of tenants.
+func TestReplicas(t *testing.T) {
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: kubetenant-system}}"
+	const hosted = "{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: kubetenant-system}, spec: {nodeName: b}}"
+	for name, c := range map[string]struct {
+		mode    installation.Mode
+		hash    string
+		objects []string
+		refused bool
+	}{
+		"the same":                   {installation.CompiledIn, "new", nil, false},
+		"another":                    {installation.CompiledIn, "old", nil, true},
+		"another, of a Pod":          {installation.Webhook, "old", []string{pod}, true},
+		"another, of a node":         {installation.Webhook, "old", []string{hosted}, true},
+		"another, of a Pod that was": {installation.Webhook, "old", nil, false},
+	} {
+		s := newServer(t, with(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))
+		for _, namespace := range []string{"kube-system", "kubetenant-system"} {
+			s.publish(namespace, "authentication: {sources: []}")
+			data := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"].Object["data"].(map[string]any)
+			data["hash"], data["replica.a"], data["replica.b"] = "new", `{"hash":"new"}`, `{"hash":"`+c.hash+`"}`
+		}
+		o, out := options(t, s)
+		o.Look = func(context.Context) (*uninstall.Servers, error) {
+			return &uninstall.Servers{Mode: c.mode, With: []string{"a"}}, nil
+		}
+		err := uninstall.Run(t.Context(), o)
+		if errors.Is(err, uninstall.ErrRefused) != c.refused || c.refused && (!strings.Contains(err.Error(), ": b") ||
+			len(s.writes) > 0) {
+			t.Errorf("%s: %v, writes %q\n%s", name, err, s.writes, strings.Join(out.lines, "\n"))
+		}
+	}
+}
+
+// TestShadowWithoutWebhooks: a service in mode Shadow without admission webhooks may still be called.
+func TestShadowWithoutWebhooks(t *testing.T) {
+	s := newServer(t, installed())
+	s.compiledIn = false
+	delete(s.objects, "admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant")
+	s.publish("kubetenant-system", "authentication: {sources: []}, authorization: {mode: Shadow}")
+	o, _ := options(t, s)
+	err := uninstall.Run(t.Context(), o)
+	if !errors.Is(err, uninstall.ErrRefused) || len(s.names("/deployments kubetenant-system/kubetenant-webhook")) != 1 {
+		t.Error(err)
+	}
+}
+
+// TestUnreachable: a server that could not be asked may run kubetenant. The command ends before step 6.
+func TestUnreachable(t *testing.T) {
+	s := newServer(t, installed())
+	s.compiledIn = false
+	o, out := options(t, s)
+	looks := 0
+	o.Look = func(context.Context) (*uninstall.Servers, error) {
+		looks++
+		return &uninstall.Servers{Without: []string{"a"}, Unreachable: []string{"b could not be asked: timeout"}}, nil
+	}
+	err := uninstall.Run(t.Context(), o)
+	if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "b could not be asked") ||
+		out.has("Step 6") {
+		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
+	}
+	looks = 0
+	look := o.Look
+	o.Look = func(ctx context.Context) (*uninstall.Servers, error) { // its endpoint goes
+		servers, err := look(ctx)
+		if looks > 10 {
+			servers.Unreachable = nil
+		}
+		return servers, err
+	}
+	if err := uninstall.Run(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+	s = newServer(t, installed())
+	s.compiledIn = false
+	o, _ = options(t, s)
+	o.Look, o.Force = look, true
+	if err := uninstall.Run(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnreadableEnd: a RoleBinding whose end cannot be read is deleted after a question alone. It has no rights while
+// kubetenant runs.
+func TestUnreadableEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		keep bool
+		ask  func(string) (bool, error)
+		stay bool
+	}{
+		"yes": {false, func(string) (bool, error) { return true, nil }, false},
+		"no": {false, func(question string) (bool, error) {
+			return !strings.Contains(question, "RoleBindings whose end"), nil
+		}, true},
+		"--keep-bindings": {true, func(string) (bool, error) { return true, nil }, true},
+	} {
+		s := newServer(t, installed())
+		o, out := options(t, s)
+		o.Yes, o.KeepBindings, o.Ask = false, c.keep, c.ask
+		err := uninstall.Run(t.Context(), o)
+		if stays := slices.Contains(s.names("/rolebindings "), "kube-system/ended"); stays != c.stay || err != nil ||
+			!out.has("kube-system/ended (view to user ops)") {
+			t.Errorf("%s: %v, it stays: %t\n%s", name, err, stays, strings.Join(out.lines, "\n"))
+		}
+	}
+}
+
+// TestOwnRoles: an operator's own roles and bindings stay, whatever their names begin with.
+func TestOwnRoles(t *testing.T) {
+	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}}"
+	s := newServer(t, with(fmt.Sprintf(role, "'kubetenant:auditors'"), fmt.Sprintf(role, "'kubetenant:tenant-member'"),
+		fmt.Sprintf(role, "'kubetenant:x', labels: {kubetenant.dev/managed: tenant}"),
+		fmt.Sprintf(crb, "'kubetenant:auditors'", "{kind: User, name: ops}")))
+	complete(t, s)
+	if got := s.names("kubetenant:"); !slices.Equal(got, []string{"kubetenant:auditors", "kubetenant:auditors"}) {
+		t.Errorf("%q is left", got)
+	}
+}

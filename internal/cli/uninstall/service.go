@@ -1,0 +1,113 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// accounts are the service accounts that are installed, whose names their roles and bindings have too.
+func accounts() []string {
+	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
+		"kubetenant-gateway-impersonator"}
+}
+
+// programs are the names of what runs in the namespace of the service.
+func programs() []string {
+	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates"}
+}
+
+// service are the objects of the webhook service, in the order in which they are deleted: what runs first.
+func service() []named {
+	apps := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	monitoring := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: resource}
+	}
+	return []named{
+		{apps, programs()},
+		{core("services"), programs()},
+		{schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, programs()},
+		{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, programs()},
+		{monitoring("servicemonitors"), programs()},
+		{monitoring("prometheusrules"), programs()},
+		{rbac("rolebindings"), accounts()},
+		{rbac("roles"), accounts()},
+		{core("serviceaccounts"), accounts()},
+		{core("secrets"), []string{"kubetenant-webhook-config", "kubetenant-webhook-ca", "kubetenant-webhook-tls"}},
+		{core("configmaps"), []string{"kubetenant-webhook-client-ca", "kubetenant-webhook-ca", "kubetenant-swept"}},
+		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{leaseName,
+			"kubetenant-certificates"}},
+	}
+}
+
+// serviceNamespaces are those in which something of kubetenant may be. A namespace of a tenant is none.
+func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
+	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + configv1alpha1.PublishedName})
+	if err != nil {
+		return nil, fmt.Errorf("list ConfigMaps %s: %w", configv1alpha1.PublishedName, err)
+	}
+	all := slices.Clone(r.ServiceNamespaces)
+	for i := range list.Items {
+		all = append(all, list.Items[i].GetNamespace())
+	}
+	slices.Sort(all)
+	all = slices.DeleteFunc(slices.Compact(all), func(namespace string) bool {
+		_, owned := r.owners.of[namespace] // what is in it is the tenant's
+		return owned || namespace == metav1.NamespaceSystem
+	})
+	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
+}
+
+// service deletes the objects of the webhook service, and waits until its Pods have ended: its controller would write
+// again.
+func (r *run) service(ctx context.Context, namespaces []string) error {
+	for _, namespace := range namespaces {
+		for i, objects := range service() {
+			if err := r.deleteNamed(ctx, namespace, objects); err != nil {
+				return err
+			}
+			if i == 0 {
+				if err := r.awaitPods(ctx, namespace); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// awaitPods waits until no Pod of the service is left in a namespace.
+func (r *run) awaitPods(ctx context.Context, namespace string) error {
+	const looks = 300
+	for look := 0; !r.DryRun; look++ {
+		list, err := r.Admin.Kube.CoreV1().Pods(namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (" + strings.Join(programs(), ",") + ")"})
+		if err != nil {
+			return fmt.Errorf("list the Pods of the service: %w", err)
+		}
+		left := make([]string, 0, len(list.Items))
+		for i := range list.Items {
+			left = append(left, namespace+"/"+list.Items[i].Name)
+		}
+		switch {
+		case len(left) == 0:
+			return nil
+		case look == looks:
+			return fmt.Errorf("%w: these Pods of the service have not ended: delete them, and run the command again: %s",
+				ErrRefused, inShort(left))
+		case look == 0:
+			r.Say("  waiting for %d Pods of the service in namespace %s to end", len(left), namespace)
+		}
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+// Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the boundary and the
+// limits of bindings, so the bindings that would allow more there are deleted before the servers change. Each step
+// finds out from the cluster what is left to do, so the command can be stopped after any step and run again.
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
+)
+
+// Clients are the clients of one caller of a cluster.
+type Clients struct {
+	Kube     kubernetes.Interface
+	Objects  dynamic.Interface
+	Metadata metadata.Interface
+}
+
+// NewClients returns the clients of a configuration.
+func NewClients(config *rest.Config) (c Clients, err error) {
+	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
+		return c, err
+	}
+	if c.Objects, err = dynamic.NewForConfig(config); err != nil {
+		return c, err
+	}
+	c.Metadata, err = metadata.NewForConfig(config)
+	return c, err
+}
+
+// Options configures [Run]. Admin, Manager, Look and Say are required.
+type Options struct {
+	// Admin are the clients of the cluster's admin. Manager are those of [tenant.ManagerUser]: only this user may write
+	// managed objects while a server of kubetenant runs.
+	Admin, Manager Clients
+	// Look reports which servers run kubetenant.
+	Look func(context.Context) (*Servers, error)
+	// ServiceNamespaces are the namespaces in which the webhook service may run.
+	ServiceNamespaces []string
+
+	// DryRun reports what would happen and changes nothing.
+	DryRun bool
+	// Force continues while sources of credentials are configured or replicas have different configurations, while
+	// Tenants are being deleted, while a binding of kube-apiserver's allows tenants' callers more, while a server cannot
+	// be reached, and if no answer tells whether a server calls the webhook service.
+	Force bool
+	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share or whose end
+	// cannot be read.
+	Yes, KeepBindings bool
+	// Wait waits until no server runs kubetenant. If false, Run returns before that.
+	Wait bool
+	// Pace is the time between two checks of the cluster. Defaults to 1s.
+	Pace time.Duration
+
+	// Ask asks a question. If nil, there is no terminal, and a question that Yes does not answer is an error.
+	Ask func(question string) (bool, error)
+	// Say prints a line.
+	Say func(format string, args ...any)
+}
+
+var (
+	// ErrRefused means that the command stopped on purpose. The message says what to do first.
+	ErrRefused = errors.New("refused")
+	// ErrFailed means that some objects could not be changed. They were printed.
+	ErrFailed = errors.New("some objects could not be changed, see above: run the command again when that is fixed")
+	// ErrUnread means that some objects could not be read. The message or a printed line says which.
+	ErrUnread = errors.New("the command must be able to read all of the cluster: nothing further was changed")
+)
+
+// run is one run of the command.
+type run struct {
+	*Options
+	servers *Servers
+	// publishers are the namespaces in which the servers publish their configuration.
+	publishers []string
+	owners     *owners
+	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
+	hidden bool
+	// finishing reports whether only labels of namespaces remain. Owners are then unknown, and steps 1 to 4 are done.
+	finishing bool
+	failed    []string
+}
+
+// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or names what could not be read.
+func Run(ctx context.Context, o *Options) error {
+	if o.Pace == 0 {
+		o.Pace = time.Second
+	}
+	r := &run{Options: o}
+	err := r.all(ctx)
+	if len(r.failed) > 0 {
+		r.Say("Failed:")
+		for _, text := range r.failed {
+			r.Say("  %s", text)
+		}
+		if err == nil {
+			err = ErrFailed
+		}
+	}
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w: %s", ErrUnread, err.Error()) // a server's refusal of a change is ErrFailed
+	}
+	return err
+}
+
+// all runs all steps.
+func (r *run) all(ctx context.Context) error {
+	if err := r.begin(ctx); err != nil || r.servers == nil {
+		return err
+	}
+	if !r.finishing {
+		if err := r.sources(ctx); err != nil {
+			return err
+		}
+		if err := r.disarm(ctx); err != nil {
+			return err
+		}
+	}
+	if changed, err := r.changeServers(ctx); err != nil || !changed {
+		return err
+	}
+	if err := r.checkUnreachable(); err != nil {
+		return err
+	}
+	if err := r.remove(ctx); err != nil {
+		return err
+	}
+	if !r.DryRun {
+		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects that " +
+			"templates gave stay.")
+	}
+	return nil
+}
+
+// begin checks the servers. It leaves r.servers nil if nothing of kubetenant is in the cluster.
+func (r *run) begin(ctx context.Context) error {
+	if err := r.checkCaller(ctx); err != nil {
+		return err
+	}
+	servers, err := r.Look(ctx)
+	if err != nil {
+		return err
+	}
+	if servers.Mode == installation.Gateway {
+		return fmt.Errorf("%w: this is the address of a gateway: use a kubeconfig of the cluster itself", ErrRefused)
+	}
+	for _, problem := range servers.Unreachable {
+		r.Say("warning: the server %s: check it yourself", problem)
+	}
+	r.publishers = r.publishersOf(servers)
+	if r.owners, err = r.readOwners(ctx); err != nil {
+		return err
+	}
+	defined, published, err := r.installed(ctx)
+	if err != nil {
+		return err
+	}
+	if !defined && published == nil && !servers.Running() && len(r.owners.of) == 0 {
+		r.Say("nothing of kubetenant is in this cluster")
+		return nil
+	}
+	r.finishing = !defined && published != nil && !servers.Running() &&
+		published.GetAnnotations()[progress] == onlyNamespaces
+	r.servers = servers
+	if r.hidden, err = r.isHidden(ctx); err != nil {
+		return err
+	}
+	if err := r.checkForeign(ctx); err != nil {
+		return err
+	}
+	return r.checkEnding(ctx)
+}
+
+// disarm deletes the bindings that allow more without kubetenant, and removes the finalizers that otherwise only a
+// server of kubetenant removes.
+func (r *run) disarm(ctx context.Context) error {
+	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
+}
+
+// inOrder runs steps, each of which relies on the previous ones.
+func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+		if len(r.failed) > 0 {
+			return ErrFailed
+		}
+	}
+	return nil
+}
+
+// confirm asks a question, unless Yes answers it.
+func (r *run) confirm(question string) (bool, error) {
+	switch {
+	case r.Yes, r.DryRun:
+		return true, nil
+	case r.Ask == nil:
+		return false, fmt.Errorf("%s There is no terminal to answer: decide with --yes", question)
+	}
+	return r.Ask(question)
+}
+
+// do prints a change and makes it, unless this is a dry run. It ignores an object that does not exist.
+func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
+	r.Say("  "+format, args...)
+	if r.DryRun {
+		return
+	}
+	if err := change(ctx); err != nil && !apierrors.IsNotFound(err) {
+		r.fail(err, format, args...)
+	}
+}
+
+// fail records a change that failed. Failures are printed at the end.
+func (r *run) fail(err error, format string, args ...any) {
+	r.failed = append(r.failed, fmt.Sprintf("%s: %v", fmt.Sprintf(format, args...), err))
+}
+
+// pause waits until the next check of the cluster.
+func (r *run) pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(r.Pace):
+		return nil
+	}
+}
+
+// step prints the title of a step.
+func (r *run) step(n int, title string) {
+	if r.DryRun {
+		title += " (dry run)"
+	}
+	r.Say("Step %d of 6: %s", n, title)
+}

@@ -1,0 +1,77 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestWithoutAdmission: while nobody looks at what is written, tenants write nothing that could be forged, and what stores nothing goes on.
+func TestWithoutAdmission(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), "Unchecked", "Required", 1))
+	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"globex"}}}`
+	waittest.Until(t, func() error {
+		if code, _ := w.do("alice-token", http.MethodPost, "/api/v1/namespaces/acme--web/secrets", secret); code != http.StatusForbidden {
+			return fmt.Errorf("%d", code)
+		}
+		return nil
+	})
+	c.sent()
+	const web = "/api/v1/namespaces/acme--web/"
+	for what, r := range map[string]struct {
+		token, method, path string
+		goesOn              bool
+	}{
+		"a namespace":          {"alice-token", "POST", "/api/v1/namespaces", false},
+		"a namespace deleted":  {"alice-token", "DELETE", "/api/v1/namespaces/acme--web", false},
+		"another's members":    {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/tenantmembers", false},
+		"a grant":              {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/namespaces/acme--web/accessgrants", false},
+		"a label":              {"alice-token", "POST", web + "secrets", false},
+		"a label by PUT":       {"alice-token", "PUT", web + "secrets/x", false},
+		"a label by PATCH":     {"alice-token", "PATCH", web + "secrets/x", false},
+		"of a status":          {"alice-token", "PATCH", web + "pods/x/status", false},
+		"a binding":            {"alice-token", "POST", web + "pods/x/binding", false},
+		"a deletion":           {"alice-token", "DELETE", web + "secrets/x", true},
+		"an eviction":          {"alice-token", "POST", web + "pods/x/eviction", true},
+		"a command":            {"alice-token", "POST", web + "pods/x/exec", true},
+		"a token":              {"alice-token", "POST", web + "serviceaccounts/x/token", true},
+		"a read":               {"alice-token", "GET", web + "secrets", true},
+		"the system's, of all": {"root-token", "POST", web + "secrets", true},
+	} {
+		body := ""
+		if r.method != http.MethodGet && r.method != http.MethodDelete {
+			body = "{}"
+		}
+		code, text := w.do(r.token, r.method, r.path, body)
+		if sent := len(c.sent()) == 1; sent != r.goesOn || sent != (code == http.StatusOK) {
+			t.Errorf("%s: it goes on: %v: %d: %s", what, sent, code, text)
+		}
+	}
+}
+
+// TestOlderPathsTellNothing: which kinds a cluster has, or that there is one, is not told before it is known who asks.
+func TestOlderPathsTellNothing(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	c.become(func() { c.definitions = []string{"widgets.example.io"} })
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "authorization: { olderTenantPaths: true }\ngateway:\n", 1)+entry("eu1", ""))
+	waittest.Until(t, func() error {
+		if code, _ := w.get("alice-token", "/clusters/eu1/api/v1/tenants/-bad-/pods"); code != http.StatusBadRequest {
+			return fmt.Errorf("%d", code)
+		}
+		return nil
+	})
+	for _, path := range []string{"/apis/example.io/v1/tenants/-bad-/widgets", "/apis/example.io/v1/tenants/-bad-/gadgets", "/api/v1/tenants/-bad-/pods", "/tenants/-bad-/api"} {
+		there, _ := w.get("", "/clusters/eu1"+path)
+		nowhere, _ := w.get("", "/clusters/nowhere"+path)
+		if there != nowhere {
+			t.Errorf("%s: %d, and of no cluster %d", path, there, nowhere)
+		}
+	}
+}

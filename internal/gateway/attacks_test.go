@@ -1,0 +1,306 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/internal/gateway"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// framed is a connection of HTTP/2 whose frames a test writes itself.
+type framed struct {
+	*http2.Framer
+	conn    *tls.Conn
+	encoded bytes.Buffer
+	encoder *hpack.Encoder
+	host    string
+	last    uint32 // stream
+}
+
+// frames opens one to the gateway.
+func (w *world) frames() *framed {
+	w.t.Helper()
+	conn := w.dial("h2")
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		w.t.Fatal(err)
+	}
+	f := &framed{Framer: http2.NewFramer(conn, conn), conn: conn, host: strings.TrimPrefix(w.server.URL, "https://")}
+	f.encoder = hpack.NewEncoder(&f.encoded)
+	if err := f.WriteSettings(); err != nil {
+		w.t.Fatal(err)
+	}
+	return f
+}
+
+// get begins a request on a stream of its own.
+func (f *framed) get(token, path string) error {
+	f.encoded.Reset()
+	for name, value := range map[string]string{":method": "GET", ":scheme": "https", ":authority": f.host, ":path": path} {
+		_ = f.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	_ = f.encoder.WriteField(hpack.HeaderField{Name: "authorization", Value: "Bearer " + token})
+	if f.last += 2; f.last == 2 {
+		f.last = 1
+	}
+	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: f.last, BlockFragment: f.encoded.Bytes(), EndStream: true, EndHeaders: true})
+}
+
+// drain reads what comes, and returns why that ended.
+func (f *framed) drain() <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			frame, err := f.ReadFrame()
+			if away, is := frame.(*http2.GoAwayFrame); is && away.ErrCode != http2.ErrCodeNo {
+				err = fmt.Errorf("it is sent away: %v", away.ErrCode)
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return ended
+}
+
+// TestRapidReset: who begins requests and takes them back at once (CVE-2023-44487) has no more of them open at a cluster than others
+// may, leaves nothing behind, and is in nobody's way.
+func TestRapidReset(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+entry("eu1", ", root: true")) // which would send it away too
+	w.until(http.StatusOK, "alice-token", podsPath)
+	var open, most atomic.Int64
+	c.become(func() {
+		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, podsPath) {
+				return false
+			}
+			now := open.Add(1)
+			defer open.Add(-1)
+			for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+			}
+			<-r.Context().Done()
+			return true
+		}
+	})
+	f := w.frames()
+	ended := f.drain()
+	const many = 200 // of the 250 that a connection may have
+	for range many {
+		if err := f.get("alice-token", podsPath); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waittest.Until(t, func() error {
+		if n := open.Load(); n != 64 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+	for begun := uint32(1); begun < 2*many; begun += 2 {
+		if err := f.WriteRSTStream(begun, http2.ErrCodeCancel); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 10_000 {
+		if err := errors.Join(f.get("alice-token", podsPath), f.WriteRSTStream(f.last, http2.ErrCodeCancel)); err != nil {
+			t.Logf("cut off after %d streams: %v", n, <-ended) // by the server of net/http, when they come faster than they end
+			break
+		}
+		if n%1000 == 0 {
+			if code, text := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+				t.Errorf("another tenant: %d: %s", code, text)
+			}
+		}
+	}
+	if most.Load() > many { // the tenant's 64, and what the cluster has not heard the end of
+		t.Errorf("%d were open at the cluster", most.Load())
+	}
+	c.become(func() { c.answer = nil })
+	waittest.Until(t, func() error {
+		if n := open.Load(); n > 0 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+		t.Errorf("afterwards: %d: %s", code, text)
+	}
+}
+
+// standStill opens streams over one connection, of which nothing is read.
+func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *framed) {
+	t.Helper()
+	c := newStandIn(t, spaces())
+	w = newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	w.write("tenancy.yaml", strings.Replace(header, "perTenantStreams: 4", fmt.Sprintf("perTenantStreams: %d", streams), 1)+entry("eu1", ", root: true"))
+	w.until(http.StatusOK, "alice-token", podsPath)
+	open = &atomic.Int64{}
+	c.become(func() {
+		c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+			if !r.URL.Query().Has("watch") {
+				return false
+			}
+			open.Add(1)
+			defer open.Add(-1)
+			send(w, 64<<20)
+			return true
+		}
+	})
+	f = w.frames()
+	for range streams {
+		if err := f.get("alice-token", podsPath+"?watch=1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return open, w, f
+}
+
+// TestReadersThatStandStill: of streams that nobody reads little is held, whatever comes for them.
+func TestReadersThatStandStill(t *testing.T) {
+	const streams = 200
+	if held := heldWhile(func() {
+		open, w, f := standStill(t, streams)
+		waittest.Until(t, func() error {
+			if n := open.Load(); n < streams {
+				return fmt.Errorf("%d are open", n)
+			}
+			return nil
+		})
+		if code, text := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+			t.Errorf("another tenant: %d: %s", code, text)
+		}
+		time.Sleep(2 * time.Second) // what is held comes by itself
+		_ = f.conn.Close()
+		waittest.Until(t, func() error {
+			if n := open.Load(); n > 0 {
+				return fmt.Errorf("%d are open", n)
+			}
+			return nil
+		})
+	}); held > mayHold {
+		t.Errorf("%d MiB are held", held>>20)
+	}
+}
+
+// TestReadersEnd: streams that nobody reads end by themselves.
+func TestReadersEnd(t *testing.T) {
+	t.Parallel()
+	open, _, _ := standStill(t, 20)
+	waittest.Until(t, func() error {
+		if n := open.Load(); n < 20 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+	waittest.Within(t, time.Minute, func() error {
+		if n := open.Load(); n > 0 {
+			return fmt.Errorf("%d are open", n)
+		}
+		return nil
+	})
+}
+
+// TestNamespaceMadeAgain: what is open in a namespace ends when that is another of the same name, whosever it is.
+func TestNamespaceMadeAgain(t *testing.T) {
+	for _, owner := range []string{"globex", "acme"} {
+		t.Run(owner, func(t *testing.T) {
+			t.Parallel()
+			w, c := rooted(t)
+			c.become(func() { c.answer = echo(t) })
+			_, reader := w.upgraded()
+			ended := read(&http.Response{Body: io.NopCloser(reader)})
+			if !goesOn(ended) {
+				t.Fatal("it ended before")
+			}
+			c.makeAgain("acme--web", owner)
+			select {
+			case <-ended:
+			case <-time.After(soon):
+				t.Error("it goes on")
+			}
+		})
+	}
+}
+
+// TestCollectionsAreLimited: what goes over all namespaces goes on with the tenant's label, whatever it brings: what is deleted is the own, and
+// another's list is not gone on with. Where labels are not known to hold, nothing goes on.
+func TestCollectionsAreLimited(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	requests := map[string]string{"a list": "GET /api/v1/pods", "a page of another's list": "GET /api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
+		"a deletion": "DELETE /api/v1/pods", "a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db"}
+	for what, r := range requests {
+		method, path, _ := strings.Cut(r, " ")
+		if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.sent()) > 0 {
+			t.Errorf("%s where labels are not known to hold: %d: %s", what, code, text)
+		}
+	}
+	c.sweep(`{"pods":[]}`)
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/api/v1/pods"); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+	c.sent()
+	for what, r := range requests {
+		method, path, _ := strings.Cut(r, " ")
+		code, text := w.do("alice-token", method, path, "")
+		sent := c.sent()
+		if strings.Contains(path, "continue") { // which the gateway did not give to a list that was limited so
+			if code != http.StatusGone || len(sent) > 0 {
+				t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
+			}
+			continue
+		}
+		if code != http.StatusOK || len(sent) != 1 {
+			t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
+			continue
+		}
+		selector := sent[0].URL.Query()["labelSelector"]
+		if len(selector) != 1 || !strings.Contains(selector[0], "kubetenant.dev/tenant=acme") || strings.Contains(path, "labelSelector") != strings.Contains(selector[0], "a=b") {
+			t.Errorf("%s goes on with %v", what, selector)
+		}
+	}
+}
+
+// TestRefusedConfigurations: what only a kube-apiserver can do, or would write what is not the gateway's to tell, is refused when it is read.
+func TestRefusedConfigurations(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	for what, of := range map[string]struct{ config, want string }{
+		"headers of a proxy": {strings.Replace(header, "  sources:\n", "  sources:\n  - { name: proxy, tenants: [acme], frontProxy: {} }\n", 1) + entry("eu1", ""), "frontProxy"},
+		"no section":         {header[:strings.Index(header, "gateway:")], "gateway"},
+		"bodies in the log":  {header + entry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request"},
+		"answers in the log": {header + entry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n", "RequestResponse"},
+	} {
+		w.write("bodies.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata, verbs: [get] }, { level: Request } ]\n")
+		w.write("answers.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: RequestResponse } ]\n")
+		w.write("other.yaml", of.config)
+		ctx, stop := context.WithCancel(t.Context())
+		_, err := gateway.Open(ctx, filepath.Join(w.dir, "other.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }})
+		stop()
+		if err == nil || !strings.Contains(err.Error(), of.want) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var (
+	// errCluster is the answer about a cluster that is not known as about one that the caller may not use.
+	errCluster = errors.New("no such cluster for this tenant")
+	// errPage is the answer to pages in browsers that send no token.
+	errPage     = errors.New("a request with an Origin or of a web page must bear a token: certificates and passwords do not count for it")
+	errNotOwned = errors.New("the namespace is not the tenant's")
+	// errAdmission is the answer while labels could be forged.
+	errAdmission = errors.New("the cluster does not ask the webhook service about every write: tenants write nothing until it does")
+	errSomebody  = errors.New("the caller has no tenant")
+)
+
+// withCaller is the step at which a caller, whom the sources know, comes to a cluster: whether it may use that, who it is there, and whether
+// there is room for what it asks.
+func (c *route) withCaller(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, x := r.Context(), proxyStateFrom(r.Context())
+		u, known := request.UserFrom(ctx)
+		if !known {
+			respond(w, r, forbidden(errSomebody))
+			return
+		}
+		id, there, err := c.mapCaller(r, u)
+		if err != nil {
+			respond(w, r, forbidden(err))
+			return
+		}
+		there, known = authz.NoteMapped(ctx, there, c.mapping.tenant)
+		if !known {
+			respond(w, r, forbidden(errTenantName))
+			return
+		}
+		if c.writesUnseen(r, id) {
+			respond(w, r, forbidden(errAdmission))
+			return
+		}
+		room, most := &c.gateway.requests, *c.shared.Limits.PerTenantRequests
+		if x.stream {
+			room, most = &c.gateway.streams, *c.shared.Limits.PerTenantStreams
+		}
+		if !id.IsSystem() {
+			leave, ok := room.acquire(id, most)
+			if !ok {
+				respond(w, r, errTooMany())
+				return
+			}
+			defer leave()
+		}
+		if err := c.own.check(ctx, there.GetName()); err != nil {
+			respond(w, r, statusOf(ctx, err))
+			return
+		}
+		if r.Body != nil {
+			r.Body = http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)
+		}
+		if x.stream && r.ContentLength != 0 {
+			_ = x.control.SetReadDeadline(time.Time{}) // it is told apart from others when its caller goes
+		}
+		if end := x.expiry.At; x.stream && !end.IsZero() && c.shared.Sessions.EndWithCredential {
+			var stop func()
+			ctx, stop = context.WithDeadline(ctx, end)
+			defer stop()
+		}
+		if x.stream {
+			var done func()
+			var ok bool
+			if ctx, done, ok = c.gateway.stopping.stream(ctx, r); !ok {
+				refuseStream(w, r)
+				return
+			}
+			defer done()
+		}
+		x.asOther = r.Header.Get("Impersonate-User") != ""
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, there)))
+	})
+}
+
+// mapCaller returns the tenant of an authenticated user, as the configuration names it, and who the user is in the cluster.
+func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
+	if proxyStateFrom(r.Context()).token != "" { // the cluster's own
+		there, _, err := c.cluster.stack.Subject(r.Context(), u)
+		if err != nil {
+			return tenant.ID{}, nil, errSomebody
+		}
+		id := c.mapping.source(there)
+		if !c.serves(id) {
+			return tenant.ID{}, nil, errCluster
+		}
+		return id, u, nil
+	}
+	id, err := tenant.Of(u)
+	switch {
+	case err != nil:
+		return tenant.ID{}, nil, errSomebody
+	case !c.serves(id):
+		return tenant.ID{}, nil, errCluster
+	}
+	there, err := c.mapping.caller(id, u)
+	if err != nil {
+		return tenant.ID{}, nil, err
+	}
+	if _, err := c.mapping.impersonation(there); err != nil {
+		return tenant.ID{}, nil, err
+	}
+	return id, there, nil
+}
+
+// unlabelled are the subresources whose creation or update stores nothing that bears labels.
+var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
+
+// writesUnseen reports whether a tenant's caller writes what the webhook service has to look at, and nobody asks it: a label that is forged
+// meanwhile, or a member that is given to another tenant, would stay.
+func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
+	info, known := request.RequestInfoFrom(r.Context())
+	if !known || id.IsSystem() || !info.IsResourceRequest || c.config.Admission != configv1alpha1.GatewayAdmissionRequired {
+		return false
+	}
+	switch info.Verb {
+	case "get", "list", "watch":
+		return false
+	case "delete", "deletecollection":
+		if info.APIGroup != "" || info.Resource != "namespaces" {
+			return false
+		}
+	default: // a verb that is not known too
+		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName || info.APIGroup == authorizationv1.GroupName {
+			return false
+		}
+	}
+	return c.cluster.state.AdmissionInPlace() != nil
+}

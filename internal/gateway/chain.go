@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// route is the way to one cluster by one version of the configuration. It is not changed once requests take it, and is then safe for
+// concurrent use.
+type route struct {
+	name    string
+	config  *configv1alpha1.GatewayCluster
+	shared  *configv1alpha1.Gateway // what holds for all clusters
+	gateway *Gateway
+	cluster *cluster
+
+	// files are the kubeconfigs that it was made of, by path, with the certificates and authorities that they name.
+	files   map[string]fingerprint
+	tenants tenant.Set
+	mapping *mapping
+	own     *ownNames
+	server  *url.URL
+	// impersonator acts for callers, anonymous passes their own tokens on.
+	impersonator, anonymous *transports
+	// reviews decides at the cluster.
+	reviews authorizer.Authorizer
+	who     authenticator.Request
+	handler http.Handler
+}
+
+// allowedFor is how long the cluster's word that somebody may impersonate counts; that one may not never does.
+const allowedFor = 10 * time.Second
+
+// build puts the steps of a request together, from the last to the first.
+func (c *route) build(a *auditing) error {
+	var err error
+	if c.reviews, err = (authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(), AllowCacheTTL: allowedFor, DenyCacheTTL: time.Nanosecond,
+		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
+	}).New(); err != nil {
+		return err
+	}
+	c.who = c.authenticator()
+	stack := c.cluster.stack
+	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
+	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
+	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
+	h = c.withCaller(h)
+	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told before it is known who asks.
+	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
+	return nil
+}
+
+// withAuthentication puts before a step all that does not know the cluster.
+func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
+	h = filters.WithAudit(h, a.sink, a.policy, isStream)
+	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.sink, a.policy)
+	h = filters.WithAuthentication(h, who, failed, nil, nil)
+	h = c.gateway.traced(h)
+	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
+	h = described(h)
+	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	h = filters.WithAuditInit(c.audited(h))
+	return filters.WithRequestReceivedTimestamp(h)
+}
+
+// unauthorized answers who is not known: 401, or, where that was not found out, what makes clients ask again and not give up a good token.
+func unauthorized() http.Handler {
+	refuse := filters.Unauthorized(codecs())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if unknown := proxyStateFrom(r.Context()).unknown; unknown != nil {
+			respond(w, r, unknown)
+			return
+		}
+		refuse.ServeHTTP(w, r)
+	})
+}
+
+// unknownCluster answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
+// who asks.
+func (c *route) unknownCluster(a *auditing) http.Handler {
+	// Whether another configuration is in force meanwhile is not looked at: by another answer then a cluster that is there could be told from none.
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
+	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
+}
+
+// authenticator is the sources of the configuration, and the cluster's own service accounts.
+func (c *route) authenticator() authenticator.Request {
+	sources := c.gateway.stack.Authenticator
+	if c.config.ServiceAccounts.Tokens != configv1alpha1.TokensPass {
+		return sources
+	}
+	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.cluster.keys, limits: c.cluster.limits, revoked: c.gateway.stack.Revocations, reviews: c.cluster.client.AuthenticationV1().TokenReviews()}), sources)
+}
+
+// clusterAnnotation of audit events names the cluster that a request was for.
+const clusterAnnotation = "gateway.kubetenant.dev/cluster"
+
+// audited says in the audit log which cluster a request is for: its path says so no more.
+func (c *route) audited(next http.Handler) http.Handler {
+	name := nameOf(c)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		audit.AddAuditAnnotation(r.Context(), clusterAnnotation, name)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// errReplaced is the answer to what a change overtook, of the configuration or of a right: whoever asks again is answered by what is in force then.
+var errReplaced = errors.New("what the request came by has changed meanwhile: ask again")
+
+// whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known by new sources and mapped as before. Its session
+// has begun: whoever replaces that later ends it.
+func (c *route) whileCurrent(next http.Handler) http.Handler {
+	return c.gateway.whileInForce(func(now *generation) bool {
+		there := now.routes[c.name]
+		return there == c || there.keepsSessions(c)
+	}, next)
+}
+
+// whileInForce lets a request on where what it came by still is, and no version of the configuration is about to count.
+func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		committing := g.committing.Load() // before what is in force is: who was known meanwhile meets the new one
+		if !still(g.current.Load()) || committing {
+			w.Header().Set("Retry-After", "1")
+			respond(w, r, apierrors.NewServiceUnavailable(errReplaced.Error()))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// keepsSessions reports whether what is open by a route before may go on by this one, nil for none.
+func (c *route) keepsSessions(before *route) bool {
+	if c == nil || c.cluster != before.cluster {
+		return false
+	}
+	if c.shared.Sessions != before.shared.Sessions {
+		return false
+	}
+	was, is := *before.config, *c.config
+	was.Labels, is.Labels = nil, nil // are shown, and decide nothing
+	return reflect.DeepEqual(was, is)
+}
+
+// described notes what a request is like.
+func described(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, _ := request.RequestInfoFrom(r.Context())
+		x := proxyStateFrom(r.Context())
+		x.stream = isStream(r, info)
+		x.prefix = prefixOf(x, r.URL.EscapedPath())
+		next.ServeHTTP(w, r)
+	})
+}
+
+// prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path, in whose middle the tenant stood, what
+// names the cluster.
+func prefixOf(x *proxyState, path string) string {
+	before, found := strings.CutSuffix(x.path, path)
+	if !found && path != "/" { // which the root of a cluster may come without
+		before = ""
+		if named := clustersPath + nameOf(x.route); strings.HasPrefix(x.path, named+"/") {
+			before = named
+		}
+	}
+	return strings.TrimSuffix(before, "/")
+}
+
+// nameOf returns that of a route's cluster; of none, one that no cluster has.
+func nameOf(c *route) string {
+	if c == nil || c.name == "" {
+		return noCluster
+	}
+	return c.name
+}
+
+// authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster says, everything else it decides when
+// it is asked.
+func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if isReviewOfOthers(a) { // which is answered here
+		return c.ask(ctx, a)
+	}
+	if !isImpersonation(a.GetVerb()) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	if c.config.Impersonator.Mode == configv1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
+		return authorizer.DecisionDeny, "service accounts are not impersonated at this cluster", nil
+	}
+	return c.ask(ctx, a)
+}
+
+// ask asks the cluster.
+func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := c.reviews.Authorize(ctx, a)
+	if err != nil { // which names the cluster's address, and would be told
+		klog.FromContext(ctx).Error(err, "A cluster could not be asked what somebody may do", "cluster", c.name)
+		return authorizer.DecisionDeny, errUnreachable.Error(), nil
+	}
+	return decision, reason, nil
+}
+
+// isImpersonation reports whether a verb is of impersonation, in one mode or the other (KEP-5284).
+func isImpersonation(verb string) bool {
+	return strings.HasPrefix(verb, "impersonate")
+}
+
+// serves reports whether the callers of a tenant may use the cluster.
+func (c *route) serves(id tenant.ID) bool { return c.tenants.Has(id) }
+
+// close lets go of what the route has open; streams go on.
+func (c *route) close() {
+	for _, t := range slices.DeleteFunc([]*transports{c.impersonator, c.anonymous}, func(t *transports) bool { return t == nil }) {
+		t.close()
+	}
+}

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/oidc"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/budget"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// cluster is what is known of one cluster, and what is open there, from one version of the configuration to the next.
+type cluster struct {
+	key    clusterKey
+	state  *state.State
+	stack  *stack.Stack
+	client kubernetes.Interface // of the reader
+	keys   signatures
+	limits *budget.Budgets // of reviews of tokens, by namespace
+	// route is the one in force; nil before the first.
+	route atomic.Pointer[route]
+	stop  context.CancelFunc
+	// version is what the cluster last said of itself; nil until it did.
+	version atomic.Pointer[string]
+}
+
+// clusterKey is what a cluster is made of: with another it is another.
+type clusterKey struct {
+	reader           fingerprint
+	namespace, shape string
+}
+
+var errNoRoute = errors.New("the cluster is not configured")
+
+// newCluster follows a cluster until ctx ends or it is stopped. What is revoked there, somebody else follows.
+func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, revoked func() *authn.Revocations) (_ *cluster, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	k := &cluster{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
+	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
+	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
+	asking.Timeout = answerWithin
+	if k.client, err = kubernetes.NewForConfig(asking); err != nil {
+		return nil, err
+	}
+	connection, err := rest.HTTPClientFor(asking)
+	if err != nil {
+		return nil, err
+	}
+	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // our credential goes nowhere else
+	server, err := serverOf(reader.Host)
+	if err != nil {
+		return nil, err
+	}
+	k.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
+	lists := newByteLimit(listBytes)
+	if k.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }), settings, c.Namespace); err != nil {
+		return nil, err
+	}
+	lent := k.state.Server
+	lent.Authentication = stack.Authentication{Credentials: stack.NoCredentials, Revocations: revoked, SourceTenant: k.source, Reviewed: authenticator.RequestFunc(k.reviewToken)}
+	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize), authorizer.AuthorizerFunc(k.reviewSubject)
+	labelled := lent.Cluster.Labelled
+	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
+	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
+		return nil, err
+	}
+	if err := k.state.Run(ctx, k.stack); err != nil {
+		return nil, err
+	}
+	go k.followVersion(ctx)
+	return k, nil
+}
+
+// labelsHold reports whether labels of the cluster are to be believed.
+func (k *cluster) labelsHold() bool {
+	c := k.route.Load()
+	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsHold())
+}
+
+func (k *cluster) source(id tenant.ID) tenant.ID {
+	if c := k.route.Load(); c != nil {
+		return c.mapping.source(id)
+	}
+	return id
+}
+
+func (k *cluster) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	c := k.route.Load()
+	if c == nil {
+		return authorizer.DecisionDeny, "", errNoRoute
+	}
+	return c.authorize(ctx, a)
+}

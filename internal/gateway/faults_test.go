@@ -1,0 +1,412 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const podsPath = "/api/v1/namespaces/acme--web/pods"
+
+// gigabyte is what a cluster sends that means no good.
+const gigabyte = 1 << 30
+
+// answerBytes is how much of that TestLargeAnswers lets come. The race detector looks at each copy of it on its way, so that a gigabyte takes minutes:
+// make test sends that without it.
+var answerBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
+
+// mayHold is how much more memory the process may hold while a cluster sends that: stand-ins, clients and the test's own included.
+const mayHold = 96 << 20
+
+// heldWhile returns how much more memory is held at most while something is done.
+func heldWhile(do func()) uint64 {
+	read := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(25)) // what is garbage is not held, and others' memory lets more of it gather
+	runtime.GC()
+	before, most, done := read(), uint64(0), make(chan struct{})
+	go func() { defer close(done); do() }()
+	for {
+		select {
+		case <-done:
+			return max(most, before) - before
+		case <-time.After(5 * time.Millisecond):
+			most = max(most, read())
+		}
+	}
+}
+
+// chunk is what all answers are of.
+var chunk = bytes.Repeat([]byte("x"), 1<<20)
+
+// send answers with so many bytes, or as much as is taken of them.
+func send(w http.ResponseWriter, n int64) {
+	for range n / int64(len(chunk)) {
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+// speaks is a server that answers each connection in its own way once that is TLS; its kubeconfig is written to path.
+func speaks(t *testing.T, path, token string, with func(net.Conn)) {
+	t.Helper()
+	base := httptest.NewUnstartedServer(http.NotFoundHandler())
+	base.StartTLS() // for its certificate
+	t.Cleanup(base.Close)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: base.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer func() { _ = conn.Close() }(); with(conn) }()
+		}
+	}()
+	writeKubeconfig(t, path, "https://"+listener.Addr().String(), base.Certificate().Raw, token)
+}
+
+func writeKubeconfig(t testing.TB, path, server string, authority []byte, token string) {
+	t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority})}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "c"
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFaultyServers: whatever stands at a cluster's address, its callers are told so in bounded time, and no others notice.
+func TestFaultyServers(t *testing.T) {
+	t.Parallel()
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", "")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) }
+	n := 0
+	for what, fault := range map[string]struct {
+		with func(net.Conn)
+		want int
+	}{
+		"it speaks something else": {func(c net.Conn) { read(c); _, _ = io.WriteString(c, "220 mail.example ESMTP\r\n") }, 503},
+		"it closes":                {func(c net.Conn) { read(c) }, 503},
+		"it never answers":         {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, 504},
+		"its headers do not end": {func(c net.Conn) {
+			read(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+			for line := "X-A: " + strings.Repeat("a", 1<<16) + "\r\n"; ; {
+				if _, err := io.WriteString(c, line); err != nil {
+					return
+				}
+			}
+		}, 503},
+		"it continues for ever": {func(c net.Conn) {
+			read(c)
+			for text := strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 1000); ; {
+				if _, err := io.WriteString(c, text); err != nil {
+					return
+				}
+			}
+		}, 503},
+		"it says two lengths": {func(c net.Conn) {
+			read(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd")
+		}, 503},
+	} {
+		n++
+		imp := fmt.Sprintf("eu1-imp-%d", n)
+		speaks(t, filepath.Join(w.dir, imp), impersonatorToken, fault.with)
+		w.useImpersonator(imp)
+		held := heldWhile(func() {
+			waittest.Until(t, func() error {
+				code, text := w.get("alice-token", "/clusters/eu1"+podsPath)
+				if code != fault.want {
+					return fmt.Errorf("%s: %d, want %d: %s", what, code, fault.want, text)
+				}
+				if strings.Contains(text, "127.0.0.1") || strings.Contains(text, "malformed") {
+					t.Errorf("%s: callers are told %s", what, text)
+				}
+				return nil
+			})
+		})
+		if held > mayHold {
+			t.Errorf("%s: %d MiB are held", what, held>>20)
+		}
+		if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
+			t.Errorf("%s, and another: %d: %s", what, code, text)
+		}
+	}
+	// Of the right address with somebody else's authority.
+	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, _ := pem.Decode(other)
+	writeKubeconfig(t, filepath.Join(w.dir, "eu1-imp-ca"), eu.URL, authority.Bytes, impersonatorToken)
+	w.useImpersonator("eu1-imp-ca")
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable || strings.Contains(text, "x509") {
+			return fmt.Errorf("another certificate: %d: %s", code, text)
+		}
+		return nil
+	})
+	w.useImpersonator("eu1-imp")
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusOK {
+			return fmt.Errorf("well again: %d: %s", code, text)
+		}
+		return nil
+	})
+}
+
+// useImpersonator has the gateway go to eu1 by another kubeconfig.
+func (w *world) useImpersonator(file string) {
+	w.t.Helper()
+	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }", "impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
+}
+
+// TestLargeAnswers: an answer without an end is passed on as it is read, and not held; what the gateway asks for itself is not read so far.
+func TestLargeAnswers(t *testing.T) {
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
+	w := newWorld(t, entry("eu1", pass)+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	account := eu.token(t, "system:serviceaccount:acme--web:builder")
+	eu.become(func() {
+		eu.answer = func(w http.ResponseWriter, _ *http.Request) bool { send(w, *answerBytes); return true }
+		eu.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			if large := r.Method == http.MethodPost || r.URL.Path == "/version"; large {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, `{"kind":"`)
+				send(w, *answerBytes)
+				return true
+			}
+			return false
+		}
+	})
+	var passed int64
+	if held := heldWhile(func() {
+		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath+"?watch=true", "") // which no deadline ends
+		passed, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}); passed != *answerBytes || held > mayHold {
+		t.Errorf("%d bytes came, and %d MiB were held", passed, held>>20)
+	}
+	if held := heldWhile(func() {
+		for range 4 { // who read nothing
+			resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath, "")
+			defer func() { _ = resp.Body.Close() }()
+		}
+		time.Sleep(time.Second)
+	}); held > mayHold {
+		t.Errorf("of callers that read nothing %d MiB are held", held>>20)
+	}
+	if held := heldWhile(func() {
+		if code, text := w.get(account, "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable {
+			t.Errorf("a token: %d: %s", code, text)
+		}
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath, "Impersonate-User", "bob"); code != http.StatusForbidden && code != http.StatusInternalServerError {
+			t.Errorf("another's name: %d: %s", code, text)
+		}
+	}); held > mayHold {
+		t.Errorf("of reviews %d MiB are held", held>>20)
+	}
+	if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
+		t.Errorf("another: %d: %s", code, text)
+	}
+}
+
+// TestLargeLists: a cluster whose lists do not end is one of which nothing is known.
+func TestLargeLists(t *testing.T) {
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	w := newWorld(t, entry("us1", ""), map[string]*standIn{"us1": us})
+	eu.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), readerToken)
+	eu.kubeconfig(t, filepath.Join(w.dir, "eu1-imp"), impersonatorToken)
+	asked := make(chan struct{}, 100)
+	eu.become(func() {
+		eu.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet || r.URL.Query().Has("watch") || r.URL.Path != "/api/v1/namespaces" {
+				return false
+			}
+			asked <- struct{}{}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"`)
+			send(w, gigabyte)
+			return true
+		}
+	})
+	held := heldWhile(func() {
+		w.write("tenancy.yaml", header+entry("eu1", "")+entry("us1", ""))
+		for range 2 {
+			<-asked
+		}
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusForbidden {
+			t.Errorf("what is not known: %d: %s", code, text)
+		}
+		if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
+			t.Errorf("another: %d: %s", code, text)
+		}
+	})
+	if most := uint64(4 * 128 << 20); held > most { // client-go reads into memory that grows by doubling
+		t.Errorf("%d MiB are held", held>>20)
+	}
+	eu.become(func() { eu.answerReader = nil })
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusOK {
+			return fmt.Errorf("well again: %d: %s", code, text)
+		}
+		return nil
+	})
+}
+
+// TestReaderFaults: where the gateway is not answered about a caller, it is not believed.
+func TestReaderFaults(t *testing.T) {
+	t.Parallel()
+	for what, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"it hangs":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"it resets": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"garbage":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"another kind": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1"}`)
+		},
+		"unauthorized": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://evil.example/", http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), map[string]*standIn{"eu1": c})
+			account := c.token(t, "system:serviceaccount:acme--web:builder")
+			c.become(func() {
+				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+				c.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+					if r.Method != http.MethodPost {
+						return false
+					}
+					answer(w, r)
+					return true
+				}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
+			defer cancel()
+			for who, headers := range map[string][]string{account: nil, "alice-token": {"Impersonate-User", "bob"}} {
+				resp := w.open(ctx, who, http.MethodGet, podsPath+"?watch=true", "", headers...) // which no deadline ends
+				text, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode < 400 || err != nil && !errors.Is(err, io.EOF) || len(c.sent()) > 0 {
+					t.Errorf("%v: %s: %s, %v", headers, resp.Status, text, err)
+				}
+			}
+			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+				t.Errorf("who needs no answer: %d: %s", code, text)
+			}
+		})
+	}
+}
+
+// TestKeysCannotBeHad: who bears a token that nobody can verify is not told whether there is such a cluster, nor how it is.
+func TestKeysCannotBeHad(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	token := c.token(t, "system:serviceaccount:acme--web:builder")
+	c.become(func() {
+		c.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/openid/v1/jwks" {
+				return false
+			}
+			http.Error(w, "not now", http.StatusInternalServerError)
+			return true
+		}
+	})
+	for what, token := range map[string]string{"its own": token, "forged": token[:len(token)-8] + "AAAAAAAA", "none": "x"} {
+		there, is := w.get(token, "/clusters/eu1"+podsPath)
+		nowhere, was := w.get(token, "/clusters/nowhere"+podsPath)
+		if there != http.StatusUnauthorized || there != nowhere || is != was {
+			t.Errorf("%s: %d: %s, at no cluster %d: %s", what, there, is, nowhere, was)
+		}
+	}
+	c.become(func() { c.answerReader = nil })
+	w.until(http.StatusOK, token, podsPath)
+}
+
+// TestLargeHeaders: what is proxied does not make the gateway hold what it likes for as long as its body comes.
+func TestLargeHeaders(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.become(func() {
+		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
+			return false
+		}
+	})
+	if code, text := w.get("alice-token", podsPath+"/x/proxy/"); code != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", code, text)
+	}
+}
+
+// TestNothingOfTheGatewayIsTold: neither where a cluster is nor who the gateway is there.
+func TestNothingOfTheGatewayIsTold(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
+	const unknown = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`
+	for what, a := range map[string]struct {
+		path, body string
+		code, want int
+	}{
+		"it may not impersonate":         {podsPath, refused, 403, 502},
+		"it may not, of what is proxied": {podsPath + "/x/proxy/", refused, 403, 502},
+		"it is not known":                {podsPath, unknown, 401, 503},
+		"not known, of what is proxied":  {podsPath + "/x/proxy/", unknown, 401, 503},
+		"what is proxied has a password": {podsPath + "/x/proxy/", "log in", 401, 401},
+		"what is proxied refuses":        {podsPath + "/x/proxy/", "no", 403, 403},
+	} {
+		c.become(func() {
+			c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+				w.WriteHeader(a.code)
+				_, _ = io.WriteString(w, a.body)
+				return true
+			}
+		})
+		if code, text := w.get("alice-token", a.path); code != a.want || strings.Contains(text, "gateway-impersonator") || code < 500 && text != a.body {
+			t.Errorf("%s: %d, want %d: %s", what, code, a.want, text)
+		}
+	}
+	c.CloseClientConnections()
+	_ = c.Listener.Close()
+	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusForbidden || strings.Contains(text, "127.0.0.1") || strings.Contains(text, "https://") {
+		t.Errorf("who may impersonate, of a cluster that is gone: %d: %s", code, text)
+	}
+}

@@ -1,0 +1,665 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+func spaces() map[string]string {
+	return map[string]string{"acme--web": "acme", "globex--shop": "globex", "default": ""}
+}
+
+// rooted is a gateway before one cluster that is at its root.
+func rooted(t testing.TB) (*world, *standIn) {
+	t.Helper()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), map[string]*standIn{"eu1": c})
+	return w, c
+}
+
+const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
+
+// TestSentOnAsTheCaller: a request goes on as who it is of, and as nobody else, whatever its headers say.
+func TestSentOnAsTheCaller(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	for what, headers := range map[string][]string{
+		"plain":                               nil,
+		"the identity of a front proxy":       {"X-Remote-User", "root", "X-Remote-Group", "system:masters"},
+		"an underscore":                       {"impersonate_user", "root"},
+		"a forged forwarder":                  {"X-Forwarded-For", "203.0.113.9", "Forwarded", "for=203.0.113.9"},
+		"another request's name in the audit": {"Audit-Id", "mine"},
+	} {
+		code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", headers...)
+		sent := c.sent()
+		if code != http.StatusOK || len(sent) != 1 {
+			t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
+			continue
+		}
+		r := sent[0]
+		if r.as() != asAlice || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" || r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" || r.Header.Get("Audit-Id") == "" {
+			t.Errorf("%s: it is of %s: %v", what, r.as(), r.Header)
+		}
+	}
+}
+
+// TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by that nor what it may; and nobody ends what all
+// share.
+func TestConnectionHeaders(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	from := map[string]bool{}
+	for _, path := range []string{podsPath, podsPath + "/x/proxy/"} {
+		for _, more := range []string{"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: close\r\n", "Connection: Foo\r\n",
+			"Keep-Alive: timeout=1\r\nTe: trailers\r\nProxy-Connection: close\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n"} {
+			_, _, resp := w.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
+			sent := c.sent()
+			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice || sent[0].Header.Get("Connection")+sent[0].Header.Get("Keep-Alive")+sent[0].Header.Get("Te") != "" {
+				t.Errorf("%s, %q: %s, %v", path, more, resp.Status, sent)
+				continue
+			}
+			from[sent[0].RemoteAddr] = true
+		}
+	}
+	if len(from) != 1 {
+		t.Errorf("they came over %d connections", len(from))
+	}
+	_, _, resp := w.raw("GET " + podsPath + "/x/proxy/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nUpgrade: websocket\r\nConnection: Upgrade, Impersonate-User\r\n\r\n")
+	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice || strings.Join(sent[0].Header["Connection"], ",") != "Upgrade" {
+		t.Errorf("an upgrade: %s, %v", resp.Status, sent)
+	}
+}
+
+// TestRefusals: what is answered at the gateway, and never gets to a cluster.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	for what, r := range map[string]struct {
+		token, method, path, body string
+		headers                   []string
+		want                      int
+	}{
+		"nobody":                             {path: "/api/v1/namespaces/acme--web/pods", want: 401},
+		"another tenant's namespace":         {token: "alice-token", path: "/api/v1/namespaces/globex--shop/pods", want: 403},
+		"one that does not exist":            {token: "alice-token", path: "/api/v1/namespaces/nowhere/pods", want: 403},
+		"the system's":                       {token: "alice-token", path: "/api/v1/namespaces/default/secrets", want: 403},
+		"all namespaces, not labelled":       {token: "alice-token", path: "/api/v1/secrets", want: 403},
+		"the old watch":                      {token: "alice-token", path: "/api/v1/watch/namespaces/globex--shop/pods", want: 403},
+		"nodes":                              {token: "alice-token", path: "/api/v1/nodes", want: 403},
+		"metrics":                            {token: "alice-token", path: "/metrics", want: 403},
+		"as the masters":                     {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, want: 403},
+		"a group without a user":             {token: "alice-token", path: "/api", headers: []string{"Impersonate-Group", "dev"}, want: 400},
+		"an extra without a user":            {token: "alice-token", path: "/api", headers: []string{"Impersonate-Extra-A", "b"}, want: 400},
+		"a UID without a user":               {token: "alice-token", path: "/api", headers: []string{"Impersonate-Uid", "b"}, want: 400},
+		"as another tenant's":                {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%2Ftenant", "globex"}, want: 403},
+		"as another tenant's, encoded twice": {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%252Ftenant", "globex"}, want: 403},
+		"as another tenant's group":          {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "tenant:globex"}, want: 403},
+		"as the gateway itself":              {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator"}, want: 403},
+		"as nobody":                          {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "system:anonymous"}, want: 403},
+		"as somebody, whom RBAC refuses":     {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob"}, want: 403},
+		"the system's, as the masters":       {token: "root-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, want: 403},
+		"a page":                             {path: "/api", headers: []string{"Origin", "https://evil.example"}, want: 403},
+		"a page of ours, without a token":    {path: "/api", headers: []string{"Sec-Fetch-Site", "same-origin"}, want: 403},
+		"two clusters in one path":           {token: "alice-token", path: "/clusters/eu1/clusters/us1/api", want: 400},
+		"a cluster without a name":           {token: "alice-token", path: "/clusters/", want: 400},
+		"an escape in a cluster":             {token: "alice-token", path: "/clusters/eu%31/api", want: 400},
+		"another's tenant path":              {token: "alice-token", path: "/tenants/globex/api/v1/namespaces", want: 403},
+		"two selectors":                      {token: "alice-token", path: "/api/v1/namespaces?labelSelector=a&labelSelector=b", want: 403},
+		"a token review":                     {token: "alice-token", method: "POST", path: "/apis/authentication.k8s.io/v1/tokenreviews", body: "{}", want: 403},
+		"somebody else's review":             {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", body: "{}", want: 403},
+		"a review that is none":              {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: "{", want: 400},
+		"a large review":                     {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: strings.Repeat(" ", 65<<10), want: 413},
+		"rules of another's namespace": {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"globex--shop"}}`, want: 403},
+		"rules everywhere": {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, want: 403},
+	} {
+		method := r.method
+		if method == "" {
+			method = http.MethodGet
+		}
+		code, text := w.do(r.token, method, r.path, r.body, r.headers...)
+		if sent := c.sent(); code != r.want || len(sent) > 0 {
+			t.Errorf("%s: %d, want %d: %s, and %d requests came", what, code, r.want, text, len(sent))
+		}
+	}
+}
+
+// TestImpersonation: a caller's own --as is decided by the boundary and by the cluster about who the caller is there, and the first of several
+// users counts.
+func TestImpersonation(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	var asked []authorizationv1.SubjectAccessReviewSpec
+	c.mu.Lock()
+	c.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool {
+		asked = append(asked, s)
+		return s.ResourceAttributes != nil && s.ResourceAttributes.Verb == "impersonate" && s.ResourceAttributes.Name == "carol"
+	}
+	c.mu.Unlock()
+	if code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", "carol", "Impersonate-User", "root"); code != http.StatusOK {
+		t.Fatalf("%d: %s", code, text)
+	}
+	sent := c.sent()
+	if len(sent) != 1 || sent[0].as() != "carol [tenant:acme] kubetenant.dev%2ftenant=acme" {
+		t.Errorf("it is of %v", sent)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range asked {
+		if s.User != "alice" || !slices.Contains(s.Groups, "tenant:acme") || !slices.Contains(s.Groups, "system:authenticated") || s.UID != "" || len(s.Extra) != 1 {
+			t.Errorf("the cluster is asked about %+v", s)
+		}
+	}
+	if len(asked) == 0 {
+		t.Error("the cluster is not asked")
+	}
+}
+
+// TestReviewsAgree: what a caller is told that it may do is what it may.
+func TestReviewsAgree(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	for _, r := range []struct {
+		attributes string
+		goesOn     bool
+	}{
+		{`"resourceAttributes":{"verb":"get","namespace":"acme--web","resource":"pods","version":"v1"}`, true},
+		{`"resourceAttributes":{"verb":"get","namespace":"globex--shop","resource":"pods","version":"v1"}`, false},
+		{`"resourceAttributes":{"verb":"get","namespace":"nowhere","resource":"pods","version":"v1"}`, false},
+		{`"resourceAttributes":{"verb":"list","resource":"nodes","version":"v1"}`, false},
+		{`"resourceAttributes":{"verb":"*","group":"*","resource":"*"}`, false},
+		{`"nonResourceAttributes":{"verb":"get","path":"/metrics"}`, false},
+		{`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
+	} {
+		// The second spec is what another reader might take.
+		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes + `}}`
+		code, text := w.do("alice-token", http.MethodPost, path, body)
+		sent := c.sent()
+		var review authorizationv1.SelfSubjectAccessReview
+		switch {
+		case r.goesOn != (len(sent) == 1):
+			t.Errorf("%s: %d: %s, and %d requests came", r.attributes, code, text, len(sent))
+		case r.goesOn:
+			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) || sent[0].as() != asAlice {
+				t.Errorf("%s: what goes on is %s", r.attributes, sent[0].body)
+			}
+		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed || !review.Status.Denied || review.Status.Reason == "":
+			t.Errorf("%s: %d: %s", r.attributes, code, text)
+		}
+	}
+}
+
+// TestServiceAccounts: a cluster's word counts for its own service accounts, and for tokens that its keys signed, at that cluster alone.
+func TestServiceAccounts(t *testing.T) {
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
+	w := newWorld(t, entry("eu1", pass)+entry("us1", pass), map[string]*standIn{"eu1": eu, "us1": us})
+	const path = "/api/v1/namespaces/acme--web/pods"
+	account, admin := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:admin")
+	others := us.token(t, "system:serviceaccount:acme--web:builder")
+	forged := authntest.MustKey("ES256").MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:acme--web:builder"})
+	expired := us.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:acme--web:builder", "exp": time.Now().Add(-time.Minute).Unix()})
+	elsewhere := eu.token(t, "system:serviceaccount:globex--shop:builder")
+	for what, r := range map[string]struct {
+		token, cluster string
+		want           int
+	}{
+		"its own": {account, "eu1", 200}, "of another cluster": {others, "eu1", 401}, "at another cluster": {account, "us1", 401}, "no account": {admin, "eu1", 401},
+		"forged": {forged, "eu1", 401}, "expired": {expired, "eu1", 401}, "of another's namespace": {elsewhere, "eu1", 403},
+	} {
+		if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
+			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
+		}
+		for _, sent := range eu.sent() {
+			if sent.as() != "token "+account {
+				t.Errorf("%s: it is of %s", what, sent.as())
+			}
+		}
+	}
+	if code, _ := w.get(expired, "/clusters/us1"+path); code != http.StatusUnauthorized {
+		t.Errorf("expired, at its own: %d", code)
+	}
+	// One that the cluster refuses is not shown to it over and over.
+	deleted := us.token(t, "system:serviceaccount:acme--web:gone")
+	us.become(func() { delete(us.tokens, deleted) })
+	for range 20 {
+		if code, text := w.get(deleted, "/clusters/us1"+path); code != http.StatusUnauthorized {
+			t.Errorf("of an account that is gone: %d: %s", code, text)
+		}
+	}
+	us.become(func() {
+		if us.reviewed > 1 {
+			t.Errorf("one token was shown %d times", us.reviewed)
+		}
+		us.reviewed = 0
+	})
+	// Nor are many of one namespace at the same time, which may be others than before each time; another's are.
+	codes := map[int]int{}
+	for i := range 400 {
+		code, _ := w.get(us.token(t, fmt.Sprintf("system:serviceaccount:acme--web:a%d", i)), "/clusters/us1/api")
+		codes[code]++
+	}
+	if codes[http.StatusOK] < 200 || codes[http.StatusTooManyRequests] < 50 || codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 400 {
+		t.Errorf("400 tokens of one namespace: %v", codes)
+	}
+	us.become(func() {
+		if us.reviewed < 200 || us.reviewed > 350 {
+			t.Errorf("%d of 400 tokens were shown to the cluster", us.reviewed)
+		}
+	})
+	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"), "/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+		t.Errorf("one of another namespace: %d: %s", code, text)
+	}
+	// A cluster that does not say whose a token is refuses nobody.
+	us.become(func() {
+		us.answerReader = func(w http.ResponseWriter, r *http.Request) bool {
+			if fails := strings.HasSuffix(r.URL.Path, "/tokenreviews"); !fails {
+				return false
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+	})
+	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:other"), "/clusters/us1"+path); code != http.StatusServiceUnavailable || strings.Contains(text, "nauthorized") {
+		t.Errorf("a token that is not reviewed: %d: %s", code, text)
+	}
+	us.become(func() { us.reviewed, us.answerReader = 0, nil })
+	for range 3 {
+		w.get(others+"x", "/clusters/us1"+path)
+		w.get(expired, "/clusters/us1"+path)
+	}
+	us.mu.Lock()
+	if us.reviewed > 0 {
+		t.Error("a token that its keys did not sign, or that has expired, was shown to a cluster")
+	}
+	us.mu.Unlock()
+	eu.mu.Lock()
+	eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	eu.mu.Unlock()
+	if code, text := w.get(account, "/clusters/eu1"+path, "Impersonate-User", "carol"); code != http.StatusOK {
+		t.Errorf("as another: %d: %s", code, text)
+	}
+	if sent := eu.sent(); len(sent) != 1 || !strings.HasPrefix(sent[0].as(), "carol ") {
+		t.Errorf("as another it is of %v", sent)
+	}
+}
+
+// TestClusters: a cluster that is not known is answered about as one that the caller may not use, each has its own names, and its own word
+// about who may be impersonated.
+func TestClusters(t *testing.T) {
+	t.Parallel()
+	eu, us := newStandIn(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newStandIn(t, spaces())
+	config := entry("eu1", ", tenantMap: { acme: acme-eu }") + strings.Replace(entry("us1", ""), `["*", system]`, "[acme, globex]", 1)
+	w := newWorld(t, config, map[string]*standIn{"eu1": eu, "us1": us})
+	_, unknown := w.get("root-token", "/clusters/nowhere/api")
+	code, closed := w.get("root-token", "/clusters/us1/api")
+	if code != http.StatusForbidden || unknown != closed {
+		t.Errorf("%d: %s, and of one that is not known: %s", code, closed, unknown)
+	}
+	for _, path := range []string{"/api", "/tenants/-bad-/api", "/tenants/acme/api", "/api?timeout=x"} {
+		one, is := w.get("", "/clusters/us1"+path)
+		other, was := w.get("", "/clusters/nowhere"+path)
+		if one != other || is != was || one < 400 {
+			t.Errorf("nobody is told of a cluster by %s: %d, %d: %s, %s", path, one, other, is, was)
+		}
+	}
+	if code, text := w.get("alice-token", "/api"); code != http.StatusForbidden || text != closed {
+		t.Errorf("without a root: %d: %s", code, text)
+	}
+	for path, want := range map[string]int{"/clusters/eu1/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/api/v1/namespaces/x/pods": 403,
+		"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/tenants/acme-eu/api/v1/namespaces/acme--web/pods": 403,
+		"/clusters/us1/api/v1/namespaces/acme--web/pods": 200} {
+		if code, text := w.get("alice-token", path); code != want {
+			t.Errorf("%s: %d, want %d: %s", path, code, want, text)
+		}
+	}
+	for _, r := range eu.sent() {
+		if r.as() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" || r.URL.Path != "/api/v1/namespaces/acme--web/pods" {
+			t.Errorf("%s is of %s", r.URL, r.as())
+		}
+	}
+	us.sent()
+	eu.mu.Lock()
+	eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	eu.mu.Unlock()
+	if code, _ := w.get("alice-token", "/clusters/eu1/api", "Impersonate-User", "carol"); code != http.StatusOK {
+		t.Errorf("as another at eu1: %d", code)
+	}
+	if code, _ := w.get("alice-token", "/clusters/us1/api", "Impersonate-User", "carol"); code != http.StatusForbidden {
+		t.Errorf("what eu1 allows us1 is not asked about: %d", code)
+	}
+}
+
+// TestPages: what a browser sends by itself counts for no page: neither a password beside a token that is none, nor a certificate.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\ngateway:\n", 1)+entry("eu1", ", root: true"))
+	basic := []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("carol:secret"))}
+	const path = "/api/v1/namespaces/acme--web/pods"
+	waittest.Until(t, func() error {
+		if code, text := w.get("", path, basic...); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+	c.sent()
+	for what, more := range map[string][]string{"a page": nil, "with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"}} {
+		code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
+		if sent := c.sent(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
+			t.Errorf("%s: %d, and %d requests came", what, code, len(sent))
+		}
+	}
+	if code, text := w.get("alice-token", path, "Origin", "https://evil.example"); code != http.StatusOK {
+		t.Errorf("with a token: %d: %s", code, text)
+	}
+}
+
+// TestSlowBodies: what comes slowly, or is large, is cut off, whoever sends it and whatever it says of its connection.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.mu.Lock()
+	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	}
+	c.mu.Unlock()
+	for what, text := range map[string]string{
+		"nobody's":             "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"a review":             "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nContent-Length: 1000\r\n\r\n",
+		"half an upgrade":      "GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: upgrade\r\n\r\n",
+		"a large half upgrade": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: upgrade\r\nContent-Length: 17000000\r\n\r\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			_, reader, resp := w.raw(text)
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode < 400 {
+				t.Errorf("%s, %v", resp.Status, err)
+			}
+			if what != "nobody's" {
+				return
+			}
+			if _, err := reader.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it goes on after %v", time.Since(began))
+			}
+		})
+	}
+}
+
+// TestAnswers: what a cluster says of the gateway is not its caller's, and where it sends to is behind the gateway.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","code":403}`
+	const own = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"alice\" cannot list resource \"pods\"","code":403}`
+	for what, a := range map[string]struct {
+		code             int
+		location, body   string
+		want             int
+		wantBody, wantTo string
+	}{
+		"a redirect elsewhere":            {code: 302, location: "https://evil.example/", want: 502},
+		"a redirect by two slashes":       {code: 307, location: "//evil.example/", want: 502},
+		"a redirect by a backslash":       {code: 307, location: `/\evil.example/`, want: 502},
+		"a redirect on the cluster":       {code: 301, location: "/api/v1/x", want: 301, wantTo: "/clusters/eu1/tenants/acme/api/v1/x"},
+		"the gateway is not known":        {code: 401, body: "who?", want: 503},
+		"the gateway may not impersonate": {code: 403, body: refused, want: 502},
+		"the caller may not":              {code: 403, body: own, want: 403, wantBody: own},
+		"an error":                        {code: 500, body: "oh", want: 500, wantBody: "oh"},
+	} {
+		c.mu.Lock()
+		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {
+			if a.location != "" {
+				w.Header().Set("Location", a.location)
+			}
+			w.WriteHeader(a.code)
+			_, _ = io.WriteString(w, a.body)
+			return true
+		}
+		c.mu.Unlock()
+		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods", "")
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != a.want || a.wantBody != "" && string(text) != a.wantBody || resp.Header.Get("Location") != a.wantTo || a.want >= 502 && strings.Contains(string(text), "gateway\"") {
+			t.Errorf("%s: %s to %q: %s", what, resp.Status, resp.Header.Get("Location"), text)
+		}
+		if len(resp.Header["Audit-Id"]) != 1 {
+			t.Errorf("%s: %v", what, resp.Header["Audit-Id"])
+		}
+	}
+}
+
+// TestFailedUpgrade: a connection on which an upgrade failed leads nowhere but through the gateway (CVE-2018-1002105).
+func TestFailedUpgrade(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.mu.Lock()
+	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Upgrade") == "" {
+			return false
+		}
+		http.Error(w, "no such container", http.StatusNotFound)
+		return true
+	}
+	c.mu.Unlock()
+	conn, reader, resp := w.raw("POST /api/v1/namespaces/acme--web/pods/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	if _, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Fatalf("%s, %v", resp.Status, err)
+	}
+	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice {
+		t.Errorf("the upgrade is of %v", sent)
+	}
+	if _, err := io.WriteString(conn, "GET /api/v1/namespaces/globex--shop/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nImpersonate-User: system:admin\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := http.ReadResponse(reader, nil); err == nil && resp.StatusCode != http.StatusForbidden {
+		t.Errorf("%s", resp.Status)
+	}
+	if sent := c.sent(); len(sent) > 0 {
+		t.Errorf("%d requests came", len(sent))
+	}
+}
+
+// ends waits until an answer has ended well: not broken off.
+func ends(resp *http.Response) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, resp.Body)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(soon):
+		return fmt.Errorf("it goes on")
+	}
+}
+
+// TestWatchesEnd: what is open ends with the right to it, and another tenant's goes on.
+func TestWatchesEnd(t *testing.T) {
+	for what, act := range map[string]func(*world, *standIn){
+		"the caller is revoked": func(w *world, _ *standIn) {
+			w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: alice } ]\n")
+		},
+		"the tenant is revoked": func(w *world, _ *standIn) { w.write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") },
+		"the namespace's owner": func(_ *world, c *standIn) { c.set("acme--web", "initech") },
+		"the cluster is gone": func(w *world, c *standIn) {
+			w.write("tenancy.yaml", header+strings.Replace(entry("other", ""), "other-", "eu1-", 2))
+		},
+		"the mapping is another": func(w *world, c *standIn) {
+			w.write("tenancy.yaml", header+entry("eu1", ", root: true, tenantMap: { acme: acme-eu }"))
+		},
+		"another name in the map": func(w *world, c *standIn) {
+			w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w, c := rooted(t)
+			resp := w.open(t.Context(), "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", "")
+			defer func() { _ = resp.Body.Close() }()
+			ctx, stop := context.WithCancel(t.Context())
+			others := w.open(ctx, "bob-token", http.MethodGet, "/api/v1/namespaces/globex--shop/pods?watch=1", "")
+			defer func() { _ = others.Body.Close() }()
+			if resp.StatusCode != http.StatusOK || others.StatusCode != http.StatusOK {
+				t.Fatalf("%s, %s", resp.Status, others.Status)
+			}
+			act(w, c)
+			if err := ends(resp); err != nil {
+				t.Errorf("%v", err)
+			}
+			if !strings.Contains(what, "cluster") && !strings.Contains(what, "map") {
+				ended := make(chan struct{})
+				go func() { _, _ = io.Copy(io.Discard, others.Body); close(ended) }()
+				select {
+				case <-ended:
+					t.Error("another tenant's ended")
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+			stop()
+		})
+	}
+}
+
+// TestOneTenantsStreams: who has too many open is told so, and others are not.
+func TestOneTenantsStreams(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	codes := map[int]int{}
+	for range 6 {
+		resp := w.open(ctx, "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", "")
+		codes[resp.StatusCode]++
+		if resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "" {
+			t.Error("it is not said when to come again")
+		}
+		defer func() { _ = resp.Body.Close() }()
+	}
+	if codes[200] != 4 || codes[429] != 2 {
+		t.Errorf("%v", codes)
+	}
+	if resp := w.open(ctx, "bob-token", http.MethodGet, "/api/v1/namespaces/globex--shop/pods?watch=1", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("another tenant's: %s", resp.Status)
+	}
+	if code, _ := w.get("alice-token", "/api/v1/namespaces/acme--web/pods"); code != http.StatusOK {
+		t.Errorf("what is no stream: %d", code)
+	}
+	stop()
+	waittest.Until(t, func() error {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		if resp := w.open(ctx, "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", ""); resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// TestBrokenClusters: one that hangs, resets, or is gone is told of, in bounded time, and others are unharmed.
+func TestBrokenClusters(t *testing.T) {
+	t.Parallel()
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", "")+entry("us1", ""), map[string]*standIn{"eu1": eu, "us1": us})
+	const path = "/api/v1/namespaces/acme--web/pods"
+	for what, c := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request) bool
+		want   int
+	}{
+		"it hangs":  {func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, 504},
+		"it resets": {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, 503},
+	} {
+		eu.mu.Lock()
+		eu.answer = c.answer
+		eu.mu.Unlock()
+		code, text := w.get("alice-token", "/clusters/eu1"+path)
+		if code != c.want || strings.Contains(text, "127.0.0.1") {
+			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
+		}
+		if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
+			t.Errorf("%s, and another: %d: %s", what, code, text)
+		}
+	}
+	eu.CloseClientConnections()
+	eu.Close()
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/clusters/eu1"+path); code != http.StatusForbidden {
+			return fmt.Errorf("it is gone, and what was known of it counts: %d: %s", code, text)
+		}
+		return nil
+	})
+	if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
+		t.Errorf("one is gone, and another: %d: %s", code, text)
+	}
+	// A new version of the configuration is taken over all the same.
+	w.write("tenancy.yaml", header+entry("eu1", "")+entry("us2", "")+strings.ReplaceAll(entry("us3", ""), "us3-", "us1-"))
+	time.Sleep(300 * time.Millisecond)
+	if code, _ := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
+		t.Errorf("a version that names a file that is not there counts: %d", code)
+	}
+	w.write("tenancy.yaml", header+entry("eu1", "")+strings.ReplaceAll(entry("us3", ""), "us3-", "us1-"))
+	waittest.Until(t, func() error {
+		if code, text := w.get("alice-token", "/clusters/us3"+path); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+}
+
+// TestNoTokens: no credential is in what is logged, however much that is, nor in what is answered. Above 8 client-go logs times of connections
+// as well, which it reads while another dial of the same transport writes them (transport/round_trippers.go, debuggingRoundTripper, release
+// 1.37): a race of its own, so that the connections are there before.
+func TestNoTokens(t *testing.T) {
+	log, end, err := authntest.CaptureLog(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, c := rooted(t)
+	account := c.token(t, "system:serviceaccount:acme--web:builder")
+	said := ""
+	for _, level := range []int{8, 10} {
+		if err := log.Verbose(level); err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range []string{"alice-token", "CANARY-token", account, account + "x", c.tokenUntil(t, fmt.Sprintf("system:serviceaccount:acme--web:b%d", level), time.Now().Add(time.Hour))} {
+			_, text := w.get(token, "/api/v1/namespaces/acme--web/pods")
+			said += text
+		}
+	}
+	end()
+	if !strings.Contains(log.String(), "curl") {
+		t.Error("requests to the cluster are not logged")
+	}
+	for _, secret := range []string{"alice-token", "CANARY-token", account[len(account)-40:], impersonatorToken, readerToken} {
+		if strings.Contains(log.String(), secret) || strings.Contains(said, secret) {
+			t.Errorf("%s... is told", secret[:6])
+		}
+	}
+	if log.String() == "" {
+		t.Error("nothing is logged")
+	}
+}

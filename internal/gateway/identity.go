@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/transport"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Why an identity is not carried on, for the audit log; to be tested with [errors.Is].
+var (
+	errTenantName = errors.New("the tenant's name is another tenant's in the cluster")
+	errUnmapped   = errors.New("the user has no name in the cluster")
+	errReserved   = errors.New("a name of the cluster's own")
+	errForm       = errors.New("a name that headers do not carry")
+	errExtra      = errors.New("an extra key that is not carried")
+	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out, in more than was asked for.
+	errAccountGroup = errors.New("a service account in a group that is not its own")
+)
+
+// mapping gives identities their names in a cluster. It is safe for concurrent use.
+type mapping struct {
+	to, from map[tenant.ID]tenant.ID
+	config   configv1alpha1.GatewayIdentity
+	groups   *regexp.Regexp
+	users    map[tenantUser]string
+	extras   map[string]bool
+}
+
+type tenantUser struct {
+	tenant tenant.ID
+	name   string
+}
+
+// newMapping returns the mapping of a valid configuration.
+func newMapping(c *configv1alpha1.GatewayCluster) (*mapping, error) {
+	m := &mapping{to: map[tenant.ID]tenant.ID{}, from: map[tenant.ID]tenant.ID{}, config: c.Identity, users: map[tenantUser]string{}, extras: map[string]bool{}}
+	for from, to := range c.TenantMap {
+		source, err := tenant.Parse(from)
+		if err != nil {
+			return nil, err
+		}
+		target, err := tenant.Parse(to)
+		if err != nil {
+			return nil, err
+		}
+		m.to[source], m.from[target] = target, source
+	}
+	for _, u := range c.Identity.Users {
+		id, err := tenant.Parse(u.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		m.users[tenantUser{id, u.User}] = u.As
+	}
+	for _, key := range c.Identity.Extras {
+		m.extras[key] = true
+	}
+	var err error
+	m.groups, err = regexp.Compile(`\A(?:` + *c.Identity.GroupPattern + `)\z`)
+	return m, err
+}
+
+// tenant returns the name of a tenant in the cluster; false where that is another's there.
+func (m *mapping) tenant(id tenant.ID) (tenant.ID, bool) {
+	if to, mapped := m.to[id]; mapped {
+		return to, true
+	}
+	_, anothers := m.from[id]
+	return id, !anothers
+}
+
+// source returns the tenant that has a name in the cluster.
+func (m *mapping) source(id tenant.ID) tenant.ID {
+	if from, mapped := m.from[id]; mapped {
+		return from
+	}
+	if _, elsewhere := m.to[id]; elsewhere { // it has another name here, so that nobody has this one
+		return tenant.ID{}
+	}
+	return id
+}
+
+// caller returns who a caller of a tenant is in the cluster, in the groups that the cluster will see it in. The error says why it
+// cannot be carried.
+func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
+	there, ok := m.tenant(id)
+	if !ok {
+		return nil, errTenantName
+	}
+	name, err := m.name(id, u.GetName())
+	if err != nil {
+		return nil, err
+	}
+	out := &user.DefaultInfo{Name: name, Extra: map[string][]string{}}
+	if m.config.WithUID {
+		out.UID = u.GetUID()
+	}
+	for _, group := range u.GetGroups() {
+		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) || !m.groups.MatchString(group) {
+			continue
+		}
+		out.Groups = append(out.Groups, m.config.GroupsPrefix+group)
+	}
+	out.Groups = append(out.Groups, there.Group(), user.AllAuthenticated)
+	for key, values := range u.GetExtra() {
+		if m.extras[key] {
+			out.Extra[key] = slices.Clone(values)
+		}
+	}
+	return tenant.Bind(out, there), nil
+}
+
+// name returns the name of a user in the cluster.
+func (m *mapping) name(id tenant.ID, name string) (string, error) {
+	if !*m.config.WithUser {
+		return m.config.DefaultUser, nil
+	}
+	if as, mapped := m.users[tenantUser{id, name}]; mapped {
+		return as, nil
+	}
+	if m.config.Unmapped == configv1alpha1.UnmappedDeny && !id.IsSystem() {
+		return "", errUnmapped
+	}
+	return m.config.UsernamePrefix + name, nil
+}
+
+// impersonation returns what says who u is, to a cluster where that is its name. The error says why it cannot be carried: nothing that
+// was asked for is left out, but the group of an account's tenant.
+func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
+	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
+	isAccount := tenant.IsServiceAccountName(out.UserName)
+	namespace, _ := tenant.ServiceAccountNamespace(out.UserName)
+	switch {
+	case out.UserName == "" || !tenant.IsWellFormed(out.UserName) || out.UID != "" && !tenant.IsWellFormed(out.UID):
+		return out, errForm
+	case strings.HasPrefix(out.UserName, "system:") && !isAccount:
+		return out, errReserved
+	}
+	for _, group := range u.GetGroups() {
+		switch {
+		case group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group): // the cluster adds it
+		case strings.HasPrefix(group, "system:"):
+			return out, errReserved
+		case !tenant.IsWellFormed(group):
+			return out, errForm
+		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // with a group of ours it would have none of its own
+		case isAccount:
+			return out, errAccountGroup
+		default:
+			out.Groups = append(out.Groups, group)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(u.GetExtra())) {
+		values := u.GetExtra()[key]
+		if key != tenant.ExtraKey && !m.extras[key] {
+			return out, errExtra
+		}
+		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return !tenant.IsWellFormedValue(v) || v == "" }) {
+			return out, errForm
+		}
+		out.Extra[key] = values
+	}
+	return out, nil
+}

@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mapping {
+	t.Helper()
+	c := configv1alpha1.GatewayCluster{Name: "c", Tenants: []string{"*"}}
+	change(&c)
+	s := &configv1alpha1.Settings{Gateway: &configv1alpha1.Gateway{Clusters: []configv1alpha1.GatewayCluster{c}}}
+	configv1alpha1.Default(s)
+	m, err := newMapping(&s.Gateway.Clusters[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestIdentityCarried: who somebody is in a cluster, by each field of the configuration.
+func TestIdentityCarried(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	alice := tenant.Bind(&user.DefaultInfo{Name: "alice", UID: "u1", Groups: []string{"dev-a", "ops", "system:authenticated", "tenant:acme", "devil"},
+		Extra: map[string][]string{"example.com/floor": {"3"}, "kubetenant.dev/source": {"tokens"}}}, acme)
+	type want struct {
+		name, uid string
+		groups    []string
+		extras    int
+		tenant    string
+	}
+	none, no := "", false
+	dev := "dev-.*"
+	for what, c := range map[string]struct {
+		change func(*configv1alpha1.GatewayCluster)
+		want   want
+	}{
+		"by default":       {func(*configv1alpha1.GatewayCluster) {}, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme"}, 1, "acme"}},
+		"a tenant map":     {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"}},
+		"a pattern, whole": {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev }, want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"}},
+		"no groups":        {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &none }, want{"alice", "", []string{"tenant:acme"}, 1, "acme"}},
+		"prefixes": {func(c *configv1alpha1.GatewayCluster) {
+			c.Identity.UsernamePrefix, c.Identity.GroupsPrefix, c.Identity.GroupPattern = "kt:", "g:", &dev
+		},
+			want{"kt:alice", "", []string{"g:dev-a", "tenant:acme"}, 1, "acme"}},
+		"without the user": {func(c *configv1alpha1.GatewayCluster) {
+			c.Identity.WithUser, c.Identity.DefaultUser, c.Identity.GroupPattern = &no, "gateway", &none
+		},
+			want{"gateway", "", []string{"tenant:acme"}, 1, "acme"}},
+		"another name, extras and the UID": {func(c *configv1alpha1.GatewayCluster) {
+			c.Identity = configv1alpha1.GatewayIdentity{WithUID: true, Extras: []string{"example.com/floor"}, GroupPattern: &none, Unmapped: configv1alpha1.UnmappedDeny,
+				Users: []configv1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}}}
+		}, want{"bob", "u1", []string{"tenant:acme"}, 2, "acme"}},
+	} {
+		m := mappingOf(t, c.change)
+		there, err := m.caller(acme, alice)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if !slices.Contains(there.GetGroups(), user.AllAuthenticated) {
+			t.Errorf("%s: it is decided without %s: %v", what, user.AllAuthenticated, there.GetGroups())
+		}
+		got, err := m.impersonation(there)
+		if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) || len(got.Extra) != c.want.extras ||
+			!slices.Equal(got.Extra[tenant.ExtraKey], []string{c.want.tenant}) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
+
+// TestIdentityRefused: what cannot be carried as it is, is not carried at all.
+func TestIdentityRefused(t *testing.T) {
+	acme, other := tenanttest.ID(t, "acme"), tenanttest.ID(t, "acme-eu")
+	plain := func(*configv1alpha1.GatewayCluster) {}
+	for what, c := range map[string]struct {
+		change func(*configv1alpha1.GatewayCluster)
+		id     tenant.ID
+		user   user.DefaultInfo
+		want   error
+	}{
+		"a name of the cluster's own":           {plain, tenant.System(), user.DefaultInfo{Name: "system:admin"}, errReserved},
+		"a node":                                {plain, tenant.System(), user.DefaultInfo{Name: "system:node:a"}, errReserved},
+		"nobody":                                {plain, acme, user.DefaultInfo{}, errForm},
+		"a line break":                          {plain, acme, user.DefaultInfo{Name: "a\r\nImpersonate-Group: system:masters"}, errForm},
+		"white space at an end":                 {plain, acme, user.DefaultInfo{Name: "alice "}, errForm},
+		"a group with a line break":             {plain, acme, user.DefaultInfo{Name: "a", Groups: []string{"b\nc"}}, errForm},
+		"a name that is another tenant's there": {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, other, user.DefaultInfo{Name: "a"}, errTenantName},
+		"nobody that is mapped":                 {func(c *configv1alpha1.GatewayCluster) { c.Identity.Unmapped = configv1alpha1.UnmappedDeny }, acme, user.DefaultInfo{Name: "a"}, errUnmapped},
+	} {
+		m := mappingOf(t, c.change)
+		there, err := m.caller(c.id, &c.user)
+		if err == nil {
+			_, err = m.impersonation(there)
+		}
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestImpersonatedCarried: whom a caller asks to be is carried as asked, or not at all.
+func TestImpersonatedCarried(t *testing.T) {
+	m := mappingOf(t, func(c *configv1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
+	of := map[string][]string{tenant.ExtraKey: {"acme"}}
+	for what, c := range map[string]struct {
+		user user.DefaultInfo
+		want error
+	}{
+		"a user":             {user.DefaultInfo{Name: "bob", Groups: []string{"dev", user.AllAuthenticated}, Extra: of}, nil},
+		"the masters":        {user.DefaultInfo{Name: "bob", Groups: []string{"system:masters"}, Extra: of}, errReserved},
+		"a listed extra":     {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {"1"}}}, nil},
+		"another extra":      {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/b": {"1"}}}, errExtra},
+		"an empty extra":     {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {""}}}, errForm},
+		"no values":          {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {}}}, errForm},
+		"anonymous":          {user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, errReserved},
+		"a service account":  {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:acme--web", user.AllAuthenticated, "tenant:acme"}, Extra: of}, nil},
+		"one in a group":     {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"dev", "tenant:acme"}, Extra: of}, errAccountGroup},
+		"one in another's":   {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"system:serviceaccounts:acme--shop"}, Extra: of}, errReserved},
+		"an account's group": {user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts"}}, errReserved},
+	} {
+		got, err := m.impersonation(&c.user)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if tenant.IsServiceAccountName(c.user.Name) && len(got.Groups) > 0 {
+			t.Errorf("%s: with groups of ours it would have none of its own: %v", what, got.Groups)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestLimits: a tenant has so many requests at once and no more, which harms no other, and no body is larger than it may be.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+	w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", "timeout: 30s, bodyBytes: 1000, perTenantRequests: 2", 1)+entry("eu1", ", root: true"))
+	post := func(token, namespace string, size int) (int, string) {
+		return w.do(token, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", strings.Repeat("x", size))
+	}
+	waittest.Until(t, func() error { // it has been taken over
+		if code, text := post("alice-token", "acme--web", 1001); code != http.StatusRequestEntityTooLarge {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+	if code, text := post("alice-token", "acme--web", 1000); code != http.StatusOK {
+		t.Errorf("a body of the largest size: %d: %s", code, text)
+	}
+	holding, release := make(chan struct{}, 2), make(chan struct{})
+	c.become(func() {
+		c.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Has("hold") {
+				holding <- struct{}{}
+				<-release
+			}
+			return false
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{}, 2)
+	for range 2 {
+		go func() {
+			resp := w.open(ctx, "alice-token", http.MethodGet, podsPath+"?hold=1", "")
+			_ = resp.Body.Close()
+			ended <- struct{}{}
+		}()
+	}
+	<-holding
+	<-holding
+	if code, text := w.get("alice-token", podsPath); code != http.StatusTooManyRequests {
+		t.Errorf("a third request: %d: %s", code, text)
+	}
+	if code, text := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+		t.Errorf("another tenant's: %d: %s", code, text)
+	}
+	close(release)
+	<-ended
+	<-ended
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+		t.Errorf("when they have ended: %d: %s", code, text)
+	}
+}

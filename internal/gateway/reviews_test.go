@@ -1,0 +1,100 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestDelegatedReviews: callers review what is their own tenant's, under its name in the cluster, and are told of nobody else; nothing of a
+// review is sent on, and a token in one is nobody's to pass on.
+func TestDelegatedReviews(t *testing.T) {
+	t.Parallel()
+	eu := newStandIn(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
+	entry := strings.Replace(entry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
+	w := newWorld(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": eu})
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\ncarol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")
+	waittest.Until(t, func() error { // of a tenant that may not use the cluster
+		if code, text := w.get("carol-token", "/clusters/eu1/api"); code != http.StatusForbidden {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+	own, others := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:serviceaccount:globex--shop:builder")
+	var asked []authorizationv1.SubjectAccessReviewSpec // about subjects
+	eu.become(func() {
+		eu.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+			if spec.ResourceAttributes.Resource == "pods" {
+				asked = append(asked, spec)
+			}
+			return true
+		}
+	})
+	const tokens = "/clusters/eu1/apis/authentication.k8s.io/v1/tokenreviews"
+	reviewToken := func(as, token string) authenticationv1.TokenReviewStatus {
+		t.Helper()
+		code, text := w.do(as, http.MethodPost, tokens, fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, token), "Content-Type", "application/json")
+		review := authenticationv1.TokenReview{}
+		if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
+			t.Fatalf("%d: %s", code, text)
+		}
+		return review.Status
+	}
+	for token, want := range map[string]string{"alice-token": "alice acme-eu", own: "system:serviceaccount:acme--web:builder ",
+		"bob-token": "", others: "", "carol-token": "", "root-token": "", "nobody's": ""} {
+		is := reviewToken("alice-token", token)
+		extra := strings.Join(is.User.Extra["kubetenant.dev/tenant"], ",")
+		switch {
+		case want == "" && (is.Authenticated || is.User.Username != "" || is.Error != ""):
+			t.Errorf("of %.20s is told %+v", token, is)
+		case want != "" && (!is.Authenticated || !strings.HasPrefix(is.User.Username+" "+extra, want)):
+			t.Errorf("of %.20s is told %+v, want %q", token, is, want)
+		}
+	}
+	if sent := eu.sent(); len(sent) > 0 {
+		t.Errorf("reviews of tokens were sent on: %v", sent[0].as())
+	}
+	for subject, want := range map[string]bool{`"user":"dave"`: true, `"user":"system:serviceaccount:acme--web:builder"`: true, `"user":"dave","groups":["tenant:acme-eu"]`: true,
+		`"user":"dave","groups":["tenant:globex"]`: false, `"user":"system:serviceaccount:globex--shop:builder"`: false, `"user":"system:admin"`: false,
+		`"user":"dave","groups":["system:masters"]`: false, `"user":"dave","extra":{"kubetenant.dev/tenant":["globex"]}`: false} {
+		for namespace, theirs := range map[string]bool{"acme--web": true, "globex--shop": false} {
+			eu.become(func() { asked = nil })
+			code, text := w.do("alice-token", http.MethodPost, "/clusters/eu1/apis/authorization.k8s.io/v1/subjectaccessreviews",
+				fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"resourceAttributes":{"namespace":%q,"verb":"get","resource":"pods"}}}`, subject, namespace), "Content-Type", "application/json")
+			review := authorizationv1.SubjectAccessReview{}
+			if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
+				t.Fatalf("%s: %d: %s", subject, code, text)
+			}
+			if review.Status.Allowed != (want && theirs) {
+				t.Errorf("%s in %s: %+v", subject, namespace, review.Status)
+			}
+			eu.become(func() {
+				allowed := want && theirs
+				if allowed && (len(asked) != 1 || !slices.Contains(asked[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
+					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, asked)
+				}
+				if !allowed && len(asked) > 0 {
+					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, asked)
+				}
+			})
+		}
+	}
+	if sent := eu.sent(); len(sent) > 0 {
+		t.Errorf("reviews of subjects were sent on: %v", sent[0].as())
+	}
+	w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n") // as the sources name tenants
+	waittest.Until(t, func() error {
+		if is := reviewToken("alice-token", own); is.Authenticated {
+			return fmt.Errorf("of who is revoked is told %+v", is)
+		}
+		return nil
+	})
+}

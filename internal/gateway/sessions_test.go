@@ -1,0 +1,321 @@
+package gateway_test
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// goesOn returns whether a stream does, so far.
+func goesOn(ended <-chan time.Time) bool {
+	select {
+	case <-ended:
+		return false
+	case <-time.After(100 * time.Millisecond):
+		return true
+	}
+}
+
+// read reads a stream, and says when it ended.
+func read(resp *http.Response) <-chan time.Time {
+	ended := make(chan time.Time, 1)
+	go func() { _, _ = io.Copy(io.Discard, resp.Body); ended <- time.Now() }()
+	return ended
+}
+
+const accountsToo = ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
+
+// TestEndWithCredential: a stream ends when its credential does, if it is to, and what names no end goes on.
+func TestEndWithCredential(t *testing.T) {
+	for more, ending := range map[string]bool{"": false, "  sessions: { endWithCredential: true }\n": true} {
+		t.Run(fmt.Sprint(ending), func(t *testing.T) {
+			t.Parallel()
+			c := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", accountsToo)+more, map[string]*standIn{"eu1": c})
+			end := time.Now().Add(3 * time.Second).Truncate(time.Second)
+			token := c.tokenUntil(t, "system:serviceaccount:acme--web:builder", end)
+			account := w.open(t.Context(), token, http.MethodGet, podsPath+"?watch=1", "")
+			defer func() { _ = account.Body.Close() }()
+			alices := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+			defer func() { _ = alices.Body.Close() }()
+			if account.StatusCode != http.StatusOK || alices.StatusCode != http.StatusOK {
+				t.Fatalf("%s, %s", account.Status, alices.Status)
+			}
+			ended := read(account)
+			if ending {
+				select {
+				case at := <-ended:
+					if at.Before(end) {
+						t.Errorf("it ended %v before its credential", end.Sub(at))
+					}
+				case <-time.After(soon):
+					t.Error("it goes on")
+				}
+			} else if <-time.After(time.Until(end)); !goesOn(ended) { // it has ended by the clock, which shows in nothing else
+				t.Error("it ended")
+			}
+			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // which the cluster knew a moment ago
+				t.Errorf("a token that has ended: %d: %s", code, text)
+			}
+			if !goesOn(read(alices)) {
+				t.Error("what names no end ended")
+			}
+		})
+	}
+}
+
+// withCertificate returns a TLS configuration of a caller of tenant acme whose certificate ends at a time, and its authority.
+func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config, ca []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}}, NotBefore: root.NotBefore, NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	var pair tls.Certificate
+	for _, template := range []*x509.Certificate{root, leaf} {
+		der, err := x509.CreateCertificate(rand.Reader, template, root, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if template == root {
+			ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		}
+		pair = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(w.server.Certificate())
+	return &tls.Config{RootCAs: pool, ServerName: "example.com", MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, ca
+}
+
+// echo returns what answers logs that are followed with nothing, and what is upgraded with what it is sent.
+func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Upgrade") == "" && !r.URL.Query().Has("follow") {
+			return false
+		}
+		if r.Header.Get("Upgrade") == "" {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return true
+		}
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		_, _ = io.Copy(conn, buffered)
+		return true
+	}
+}
+
+// TestEndWithCertificate: so do a watch, a log and what is upgraded that began with a certificate, which the sources know the end of.
+func TestEndWithCertificate(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.become(func() { c.answer = echo(t) })
+	end := time.Now().Add(5 * time.Second).Truncate(time.Second)
+	config, ca := withCertificate(t, w, end)
+	w.write("ca.crt", string(ca))
+	w.write("tenancy.yaml", strings.Replace(header, "  sources:\n", "  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+entry("eu1", accountsToo)+"  sessions: { endWithCredential: true }\n")
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	open := func(path string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	waittest.Until(t, func() error {
+		if resp := open(podsPath); resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	ended := map[string]<-chan time.Time{}
+	for what, path := range map[string]string{"a watch": podsPath + "?watch=1", "a log": podsPath + "/p/log?follow=true"} {
+		resp := open(path)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", what, resp.Status)
+		}
+		ended[what] = read(resp)
+	}
+	config = config.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST "+podsPath+"/p/exec?command=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(reader, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	ended["what is upgraded"] = read(&http.Response{Body: io.NopCloser(reader)})
+	for what, at := range ended {
+		select {
+		case at := <-at:
+			if at.Before(end) {
+				t.Errorf("%s ended %v before its credential", what, end.Sub(at))
+			}
+		case <-time.After(soon):
+			t.Errorf("%s goes on", what)
+		}
+	}
+}
+
+// TestSessionsBecomeOthers: what was open when sessions got an end has none, and ends.
+func TestSessionsBecomeOthers(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+	defer func() { _ = resp.Body.Close() }()
+	w.write("tenancy.yaml", header+entry("eu1", accountsToo)+"  sessions: { endWithCredential: true }\n")
+	if err := ends(resp); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConnectionsAreLeft: now and then a caller is sent from an old connection to another, if it is to be, and what is open stays so.
+func TestConnectionsAreLeft(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	for _, c := range []struct {
+		perMillion, least int
+		older             time.Duration
+	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
+		perMillion, least := c.perMillion, c.least
+		w.server.CloseClientConnections() // which are as old as they were
+		w.older.Store(int64(c.older))
+		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion), 1)+entry("eu1", ", root: true")+strings.ReplaceAll(entry(fmt.Sprintf("v%d", perMillion), ""), fmt.Sprintf("v%d-", perMillion), "eu1-"))
+		waittest.Until(t, func() error {
+			if now := w.gateway.Clusters(); !slices.Contains(now, fmt.Sprintf("v%d", perMillion)) {
+				return fmt.Errorf("%v", now)
+			}
+			return nil
+		})
+		watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+		fresh := 0
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+			if !i.Reused {
+				fresh++
+			}
+		}})
+		for range 500 {
+			if code, text := w.read(w.open(ctx, "alice-token", http.MethodGet, podsPath, ""), nil); code != http.StatusOK {
+				t.Fatalf("%d: %s", code, text)
+			}
+		}
+		if fresh < least || least == 0 && fresh > 0 {
+			t.Errorf("%d in a million: %d new connections", perMillion, fresh)
+		}
+		if !goesOn(read(watch)) {
+			t.Error("what was open ended")
+		}
+		_ = watch.Body.Close()
+	}
+}
+
+// TestRevokedStayOut: who is revoked, and opens again at once what has ended by that, is refused, by whatever name the cluster knows him.
+func TestRevokedStayOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"), map[string]*standIn{"eu1": newStandIn(t, spaces())})
+	for opened := 0; ; opened++ {
+		resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+		switch {
+		case resp.StatusCode == http.StatusUnauthorized && opened > 0:
+			_ = resp.Body.Close()
+			return
+		case resp.StatusCode != http.StatusOK || opened > 0:
+			t.Fatalf("opened again %d times: %s", opened, resp.Status)
+		}
+		w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: alice } ]\n")
+		err := ends(resp)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRevokedAccountTokens: a service account's token that is revoked by what it says, or that comes by a connection of a certificate that is, counts
+// no longer, though the cluster's word about it is remembered.
+func TestRevokedAccountTokens(t *testing.T) {
+	const issuer = "issuer: \"https://kubernetes.default.svc\""
+	for what, revoked := range map[string]string{
+		"subject": "tokens: [ { " + issuer + ", subject: \"system:serviceaccount:acme--web:builder\" } ]\n",
+		"time":    "tokens: [ { " + issuer + ", issuedBefore: \"2100-01-01T00:00:00Z\" } ]\n",
+		"serial":  "certificates: [ { serial: \"2\", issuer: CN=ca } ]\n",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", accountsToo), map[string]*standIn{"eu1": c})
+			config, _ := withCertificate(t, w, time.Now().Add(time.Hour))
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+			defer client.CloseIdleConnections()
+			builder, other := c.token(t, "system:serviceaccount:acme--web:builder"), c.token(t, "system:serviceaccount:acme--web:other")
+			get := func(token string) int {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+podsPath, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer "+token)
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				return resp.StatusCode
+			}
+			if code := get(builder); code != http.StatusOK {
+				t.Fatal(code)
+			}
+			w.write("revoked.yaml", noRevocations+revoked)
+			waittest.Until(t, func() error {
+				if code := get(builder); code != http.StatusUnauthorized {
+					return fmt.Errorf("%d", code)
+				}
+				return nil
+			})
+			want := http.StatusUnauthorized
+			if what == "subject" {
+				want = http.StatusOK
+			}
+			if code := get(other); code != want {
+				t.Errorf("another account's: %d, want %d", code, want)
+			}
+		})
+	}
+}

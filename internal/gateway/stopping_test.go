@@ -1,0 +1,95 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/internal/gateway"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestStreamsEndInOrder: a gateway that stops ends watches as a server does that has no more to say, opens no streams that would keep it, and lets
+// who has a shell finish.
+func TestStreamsEndInOrder(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.become(func() { c.answer = echo(t) })
+	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+	defer func() { _ = watch.Body.Close() }()
+	conn, reader := w.upgraded()
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.gateway.EndStreams(t.Context()) }()
+	if _, err := io.Copy(io.Discard, watch.Body); err != nil {
+		t.Errorf("the watch: %v", err)
+	}
+	for _, path := range []string{podsPath + "?watch=1", podsPath + "/p/log?follow=true"} {
+		again := w.open(t.Context(), "alice-token", http.MethodGet, path, "")
+		_ = again.Body.Close()
+		if again.StatusCode != http.StatusServiceUnavailable || again.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %s, to be asked again after %q", path, again.Status, again.Header.Get("Retry-After"))
+		}
+	}
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK { // of who was on the way
+		t.Errorf("no stream: %d: %s", code, text)
+	}
+	if _, err := io.WriteString(conn, "still here"); err != nil {
+		t.Error(err)
+	}
+	said := make([]byte, len("still here"))
+	if _, err := io.ReadFull(reader, said); err != nil || string(said) != "still here" {
+		t.Errorf("what was upgraded: %q, %v", said, err)
+	}
+	select {
+	case <-ended:
+		t.Error("it did not wait for what was upgraded")
+	default:
+	}
+	_ = conn.Close()
+	select {
+	case <-ended:
+	case <-time.After(soon):
+		t.Error("it waits for nothing")
+	}
+}
+
+// TestUpgradesEnd: of what was upgraded nothing outlasts the time that there is.
+func TestUpgradesEnd(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	c.become(func() { c.answer = echo(t) })
+	_, reader := w.upgraded()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	w.gateway.EndStreams(ctx)
+	if n, err := io.Copy(io.Discard, reader); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it goes on: %d bytes, %v", n, err)
+	}
+}
+
+// TestReadyWhenKnown: a gateway is ready when it knows its clusters, and not before.
+func TestReadyWhenKnown(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, spaces())
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	waittest.Until(t, func() error { return w.gateway.Known(nil) })
+	c.CloseClientConnections()
+	c.Close()
+	if err := w.gateway.Known(nil); err != nil {
+		t.Errorf("a cluster is away: %v", err) // which harms no other
+	}
+	fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.Known(nil); err == nil {
+		t.Error("nothing is known of a cluster, and it is ready")
+	}
+}

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/internal/gateway/views"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// view answers what callers ask about the clusters of a generation: each is shown those that it may use.
+func (c *route) view(g *generation) http.Handler {
+	// While it is in force, and not any other, however little differs: that is rare.
+	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g }, &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
+		u, _ := request.UserFrom(r.Context())
+		id, err := tenant.Of(u)
+		if err != nil {
+			return nil, forbidden(errSomebody)
+		}
+		leave, ok := c.gateway.requests.acquire(id, *c.shared.Limits.PerTenantRequests)
+		if !ok {
+			return nil, errTooMany()
+		}
+		defer leave()
+		return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
+	}})
+	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
+}
+
+// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time, nil for none that was asked about, may be a deleted
+// tenant's.
+func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
+	all := []views.Cluster{}
+	for _, name := range slices.Sorted(maps.Keys(now.routes)) {
+		c := now.routes[name]
+		there, has := c.mapping.tenant(id)
+		if !c.serves(id) || !has || issued == nil || !c.accepts(there, *issued) {
+			continue
+		}
+		shown := views.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(c.config.Labels)}}
+		shown.Status.Reachable = c.cluster.state.Current()
+		if said := c.cluster.version.Load(); said != nil {
+			shown.Status.Version = *said
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+const (
+	// versionEvery is how often a cluster is asked for its version.
+	versionEvery = time.Minute
+	// versionBytes is the longest that is kept of it.
+	versionBytes = 64
+)
+
+// followVersion asks the cluster for its version until ctx ends, at once and then now and again.
+func (k *cluster) followVersion(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		text, err := k.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+		var info version.Info
+		if err == nil && json.Unmarshal(text, &info) == nil && len(info.GitVersion) <= versionBytes {
+			k.version.Store(&info.GitVersion)
+		}
+	}, versionEvery)
+}

@@ -1,0 +1,222 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/gateway/views"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// viewed is a gateway before three clusters, each of which other tenants may use.
+func viewed(t *testing.T) *world {
+	t.Helper()
+	of := func(name, tenants, more string) string {
+		return strings.Replace(entry(name, ", labels: { region: "+name[:2]+" }"+more), `tenants: ["*", system]`, "tenants: "+tenants, 1)
+	}
+	clusters := map[string]*standIn{"eu1": newStandIn(t, spaces()), "us1": newStandIn(t, spaces()), "us2": newStandIn(t, spaces())}
+	w := newWorld(t, of("eu1", `["*", system]`, "")+of("us1", "[acme]", "")+of("us2", "[acme, globex]", "")+"  views: { clusters: { enabled: true } }\n", clusters)
+	return w
+}
+
+// view returns a client of the view.
+func (w *world) view(token string) dynamic.ResourceInterface {
+	w.t.Helper()
+	config := &rest.Config{Host: w.server.URL + views.Path, BearerToken: token}
+	d, err := dynamic.NewForConfigAndClient(config, w.bearing(token))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d.Resource(views.GroupVersion.WithResource(views.Resource))
+}
+
+// bearing returns a client that bears a token.
+func (w *world) bearing(token string) *http.Client {
+	client := *w.server.Client()
+	next := client.Transport
+	client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+token)
+		return next.RoundTrip(r)
+	})
+	return &client
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func namesOf(l *unstructured.UnstructuredList) string {
+	var names []string
+	for i := range l.Items {
+		names = append(names, l.Items[i].GetName())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestViewOfClusters: each caller sees the clusters that its tenant may use, and cannot tell others from none.
+func TestViewOfClusters(t *testing.T) {
+	t.Parallel()
+	w := viewed(t)
+	for token, want := range map[string]string{"alice-token": "eu1 us1 us2", "bob-token": "eu1 us2", "root-token": "eu1"} {
+		list, err := w.view(token).List(t.Context(), metav1.ListOptions{})
+		if err != nil || namesOf(list) != want {
+			t.Errorf("%s: %v, %v, want %s", token, namesOf(list), err, want)
+		}
+	}
+	bob := w.view("bob-token")
+	hidden, err := bob.Get(t.Context(), "us1", metav1.GetOptions{})
+	_, none := bob.Get(t.Context(), "us9", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) || !apierrors.IsNotFound(none) || strings.ReplaceAll(err.Error(), "us1", "us9") != none.Error() {
+		t.Errorf("another's cluster: %v, %v; none: %v", hidden, err, none)
+	}
+	waittest.Until(t, func() error { // the versions come by themselves
+		eu, err := bob.Get(t.Context(), "eu1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		version, _, _ := unstructured.NestedString(eu.Object, "status", "version")
+		reachable, _, _ := unstructured.NestedBool(eu.Object, "status", "reachable")
+		if version != "v1.37.1" || !reachable || eu.GetLabels()["region"] != "eu" {
+			return errUnlike(eu.Object)
+		}
+		return nil
+	})
+	for selector, want := range map[metav1.ListOptions]string{
+		{LabelSelector: "region=us"}:              "us2",
+		{LabelSelector: "region in (eu)"}:         "eu1",
+		{FieldSelector: "metadata.name=us2"}:      "us2",
+		{FieldSelector: "metadata.name!=us2"}:     "eu1",
+		{FieldSelector: "metadata.name=us1"}:      "",
+		{LabelSelector: "region=us", Limit: 1000}: "us2",
+	} {
+		if list, err := bob.List(t.Context(), selector); err != nil || namesOf(list) != want {
+			t.Errorf("%+v: %v, %v", selector, list, err)
+		}
+	}
+}
+
+// TestViewAndPredecessors: a credential that may be a deleted tenant's, who had the name, is shown no cluster that would refuse it for that.
+func TestViewAndPredecessors(t *testing.T) {
+	t.Parallel()
+	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
+	us.become(func() {
+		us.retired = []string{"bobs"}
+	})
+	w := newWorld(t, entry("eu1", "")+entry("us1", "")+"  views: { clusters: { enabled: true } }\n", map[string]*standIn{"eu1": eu, "us1": us})
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,bobs\n")
+	waittest.Until(t, func() error {
+		list, err := w.view("bob-token").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if is := namesOf(list); is != "eu1" {
+			return fmt.Errorf("it shows %q", is)
+		}
+		return nil
+	})
+	if list, err := w.view("alice-token").List(t.Context(), metav1.ListOptions{}); err != nil || namesOf(list) != "eu1 us1" {
+		t.Errorf("another tenant's: %v, %v", list, err)
+	}
+}
+
+type errUnlike map[string]any
+
+func (e errUnlike) Error() string { return fmt.Sprintf("it is %v", map[string]any(e)) }
+
+// TestViewRefuses: what the view does not do, and for whom.
+func TestViewRefuses(t *testing.T) {
+	t.Parallel()
+	w := viewed(t)
+	const all = "/gateway/apis/gateway.kubetenant.dev/v1alpha1/clusters"
+	for what, r := range map[string]struct {
+		token, method, path string
+		want                int
+	}{
+		"nobody":               {"", "GET", all, 401},
+		"nobody, of discovery": {"", "GET", "/gateway/apis", 401},
+		"an unknown token":     {"x", "GET", all, 401},
+		"a watch":              {"alice-token", "GET", all + "?watch=true", 405},
+		"an empty watch":       {"alice-token", "GET", all + "?watch", 405},
+		"a creation":           {"alice-token", "POST", all, 405},
+		"an update":            {"root-token", "PUT", all + "/eu1", 405},
+		"a patch":              {"root-token", "PATCH", all + "/eu1", 405},
+		"a deletion":           {"root-token", "DELETE", all + "/eu1", 405},
+		"all deleted":          {"root-token", "DELETE", all, 405},
+		"a HEAD":               {"alice-token", "HEAD", all, 405},
+		"another field":        {"alice-token", "GET", all + "?fieldSelector=status.version%3Dv1", 400},
+		"no selector":          {"alice-token", "GET", all + "?labelSelector=%3D%3D", 400},
+		"a subresource":        {"alice-token", "GET", all + "/eu1/status", 404},
+		"another version":      {"alice-token", "GET", "/gateway/apis/gateway.kubetenant.dev/v1/clusters", 404},
+		"a secret":             {"alice-token", "GET", "/gateway/api/v1/namespaces/acme--web/secrets", 404},
+		"a cluster below it":   {"alice-token", "GET", "/gateway/clusters/eu1/api", 404},
+		"dots":                 {"alice-token", "GET", "/gateway/../api", 400},
+		"what begins alike":    {"alice-token", "GET", "/gatewayx/apis", 403},
+	} {
+		code, text := w.do(r.token, r.method, r.path, "")
+		if code != r.want || strings.Contains(text, "us1") {
+			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
+		}
+	}
+	for name, c := range w.clusters {
+		if came := c.sent(); len(came) > 0 {
+			t.Errorf("%s was asked: %v", name, came[0].URL)
+		}
+	}
+}
+
+// TestViewIsAnAPI: clients of Kubernetes discover the view, and print it as a table.
+func TestViewIsAnAPI(t *testing.T) {
+	t.Parallel()
+	w := viewed(t)
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: w.server.URL + views.Path}, w.bearing("bob-token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, resources, err := d.ServerGroupsAndResourcesWithContext(t.Context())
+	if err != nil || len(groups) != 1 || len(resources) != 1 || resources[0].APIResources[0].Name != views.Resource || resources[0].APIResources[0].Verbs.String() != "[get list]" {
+		t.Errorf("%v, %v, %v", groups, resources, err)
+	}
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+	for include, want := range map[string]string{"": `"kind":"PartialObjectMetadata"`, "?includeObject=Object": `"kind":"Cluster"`, "?includeObject=None": `"object":null`} {
+		code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters"+include, table)
+		if code != http.StatusOK || !strings.Contains(text, `"kind":"Table"`) || !strings.Contains(text, want) || !strings.Contains(text, `"name":"Reachable"`) {
+			t.Errorf("%s: %d: %s", include, code, text)
+		}
+	}
+	for accept, want := range map[string]int{"application/yaml": 200, "application/vnd.kubernetes.protobuf,application/json": 200, "application/vnd.kubernetes.protobuf": 406, "image/png": 406} {
+		if code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters", accept); code != want {
+			t.Errorf("%s: %d: %s", accept, code, text)
+		}
+	}
+}
+
+// accepting asks for an answer of some form.
+func (w *world) accepting(ctx context.Context, token, path, accept string) (int, string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+path, http.NoBody)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Accept", accept)
+	return w.read(w.bearing(token).Do(req)) //nolint:bodyclose // read does
+}
+
+// TestViewIsOff where the configuration does not ask for it: the path is one of the cluster at the root.
+func TestViewIsOff(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	if code, text := w.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(c.sent()) > 0 {
+		t.Errorf("%d: %s", code, text)
+	}
+}

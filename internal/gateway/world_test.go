@@ -1,0 +1,587 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/component-base/metrics"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/internal/gateway"
+	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestMain has clients follow stand-ins as the command does: see internal/serving/command.
+func TestMain(m *testing.M) {
+	for name, value := range state.HTTP2Timeouts() {
+		_ = os.Setenv(name, value)
+	}
+	_ = os.Setenv("KUBE_FEATURE_WatchListClient", "false")
+	os.Exit(m.Run())
+}
+
+// soon bounds what has to happen within a second, on a busy machine.
+const soon = 20 * time.Second
+
+// The credentials of the gateway at a stand-in.
+const (
+	readerToken       = "reader-token"
+	impersonatorToken = "impersonator-token"
+)
+
+// standIn is a kube-apiserver as far as a gateway needs one: it knows namespaces, and records what comes to it as whom.
+type standIn struct {
+	*httptest.Server
+	key *authntest.Key
+
+	mu          sync.Mutex
+	readerToken string
+	tokens      map[string]string // of whom
+	namespaces  map[string]string // and whose they are
+	again       map[string]int    // how often each was made anew
+	swept       string            // what the controller says of labels
+	retired     []string          // tenants that had a name before, by that
+	definitions []string          // of custom resources, by name, besides the project's
+	lacks       []string          // the project's resources that are not defined
+	changed     chan struct{}     // closed when they are others
+	came        []request
+	reviewed    int // tokens
+	// allow says who may impersonate; answer, where it is set and says so, is what is answered to what was sent on.
+	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
+	answer func(http.ResponseWriter, *http.Request) bool
+	// answerReader is answer for what the gateway asks for itself.
+	answerReader func(http.ResponseWriter, *http.Request) bool
+}
+
+// request is one that was sent on.
+type request struct {
+	*http.Request
+	body string
+}
+
+// as returns who a request is of.
+func (r *request) as() string {
+	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken && r.Header.Get("Impersonate-User") == "" {
+		return "token " + token
+	}
+	out := r.Header.Get("Impersonate-User") + " [" + strings.Join(r.Header["Impersonate-Group"], " ") + "]"
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		if key, is := strings.CutPrefix(name, "Impersonate-Extra-"); is {
+			out += " " + strings.ToLower(key) + "=" + strings.Join(r.Header[name], ",")
+		}
+	}
+	return out
+}
+
+func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
+	t.Helper()
+	s := &standIn{readerToken: readerToken, key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.EnableHTTP2 = true
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
+
+// set changes whose a namespace is.
+func (s *standIn) set(namespace, owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.namespaces[namespace] = owner
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// makeAgain deletes a namespace and makes one of that name that is another's.
+func (s *standIn) makeAgain(namespace, owner string) {
+	s.become(func() {
+		if s.again == nil {
+			s.again = map[string]int{}
+		}
+		s.again[namespace]++
+	})
+	s.set(namespace, owner)
+}
+
+// sweep says whose labels hold.
+func (s *standIn) sweep(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.swept = text
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// become changes what it does.
+func (s *standIn) become(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// sent returns what was sent on so far, and forgets it.
+func (s *standIn) sent() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() { s.came = nil }()
+	return s.came
+}
+
+// namespaceOf is one of a name that was made so often before.
+func namespaceOf(name, owner, version string, before int) *corev1.Namespace {
+	uid := types.UID(fmt.Sprintf("u-%d", before+1))
+	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version}}
+	if owner != "" {
+		ns.Labels = map[string]string{tenant.Label: owner}
+	}
+	return ns
+}
+
+// definitionOf is that of a namespaced kind.
+func definitionOf(name string) json.RawMessage {
+	plural, group, _ := strings.Cut(name, ".")
+	return fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":%q,"uid":"u","resourceVersion":"1"},
+		"spec":{"group":%q,"scope":"Namespaced","names":{"plural":%q,"kind":"Custom"},"versions":[{"name":"v1","served":true,"storage":true}]},
+		"status":{"acceptedNames":{"plural":%[3]q,"kind":"Custom"},"conditions":[{"type":"Established","status":"True"}]}}`, name, group, plural)
+}
+
+// ownDefinitions are those of the project's kinds, but for some.
+func ownDefinitions(lacks []string) []any {
+	items := []any{}
+	for file, text := range v1alpha1.Definitions() {
+		definition := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &definition); err != nil {
+			panic(err)
+		}
+		if slices.Contains(lacks, strings.TrimSuffix(file, ".yaml")) {
+			continue
+		}
+		definition["metadata"].(map[string]any)["resourceVersion"] = "1"
+		established := map[string]any{"type": "Established", "status": "True"}
+		definition["status"] = map[string]any{"conditions": []any{established}}
+		items = append(items, definition)
+	}
+	return items
+}
+
+// lists are the kinds of the lists that the gateway's clients read.
+func lists() map[string]string {
+	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
+		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "tenantquotas": "TenantQuotaList", "retiredtenants": "RetiredTenantList",
+		"namespacetemplates": "NamespaceTemplateList", "tenantmembers": "TenantMembersList"}
+}
+
+func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	reader := s.readerToken
+	s.mu.Unlock()
+	switch r.Header.Get("Authorization") {
+	case "Bearer " + reader:
+		s.serveReader(w, r)
+		return
+	case "Bearer " + readerToken: // until it was rotated
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && r.Header.Get("Impersonate-User") == "" {
+		reviewSelf(w, impersonatorName)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.came = append(s.came, request{r, string(body)})
+	answer := s.answer
+	s.mu.Unlock()
+	if answer != nil && answer(w, r) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Audit-Id", "theirs")
+	if r.URL.Query().Get("watch") != "" {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
+	}
+	_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+}
+
+func (s *standIn) serveReader(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	answer := s.answerReader
+	s.mu.Unlock()
+	if answer != nil && answer(w, r) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	resource := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	switch kind := lists()[resource]; {
+	case r.Method == http.MethodPost:
+		s.review(w, r)
+	case r.URL.Path == "/version":
+		_, _ = io.WriteString(w, `{"gitVersion":"v1.37.1"}`)
+	case r.URL.Path == "/openid/v1/jwks":
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{s.key.JWK()}})
+	case kind == "", slices.Contains(s.lacks, resource):
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	case r.URL.Query().Get("watch") != "":
+		s.watch(w, r, resource)
+	default:
+		s.list(w, kind, resource == "namespaces")
+	}
+}
+
+func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
+	items := []any{}
+	s.mu.Lock()
+	for name, owner := range s.namespaces {
+		if namespaces {
+			items = append(items, namespaceOf(name, owner, "1", s.again[name]))
+		}
+	}
+	s.mu.Unlock()
+	if kind == "RetiredTenantList" {
+		for _, id := range s.retired {
+			items = append(items, map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "RetiredTenant", "metadata": map[string]any{"name": id + "-was", "resourceVersion": "1"},
+				"spec": map[string]any{"id": id, "uid": "was", "retiredAt": "2026-01-01T00:00:00Z"}})
+		}
+	}
+	if strings.Contains(kind, "Definition") {
+		items = append(items, ownDefinitions(s.lacks)...)
+		for _, name := range s.definitions {
+			items = append(items, definitionOf(name))
+		}
+	}
+	version := "v1"
+	switch {
+	case strings.Contains(kind, "Webhook"):
+		version = "admissionregistration.k8s.io/v1"
+	case strings.Contains(kind, "Definition"):
+		version = "apiextensions.k8s.io/v1"
+	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"), strings.Contains(kind, "Template"):
+		version = "kubetenant.dev/v1alpha1"
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items})
+}
+
+func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string) {
+	w.(http.Flusher).Flush()
+	made := map[string]int{}
+	tell := func(what string, object any) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": what, "object": object})
+	}
+	for version := 2; ; version++ {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		}
+		s.mu.Lock()
+		if resource == "configmaps" {
+			tell("ADDED", &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{state.SweptKey: s.swept},
+				ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: "kubetenant-system", ResourceVersion: fmt.Sprint(version)}})
+		}
+		for name, owner := range s.namespaces {
+			now := namespaceOf(name, owner, fmt.Sprint(version), s.again[name])
+			switch {
+			case resource != "namespaces":
+			case made[name] != s.again[name]:
+				tell("DELETED", namespaceOf(name, owner, fmt.Sprint(version), made[name]))
+				tell("ADDED", now)
+			default:
+				tell("MODIFIED", now)
+			}
+			made[name] = s.again[name]
+		}
+		s.mu.Unlock()
+		w.(http.Flusher).Flush()
+	}
+}
+
+// The gateway's names at a stand-in.
+const readerName, impersonatorName = "gateway-reads", "gateway-acts"
+
+// reviewSelf tells somebody his name.
+func reviewSelf(w http.ResponseWriter, name string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
+		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}}})
+}
+
+func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
+		reviewSelf(w, readerName)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	body, _ := io.ReadAll(r.Body)
+	if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
+		var review authenticationv1.TokenReview
+		_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // nothing, if it is none
+		s.mu.Lock()
+		name, known := s.tokens[review.Spec.Token]
+		s.reviewed++
+		s.mu.Unlock()
+		if known {
+			groups := []string{"system:serviceaccounts", user.AllAuthenticated}
+			if parts := strings.Split(name, ":"); len(parts) == 4 {
+				groups = append(groups, "system:serviceaccounts:"+parts[2])
+			}
+			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: name, UID: "sa-uid", Groups: groups}}
+		}
+		review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
+		_ = json.NewEncoder(w).Encode(review)
+		return
+	}
+	var review authorizationv1.SubjectAccessReview
+	_, _, _ = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review) // nothing, if it is none
+	s.mu.Lock()
+	allow := s.allow
+	s.mu.Unlock()
+	review.Status.Allowed = allow != nil && allow(review.Spec)
+	review.TypeMeta = metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+// token returns one of the cluster that is of somebody, signed by its key.
+func (s *standIn) token(t *testing.T, subject string) string {
+	t.Helper()
+	return s.tokenUntil(t, subject, time.Now().Add(time.Hour))
+}
+
+// tokenUntil is token for one that ends at a time.
+func (s *standIn) tokenUntil(t *testing.T, subject string, end time.Time) string {
+	t.Helper()
+	text := s.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": subject, "exp": end.Unix()})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens[text] = subject
+	return text
+}
+
+// kubeconfig writes one for a token.
+func (s *standIn) kubeconfig(t testing.TB, path, token string) {
+	t.Helper()
+	writeKubeconfig(t, path, s.URL, s.Certificate().Raw, token)
+}
+
+// world is a gateway before stand-ins.
+type world struct {
+	t        testing.TB
+	dir      string
+	server   *httptest.Server
+	gateway  *gateway.Gateway
+	clusters map[string]*standIn
+	older    atomic.Int64 // than they are connections seem, in ns
+}
+
+// header begins a configuration: three callers by token, of two tenants and of the system's.
+const header = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  revocation: { path: revoked.yaml }
+  sources:
+  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+gateway:
+  limits: { timeout: 5s, perTenantStreams: 4 }
+  clusters:
+`
+
+const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
+
+// entry is a cluster in a configuration.
+func entry(name, more string) string {
+	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: %[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n", name, more)
+}
+
+// newWorld starts a gateway of a configuration that goes on after the header.
+func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world {
+	t.Helper()
+	return newTracedWorld(t, config, clusters, nil)
+}
+
+// newTracedWorld is newWorld of a gateway that makes spans.
+func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), clusters: clusters}
+	for name, c := range clusters {
+		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
+		c.kubeconfig(t, filepath.Join(w.dir, name+"-imp"), impersonatorToken)
+	}
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\nroot-token,root,u3,\"system:masters\",,system\n")
+	w.write("revoked.yaml", noRevocations)
+	w.write("tenancy.yaml", header+config)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(stop)
+	var err error
+	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }, Tracer: recorded}); err != nil {
+		t.Fatal(err)
+	}
+	w.server = httptest.NewUnstartedServer(w.gateway)
+	w.server.EnableHTTP2 = true
+	w.server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return serving.Connected(ctx, time.Now().Add(-time.Duration(w.older.Load())))
+	}
+	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	w.server.StartTLS()
+	t.Cleanup(func() { w.server.CloseClientConnections(); w.server.Close() })
+	for name := range clusters {
+		waittest.Until(t, func() error {
+			if code, text := w.get("alice-token", "/clusters/"+name+"/api/v1/namespaces/acme--web/pods"); code != http.StatusOK {
+				return fmt.Errorf("%d: %s", code, text)
+			}
+			return nil
+		})
+		clusters[name].sent()
+	}
+	return w
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// until asks until a status comes.
+func (w *world) until(want int, token, path string) {
+	w.t.Helper()
+	waittest.Until(w.t, func() error {
+		if code, text := w.get(token, path); code != want {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
+}
+
+// get asks over HTTP/2, and returns the answer.
+func (w *world) get(token, path string, headers ...string) (int, string) {
+	w.t.Helper()
+	return w.do(token, http.MethodGet, path, "", headers...)
+}
+
+func (w *world) do(token, method, path, body string, headers ...string) (int, string) {
+	w.t.Helper()
+	return w.read(w.open(w.t.Context(), token, method, path, body, headers...), nil)
+}
+
+// read returns an answer.
+func (w *world) read(resp *http.Response, err error) (int, string) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func (w *world) open(ctx context.Context, token, method, path, body string, headers ...string) *http.Response {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, w.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	client := *w.server.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp
+}
+
+// dial connects to the gateway by a protocol.
+func (w *world) dial(protocol string) *tls.Conn {
+	w.t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(w.server.Certificate())
+	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "example.com", NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12}}).
+		DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	return conn.(*tls.Conn)
+}
+
+// upgraded is what alice has open in a pod.
+func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		w.t.Fatal(resp.Status)
+	}
+	return conn, reader
+}
+
+// raw sends what stands there on a connection of HTTP/1.1, and returns the connection and the answer.
+func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
+	w.t.Helper()
+	conn := w.dial("http/1.1")
+	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		w.t.Fatal(err)
+	}
+	reader := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return conn, reader, resp
+}

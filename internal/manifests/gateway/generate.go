@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/manifests/charts"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Options are what the configuration does not say.
+type Options struct {
+	// Config is the path of the TenancyConfiguration.
+	Config string
+	// Image of the gateway, and the Namespace that it runs in.
+	Image, Namespace string
+	// Accounts lets callers impersonate service accounts, where their clusters' roles let them.
+	Accounts bool
+	// Contexts name, by cluster, contexts of the operator's Kubeconfig that lead there: kubeconfigs are written for those. An empty Kubeconfig is
+	// where kubectl looks.
+	Contexts   map[string]string
+	Kubeconfig string
+}
+
+var (
+	errNoSection = errors.New("the configuration has no section gateway")
+	errNoImage   = errors.New("the image is required")
+)
+
+// Generate returns the files, by their path: gateway.yaml to apply where the gateway runs, clusters/<name>.yaml in each cluster, and kubeconfigs/* for
+// the Secret of the configuration.
+func Generate(o Options) (map[string][]byte, error) {
+	config, err := configv1alpha1.Load(o.Config)
+	switch {
+	case err != nil:
+		return nil, err
+	case config.Gateway == nil:
+		return nil, errNoSection
+	case o.Image == "":
+		return nil, errNoImage
+	}
+	out := map[string][]byte{}
+	if out["gateway.yaml"], err = o.render(); err != nil {
+		return nil, err
+	}
+	for i := range config.Gateway.Clusters {
+		c := &config.Gateway.Clusters[i]
+		if out["clusters/"+c.Name+".yaml"], err = o.Roles(c); err != nil {
+			return nil, err
+		}
+	}
+	return out, o.addKubeconfigs(config.Gateway.Clusters, out)
+}
+
+// render renders the chart, whose other values are an operator's to set with Helm.
+func (o *Options) render() ([]byte, error) {
+	values, err := charts.Defaults(deploy.Files, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	values["image"] = o.Image
+	data, err := charts.Data(deploy.Files, "gateway", o.Namespace, values)
+	if err != nil {
+		return nil, err
+	}
+	templates, err := fs.Sub(deploy.Files, "gateway/templates")
+	if err != nil {
+		return nil, err
+	}
+	return charts.RenderOne(templates, "gateway.yaml", data)
+}
+
+// Check returns what is wrong with a set that was generated in a directory, for the configuration as it is now, and what to know of it.
+func Check(dir string, o Options) (wrong, notes []string, err error) {
+	files, err := Generate(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := configv1alpha1.Load(o.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	delete(files, "gateway.yaml") // is the operator's to change
+	for i := range config.Gateway.Clusters {
+		c := &config.Gateway.Clusters[i]
+		name := "clusters/" + c.Name + ".yaml"
+		is, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))) // #nosec G304 -- the operator's directory
+		switch {
+		case err != nil:
+			wrong = append(wrong, err.Error())
+		case !bytes.Equal(bytes.TrimSpace(is), bytes.TrimSpace(files[name])):
+			wrong = append(wrong, name+": other rights are needed for this configuration: generate it again")
+		}
+		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
+			if _, err := os.Stat(path); err != nil {
+				wrong = append(wrong, err.Error())
+			}
+		}
+		notes = append(notes, notesOf(c)...)
+	}
+	return wrong, notes, nil
+}
+
+// notesOf returns what the configuration of a cluster makes of its impersonator.
+func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
+	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
+	if _, anybody := usersOf(c); anybody {
+		say("the impersonator may be any user: whoever holds its credential is worth an admin of the cluster")
+	}
+	switch {
+	case slices.Contains(c.Tenants, tenant.AnyName):
+		say("tenants are not named, so that the impersonator may be of any tenant, and in any group, system:masters too: whoever holds its credential is worth an admin of the cluster")
+	case *c.Identity.GroupPattern != "":
+		say("groups are not named, so that the impersonator may be in any, system:masters too: whoever holds its credential is worth an admin of the cluster")
+	}
+	if c.Admission == configv1alpha1.GatewayAdmissionUnchecked {
+		say("admission is Unchecked: a label that somebody forges is believed")
+	}
+	if c.Reader.KubeConfigFile == c.Impersonator.KubeConfigFile {
+		say("the reader and the impersonator are one account: it may both read and act")
+	}
+	if strings.HasPrefix(c.Identity.DefaultUser, "kubetenant:") && !*c.Identity.WithUser {
+		say("everybody is %s: roles are given by the groups tenant:<id>", c.Identity.DefaultUser)
+	}
+	return notes
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// tokensDirectory is where the chart puts the Secret of the accounts' tokens.
+const tokensDirectory = "/etc/kubetenant/tokens/" // #nosec G101 -- a directory
+
+// addKubeconfigs adds those of the two accounts of each cluster that the operator has a context for, by the names that the configuration gives
+// them. They hold where a cluster is and no credential: of its tokens they name the files.
+func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out map[string][]byte) error {
+	if len(o.Contexts) == 0 {
+		return nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	known, err := rules.Load()
+	if err != nil {
+		return err
+	}
+	left, of := maps.Clone(o.Contexts), map[string]string{} // the clusters of files
+	for i := range clusters {
+		c := &clusters[i]
+		name, asked := left[c.Name]
+		if !asked {
+			continue
+		}
+		delete(left, c.Name)
+		at, err := clusterOf(known, name)
+		if err != nil {
+			return fmt.Errorf("cluster %s: %w", c.Name, err)
+		}
+		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
+			if filepath.Dir(path) != filepath.Dir(o.Config) {
+				return fmt.Errorf("cluster %s: %s: kubeconfigs are written for files beside the configuration", c.Name, path)
+			}
+			if of[path] != "" && of[path] != c.Name {
+				return fmt.Errorf("clusters %s and %s have one kubeconfig: %s", of[path], c.Name, path)
+			}
+			of[path] = c.Name
+			file := "kubeconfigs/" + filepath.Base(path)
+			if out[file], err = clientcmd.Write(*accountConfig(c.Name, at, filepath.Base(path))); err != nil {
+				return err
+			}
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("the configuration has no cluster %v", slices.Sorted(maps.Keys(left)))
+	}
+	return nil
+}
+
+// clusterOf returns the cluster that a context leads to, with its authorities in it.
+func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
+	of := known.Contexts[context]
+	if of == nil {
+		return nil, fmt.Errorf("there is no context %q", context)
+	}
+	at := known.Clusters[of.Cluster].DeepCopy()
+	switch {
+	case at == nil:
+		return nil, fmt.Errorf("the context %q leads to no cluster", context)
+	case !strings.HasPrefix(at.Server, "https://"):
+		return nil, fmt.Errorf("the context %q leads to no https:// URL", context)
+	case at.InsecureSkipTLSVerify:
+		return nil, fmt.Errorf("the context %q does not check who the cluster is (insecure-skip-tls-verify)", context)
+	}
+	alone := clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": at}}
+	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
+		return nil, errors.New("the authorities of its cluster cannot be read")
+	}
+	at.LocationOfOrigin, at.Extensions, at.ProxyURL = "", nil, "" // where the operator is
+	return at, nil
+}
+
+// accountConfig returns the kubeconfig of an account whose token is in a file.
+func accountConfig(name string, at *clientcmdapi.Cluster, token string) *clientcmdapi.Config {
+	out := clientcmdapi.NewConfig()
+	out.Clusters[name] = at
+	out.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: tokensDirectory + token}
+	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	out.CurrentContext = name
+	return out
+}

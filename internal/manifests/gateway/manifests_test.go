@@ -1,0 +1,229 @@
+package gateway_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/gateway"
+)
+
+const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\ngateway:\n  clusters:\n"
+
+func generate(t *testing.T, clusters string, accounts bool) (dir string, o gateway.Options, files map[string][]byte) {
+	t.Helper()
+	dir = t.TempDir()
+	o = gateway.Options{Config: filepath.Join(dir, "tenancy.yaml"), Image: "example.com/kubetenant-gateway:1", Namespace: "kubetenant-system", Accounts: accounts}
+	if err := os.WriteFile(o.Config, []byte(header+clusters), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := gateway.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, o, files
+}
+
+const cluster = "  - { name: eu1, reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i"
+
+// rules returns those of a ClusterRole in a file.
+func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
+	t.Helper()
+	for _, text := range strings.Split(string(file), "---\n") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(text), &role); err == nil && role.Kind == "ClusterRole" && role.Name == name {
+			return role.Rules
+		}
+	}
+	t.Fatalf("no ClusterRole %s in\n%s", name, file)
+	return nil
+}
+
+// TestRights: the reader changes nothing, and the impersonator may do nothing but act for those that the configuration lets through.
+func TestRights(t *testing.T) {
+	for what, c := range map[string]struct {
+		more     string
+		accounts bool
+		want     []string // resource: names
+		on       bool
+	}{
+		"anybody":       {` }, tenants: ["*"] }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: "}, false},
+		"accounts too":  {` }, tenants: ["*"] }`, true, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: ", "serviceaccounts: "}, false},
+		"named tenants": {` }, tenants: [acme, globex], tenantMap: { acme: acme-eu } }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: acme-eu globex"}, false},
+		"named by all": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], withUID: true } }`, false,
+			[]string{"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ", "uids: "}, false},
+		"mapped alone": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false, []string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"mapped, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			[]string{"users: ", "groups: tenant:acme tenant:system", "userextras/kubetenant.dev/tenant: acme system"}, false},
+		"constrained": {`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`, true, []string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "}, true},
+	} {
+		_, _, files := generate(t, cluster+c.more, c.accounts)
+		file := files["clusters/eu1.yaml"]
+		for _, r := range rules(t, file, gateway.ReaderAccount) {
+			for _, verb := range r.Verbs {
+				creates := verb == "create" && (slices.Equal(r.Resources, []string{"tokenreviews"}) || slices.Equal(r.Resources, []string{"subjectaccessreviews"}))
+				if !creates && !slices.Contains([]string{"get", "list", "watch"}, verb) {
+					t.Errorf("%s: the reader may %s %v", what, verb, r.Resources)
+				}
+			}
+		}
+		var got []string
+		for _, r := range rules(t, file, gateway.ImpersonatorAccount) {
+			got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
+			for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} { // as RequestInfo has them of other paths
+				if len(r.NonResourceURLs) > 0 && !slices.Contains(r.Verbs, "impersonate-on:user-info:"+method) {
+					t.Errorf("%s: the impersonator may not %s", what, method)
+				}
+			}
+			for _, verb := range r.Verbs {
+				if !strings.HasPrefix(verb, "impersonate") || strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") || strings.HasPrefix(verb, "impersonate-on:") && !c.on {
+					t.Errorf("%s: the impersonator may %s %v", what, verb, r.Resources)
+				}
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+// TestGateway: what runs the gateway is objects of one namespace.
+func TestGateway(t *testing.T) {
+	_, _, files := generate(t, cluster+` }, tenants: ["*"] }`, false)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(string(files["gateway.yaml"])), 4096)
+	var kinds []string
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); err != nil {
+			break
+		}
+		if kinds = append(kinds, u.GetKind()); u.GetNamespace() != "kubetenant-system" {
+			t.Errorf("%s is in %q", u.GetKind(), u.GetNamespace())
+		}
+	}
+	if want := []string{"ServiceAccount", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}; !slices.Equal(kinds, want) || !strings.Contains(string(files["gateway.yaml"]), "example.com/kubetenant-gateway:1") {
+		t.Errorf("%v", kinds)
+	}
+}
+
+// TestCheck: a set that is not what the configuration needs is told of, and what an impersonator is worth.
+func TestCheck(t *testing.T) {
+	dir, o, files := generate(t, cluster+` }, tenants: ["*"], admission: Unchecked }`, false)
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"r", "i"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wrong, notes, err := gateway.Check(dir, o)
+	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "worth an admin") || !strings.Contains(said, "tenants are not named") || !strings.Contains(said, "Unchecked") {
+		t.Errorf("%v, %v, %v", wrong, notes, err)
+	}
+	o.Accounts = true
+	if wrong, _, err := gateway.Check(dir, o); err != nil || len(wrong) != 1 || !strings.Contains(wrong[0], "clusters/eu1.yaml") {
+		t.Errorf("with other rights: %v, %v", wrong, err)
+	}
+	if err := os.Remove(filepath.Join(dir, "i")); err != nil {
+		t.Fatal(err)
+	}
+	o.Accounts = false
+	if wrong, _, err := gateway.Check(dir, o); err != nil || len(wrong) != 1 {
+		t.Errorf("without a kubeconfig: %v, %v", wrong, err)
+	}
+	if err := os.WriteFile(o.Config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := gateway.Check(dir, o); err == nil {
+		t.Error("a configuration without a gateway is taken")
+	}
+}
+
+// TestWorthAnAdmin: it is told wherever the impersonator may be somebody, or in some group, that the configuration does not name.
+func TestWorthAnAdmin(t *testing.T) {
+	for what, c := range map[string]struct {
+		more string
+		told bool
+	}{
+		"anybody":                   {` }, tenants: [acme] }`, true},
+		"any group":                 {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw } }`, true},
+		"groups by a pattern":       {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "dev-.*" } }`, true},
+		"users that are named":      {` }, tenants: [acme], identity: { unmapped: Deny, users: [ { tenant: acme, user: a, as: b } ] } }`, true},
+		"any tenant's":              {` }, tenants: ["*"], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, true},
+		"users, and the system's":   {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "" } }`, true},
+		"one, with tenants' groups": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, false},
+		"nobody is mapped":          {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
+	} {
+		dir, o, _ := generate(t, cluster+c.more, false)
+		_, notes, err := gateway.Check(dir, o)
+		if told := strings.Contains(strings.Join(notes, "\n"), "worth an admin"); err != nil || told != c.told {
+			t.Errorf("%s: %v, %v", what, notes, err)
+		}
+	}
+}
+
+// TestKubeconfigs: of clusters that the operator has contexts for, kubeconfigs of both accounts are written that lead there and hold no credential.
+func TestKubeconfigs(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("ca.crt", "an authority")
+	mine := write("mine", `{apiVersion: v1, kind: Config, current-context: b, users: [{name: me, user: {token: s3cret}}],
+clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt, proxy-url: "socks5://localhost:1080"}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}, {name: d, cluster: {server: "http://d"}}],
+contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}, {name: d, context: {cluster: d, user: me}}]}`)
+	config := write("tenancy.yaml", header+`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
+  - { name: ap1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: ap1-imp } }
+  - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
+`)
+	generate := func(contexts map[string]string) (map[string][]byte, error) {
+		return gateway.Generate(gateway.Options{Config: config, Image: "i", Namespace: "kubetenant-system", Contexts: contexts, Kubeconfig: mine})
+	}
+	files, err := generate(map[string]string{"eu1": "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"eu1-reader", "eu1-imp"} {
+		got, err := clientcmd.Load(files["kubeconfigs/"+name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, as := got.Clusters[got.Contexts[got.CurrentContext].Cluster], got.AuthInfos[got.Contexts[got.CurrentContext].AuthInfo]
+		if at.Server != "https://a:6443" || at.ProxyURL != "" || string(at.CertificateAuthorityData) != "an authority" || as.TokenFile != "/etc/kubetenant/tokens/"+name || as.Token != "" {
+			t.Errorf("%s: %s", name, files["kubeconfigs/"+name])
+		}
+	}
+	for name, text := range files {
+		if strings.Contains(string(text), "s3cret") || strings.HasPrefix(name, "kubeconfigs/") && !strings.Contains(name, "eu1") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	for what, contexts := range map[string]map[string]string{
+		"no such cluster": {"ap2": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "whoever listens": {"eu1": "d"}, "files elsewhere": {"us1": "a"}, "one file of two": {"eu1": "a", "ap1": "a"},
+	} {
+		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+// Package manifests writes what is installed for the gateway in each cluster.
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/serving/certificates"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The service accounts of the gateway in a cluster.
+const (
+	ReaderAccount       = "kubetenant-gateway-reader"
+	ImpersonatorAccount = "kubetenant-gateway-impersonator"
+)
+
+// verbs are those of requests for resources, methods of those for other paths: RBAC knows no prefix of impersonate-on:user-info.
+var (
+	verbs   = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	methods = []string{"get", "head", "post", "put", "patch", "delete", "options"}
+)
+
+// Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook service. They are two service accounts and what they may do. The reader reads what the boundary has to
+// know, the impersonator may do nothing but act for the callers that the configuration lets through. That is worth an admin where users are not
+// named: whoever holds its credential is whom he likes, but for groups and extras that a role names.
+func (o *Options) Roles(c *configv1alpha1.GatewayCluster) ([]byte, error) {
+	objects := []runtime.Object{
+		account(c.Namespace, ReaderAccount), account(c.Namespace, ImpersonatorAccount),
+		role(ReaderAccount, readerRules()), binding(c.Namespace, ReaderAccount),
+		&rbacv1.Role{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "Role"), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{state.SweptName}, Verbs: []string{"get", "list", "watch"}}}},
+		&rbacv1.RoleBinding{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "RoleBinding"), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ReaderAccount},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.Namespace, Name: ReaderAccount}}},
+		role(ImpersonatorAccount, o.impersonatorRules(c)), binding(c.Namespace, ImpersonatorAccount),
+	}
+	var out strings.Builder
+	for _, o := range objects {
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "---\n%s", text)
+	}
+	return []byte(out.String()), nil
+}
+
+func readerRules() []rbacv1.PolicyRule {
+	follow := []string{"get", "list", "watch"}
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: follow},
+		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: follow},
+		{APIGroups: []string{v1alpha1.Resource("").Group}, Resources: []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceNamespaceTemplates,
+			v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants, v1alpha1.ResourceTenantQuotas}, Verbs: follow},
+		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
+			ResourceNames: []string{certificates.ConfigurationName}, Verbs: follow},
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+		{NonResourceURLs: []string{"/openid/v1/jwks"}, Verbs: []string{"get"}},
+	}
+}
+
+// impersonatorRules let the impersonator be the callers of a cluster, of whom the configuration names what it can.
+func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.PolicyRule {
+	verb := []string{"impersonate"}
+	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
+		verb = []string{"impersonate:user-info"}
+	}
+	groups, extras := rbacv1.PolicyRule{Resources: []string{"groups"}}, rbacv1.PolicyRule{Resources: []string{"userextras/" + tenant.ExtraKey}}
+	if !slices.Contains(c.Tenants, tenant.AnyName) {
+		for _, name := range c.Tenants {
+			if to, mapped := c.TenantMap[name]; mapped {
+				name = to
+			}
+			extras.ResourceNames = append(extras.ResourceNames, name)
+			groups.ResourceNames = append(groups.ResourceNames, tenant.GroupPrefix+name)
+		}
+		if *c.Identity.GroupPattern != "" { // whatever callers are in
+			groups.ResourceNames = nil
+		}
+	}
+	rules := []rbacv1.PolicyRule{groups, extras}
+	if users, anybody := usersOf(c); anybody || len(users) > 0 {
+		rules = append([]rbacv1.PolicyRule{{Resources: []string{"users"}, ResourceNames: users}}, rules...)
+	}
+	for _, key := range c.Identity.Extras {
+		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"userextras/" + key}})
+	}
+	if c.Identity.WithUID {
+		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"uids"}})
+	}
+	constrained := c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained
+	if o.Accounts && !constrained {
+		rules = append(rules, rbacv1.PolicyRule{Resources: []string{"serviceaccounts"}})
+	}
+	for i := range rules {
+		rules[i].Verbs = verb
+		rules[i].APIGroups = []string{""}
+		if first := rules[i].Resources[0]; constrained || strings.HasPrefix(first, "userextras/") || first == "uids" {
+			rules[i].APIGroups = []string{"authentication.k8s.io"}
+		}
+	}
+	if constrained {
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: impersonateOn(verbs)},
+			rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: impersonateOn(methods)})
+	}
+	return rules
+}
+
+// impersonateOn returns the verbs that are asked for beside those of who is impersonated (KEP-5284).
+func impersonateOn(verbs []string) []string {
+	out := make([]string, len(verbs))
+	for i, v := range verbs {
+		out[i] = "impersonate-on:user-info:" + v
+	}
+	return out
+}
+
+// usersOf returns whom alone the impersonator has to be, or that it has to be anybody.
+func usersOf(c *configv1alpha1.GatewayCluster) (names []string, anybody bool) {
+	switch {
+	case !*c.Identity.WithUser:
+		return []string{c.Identity.DefaultUser}, false
+	case c.Identity.Unmapped == configv1alpha1.UnmappedDeny && !slices.Contains(c.Tenants, tenant.System().String()):
+		for _, u := range c.Identity.Users {
+			names = append(names, u.As)
+		}
+		return names, false
+	}
+	return nil, true // of the system tenant all keep their names
+}
+
+func typeMeta(version, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: version, Kind: kind}
+}
+
+func account(namespace, name string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+func role(name string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+}
+
+func binding(namespace, name string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}}}
+}

@@ -1,0 +1,126 @@
+package leaving
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// bufferSize is the number of bytes that are read to tell JSON from YAML.
+const bufferSize = 4096
+
+// errNothing means that a file holds no object of a kind that is checked.
+var errNothing = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
+
+// IsExport reports whether a file holds objects that "kubectl get" wrote: a list, or a kind that is checked. A file
+// that also holds a configuration of kubetenant is not an export.
+func IsExport(data []byte) bool {
+	exported, configures := false, false
+	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
+		exported = exported || isList(meta) || kindOf(meta) != nil
+		configures = configures || meta.Kind == configv1alpha1.KindTenancyConfiguration || meta.Kind == configv1alpha1.KindRevocation
+		return nil
+	})
+	return exported && !configures && err == nil
+}
+
+// Exported returns the findings about the objects of a file. Objects of other kinds are skipped. It returns an error if
+// the file cannot be read or holds no object to check.
+func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
+	all := newCollection(systemNamespaces)
+	checked := 0
+	err := eachItem(data, func(meta metav1.TypeMeta, text json.RawMessage) error {
+		object := kindOf(meta)
+		if object == nil {
+			return nil
+		}
+		if err := json.Unmarshal(text, object); err != nil {
+			return fmt.Errorf("%s: %w", meta.Kind, err)
+		}
+		checked++
+		all.add(object)
+		return nil
+	})
+	if err == nil && checked == 0 {
+		err = errNothing
+	}
+	return all.findings(), err
+}
+
+func isList(meta metav1.TypeMeta) bool { return strings.HasSuffix(meta.Kind, "List") }
+
+// kindOf returns an empty object of a kind that is checked, or nil.
+func kindOf(meta metav1.TypeMeta) runtime.Object {
+	group, _, _ := strings.Cut(meta.APIVersion, "/")
+	switch {
+	case group == rbacv1.GroupName && meta.Kind == "ClusterRoleBinding":
+		return &rbacv1.ClusterRoleBinding{}
+	case group == rbacv1.GroupName && meta.Kind == "RoleBinding":
+		return &rbacv1.RoleBinding{}
+	case meta.APIVersion == "v1" && meta.Kind == "Namespace":
+		return &corev1.Namespace{}
+	}
+	return nil
+}
+
+// eachItem calls f with each object of a file, and with those of lists one by one.
+func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error {
+	return each(data, func(meta metav1.TypeMeta, text json.RawMessage) error {
+		if !isList(meta) {
+			return f(meta, text)
+		}
+		var list struct{ Items []json.RawMessage }
+		if err := json.Unmarshal(text, &list); err != nil {
+			return fmt.Errorf("%s: %w", meta.Kind, err)
+		}
+		for _, item := range list.Items {
+			is := metav1.TypeMeta{}
+			if err := json.Unmarshal(item, &is); err != nil {
+				return fmt.Errorf("%s: %w", meta.Kind, err)
+			}
+			if is.Kind == "" { // as the API server writes a list of one kind
+				is = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: strings.TrimSuffix(meta.Kind, "List")}
+			}
+			if err := f(is, item); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// each calls f with each document of a file.
+func each(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), bufferSize)
+	for {
+		var text json.RawMessage
+		err := decoder.Decode(&text)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(text) == 0 || string(text) == "null" {
+			continue
+		}
+		meta := metav1.TypeMeta{}
+		if err := json.Unmarshal(text, &meta); err != nil {
+			return err
+		}
+		if err := f(meta, text); err != nil {
+			return err
+		}
+	}
+}

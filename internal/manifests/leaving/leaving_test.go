@@ -1,0 +1,237 @@
+package leaving_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+)
+
+var systemNamespaces = []string{"kube-system", "monitoring"}
+
+func clusterRoleBinding(name string, annotations map[string]string, groups ...string) *rbacv1.ClusterRoleBinding {
+	b := &rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+	}
+	for _, g := range groups {
+		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "Group", Name: g})
+	}
+	return b
+}
+
+func roleBinding(name string, annotations map[string]string, groups ...string) *rbacv1.RoleBinding {
+	b := clusterRoleBinding(name, annotations, groups...)
+	return &rbacv1.RoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "acme--web", Annotations: annotations},
+		RoleRef:    b.RoleRef, Subjects: b.Subjects,
+	}
+}
+
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+	}
+}
+
+func label(value string) map[string]string { return map[string]string{"kubetenant.dev/tenant": value} }
+
+// cases are objects and the beginnings of the findings about each.
+var cases = map[string]struct {
+	object runtime.Object
+	want   []string
+}{
+	"another group":       {clusterRoleBinding("b", nil, "tenants:acme", "dev", "system:tenant:acme"), nil},
+	"a tenant's group":    {clusterRoleBinding("b", nil, "tenant:acme"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:acme" ClusterRole "view" in the whole cluster: replace`}},
+	"several groups":      {clusterRoleBinding("b", nil, "tenant:b", "dev", "tenant:a", "tenant:b"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a", group "tenant:b" ClusterRole`}},
+	"no tenant's name":    {clusterRoleBinding("b", nil, "tenant:"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:" ClusterRole`}},
+	"a forged line":       {clusterRoleBinding("b", nil, "tenant:a\nx: \x1b[31m"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a\nx: \x1b[31m" ClusterRole`}},
+	"a forged name":       {clusterRoleBinding("b\nx", nil, "tenant:a"), []string{`ClusterRoleBinding "b\nx": a server`}},
+	"a scope":             {clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": "Tenanted"}), []string{`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ClusterRole "view" in the whole cluster: replace`}},
+	"an empty scope":      {clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), []string{"ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope"}},
+	"an end":              {clusterRoleBinding("b", map[string]string{"kubetenant.dev/expires": "x"}), []string{`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ClusterRole "view" in the whole cluster without an end: delete`}},
+	"other annotations":   {clusterRoleBinding("b", map[string]string{"kubetenant.dev/other": "", "example.com/scope": ""}), nil},
+	"a former admin":      {clusterRoleBinding("kubetenant:admins:acme", nil, "ops"), []string{"ClusterRoleBinding kubetenant:admins:acme: an earlier release created it"}},
+	"all at once":         {clusterRoleBinding("kubetenant:admins:a", map[string]string{"kubetenant.dev/scope": "a", "kubetenant.dev/expires": "x"}, "tenant:a"), []string{"ClusterRoleBinding kubetenant:admins:a: a server without kubetenant grants", "ClusterRoleBinding kubetenant:admins:a: a server without kubetenant ignores the annotation kubetenant.dev/expires", "ClusterRoleBinding kubetenant:admins:a: a server without kubetenant ignores the annotation kubetenant.dev/scope", "ClusterRoleBinding kubetenant:admins:a: an earlier"}},
+	"within a namespace":  {roleBinding("kubetenant:admins:a", nil, "tenant:acme"), nil},
+	"an end in one":       {roleBinding("b", map[string]string{"kubetenant.dev/expires": "2030-01-31T18:00:00Z"}), []string{`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ClusterRole "view" in the namespace without an end`}},
+	"a scope in one":      {roleBinding("b", map[string]string{"kubetenant.dev/scope": "a"}), []string{`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ClusterRole "view" in the namespace`}},
+	"a tenant's":          {namespace("acme--web", label("acme")), nil},
+	"the system's":        {namespace("kube-system", nil), nil},
+	"named as system's":   {namespace("kube-system", label("system")), nil},
+	"given away":          {namespace("kube-system", label("acme")), []string{"Namespace kube-system: this system namespace belongs to tenant acme"}},
+	"given to nobody":     {namespace("monitoring", label("")), []string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace names no valid tenant"}},
+	"another spelling":    {namespace("kube-system", label("System")), []string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace names no valid tenant"}},
+	"default, not listed": {namespace("default", label("acme")), nil},
+}
+
+func hold(t *testing.T, name string, found []leaving.Finding, want []string) {
+	t.Helper()
+	if len(found) != len(want) {
+		t.Fatalf("%s: %d findings, want %d: %v", name, len(found), len(want), found)
+	}
+	for i, f := range found {
+		if !strings.HasPrefix(f.String(), want[i]) || strings.ContainsAny(f.String(), "\n\x1b") || f.Reason == "" || f.Remedy == "" {
+			t.Errorf("%s: %s; want %s", name, f, want[i])
+		}
+	}
+}
+
+// TestFindings: a live cluster and exported files have the same findings.
+func TestFindings(t *testing.T) {
+	for name, c := range cases {
+		live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(c.object), systemNamespaces)
+		if unchecked != nil {
+			t.Fatal(name, unchecked)
+		}
+		hold(t, name, live, c.want)
+		text, err := yaml.Marshal(c.object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exported, err := leaving.Exported(text, systemNamespaces)
+		if diff := cmp.Diff(live, exported); err != nil || diff != "" {
+			t.Errorf("%s: %v, %s", name, err, diff)
+		}
+		list := "kind: List\napiVersion: v1\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  ") + "\n"
+		exported, err = leaving.Exported([]byte(list), systemNamespaces)
+		if diff := cmp.Diff(live, exported); err != nil || diff != "" {
+			t.Errorf("%s in a list: %v, %s", name, err, diff)
+		}
+	}
+}
+
+// TestClusterIsReadInPages: findings on every page are found, in one order, and nothing is written.
+func TestClusterIsReadInPages(t *testing.T) {
+	k := fake.NewClientset()
+	k.PrependReactor("list", "clusterrolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		o := a.(clienttesting.ListActionImpl).ListOptions
+		page := 3
+		if o.Continue != "" {
+			_, _ = fmt.Sscanf(o.Continue, "%d", &page)
+		}
+		list := &rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{*clusterRoleBinding(fmt.Sprintf("b%d", page), nil, "tenant:a")}}
+		if page > 1 {
+			list.Continue = fmt.Sprint(page - 1)
+		}
+		if o.Limit == 0 {
+			t.Error("a list without a limit")
+		}
+		return true, list, nil
+	})
+	found, unchecked := leaving.Cluster(t.Context(), k, systemNamespaces)
+	if unchecked != nil {
+		t.Fatal(unchecked)
+	}
+	hold(t, "three pages", found, []string{"ClusterRoleBinding b1:", "ClusterRoleBinding b2:", "ClusterRoleBinding b3:"})
+	for _, a := range k.Actions() {
+		if a.GetVerb() != "list" {
+			t.Errorf("%s of %s", a.GetVerb(), a.GetResource())
+		}
+	}
+}
+
+// TestForbidden: a kind that may not be read is reported, and the findings about other kinds
+// remain.
+func TestForbidden(t *testing.T) {
+	for resource, kind := range map[string]string{"clusterrolebindings": "ClusterRoleBindings", "rolebindings": "RoleBindings", "namespaces": "Namespaces"} {
+		k := fake.NewClientset(clusterRoleBinding("b", nil, "tenant:a"), roleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), namespace("kube-system", label("a")))
+		k.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", context.Canceled)
+		})
+		found, unchecked := leaving.Cluster(t.Context(), k, systemNamespaces)
+		if len(found) != 2 || len(unchecked) != 1 || !strings.HasPrefix(unchecked[0].Error(), kind+" could not be checked: ") || apierrors.IsForbidden(unchecked[0]) {
+			t.Errorf("%s: %v, %v", resource, found, unchecked)
+		}
+	}
+}
+
+// TestExports tells exported objects from other files.
+func TestExports(t *testing.T) {
+	binding := "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: { name: b }\n"
+	for name, c := range map[string]struct {
+		text   string
+		export bool
+		err    string
+	}{
+		"a binding":           {binding, true, ""},
+		"as JSON":             {`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, true, ""},
+		"of another group":    {"apiVersion: example.com/v1\nkind: ClusterRoleBinding\n", false, "no ClusterRoleBinding"},
+		"an empty list":       {"apiVersion: v1\nkind: List\nitems: []\n", true, "no ClusterRoleBinding"},
+		"other objects first": {"apiVersion: v1\nkind: Secret\n---\n" + binding, true, ""},
+		"a configuration":     {"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n", false, "no ClusterRoleBinding"},
+		"a configuration too": {"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n---\n" + binding, false, ""},
+		"a revocation too":    {binding + "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n", false, ""},
+		"an empty file":       {"", false, "no ClusterRoleBinding"},
+		"not YAML":            {"{", false, "EOF"},
+		"a broken end":        {binding + "---\n{", false, "yaml"},
+		"a wrong type":        {strings.Replace(binding, "{ name: b }", "[]", 1), true, "ClusterRoleBinding: json"},
+		"a list of a kind":    {"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n", true, ""},
+		"items of no list":    {"apiVersion: v1\nkind: List\nitems: 1\n", true, "List: json"},
+		"an item of no kind":  {"apiVersion: v1\nkind: List\nitems: [ 1 ]\n", true, "List: json"},
+		"null":                {"null\n---\n" + binding, true, ""},
+	} {
+		if got := leaving.IsExport([]byte(c.text)); got != c.export {
+			t.Errorf("%s: IsExport() = %t", name, got)
+		}
+		if _, err := leaving.Exported([]byte(c.text), nil); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v; want %q", name, err, c.err)
+		}
+	}
+}
+
+// TestManyInATenantsNamespace: a tenant creates as many RoleBindings with an end as it likes in its own namespaces. They
+// are one finding a namespace, and those of other namespaces stay one each.
+func TestManyInATenantsNamespace(t *testing.T) {
+	ends := map[string]string{"kubetenant.dev/expires": "x"}
+	objects := []runtime.Object{namespace("acme--web", label("acme")), namespace("kube-system", label("acme")),
+		namespace("plain", nil)}
+	for i := range 5 {
+		objects = append(objects, roleBinding(fmt.Sprintf("b%d", i), ends))
+	}
+	for _, in := range []string{"kube-system", "plain"} { // the system's, whatever its label, and no tenant's
+		for i := range 2 {
+			b := roleBinding(fmt.Sprintf("b%d", i), ends)
+			b.Namespace = in
+			objects = append(objects, b)
+		}
+	}
+	scoped := roleBinding("scoped", map[string]string{"kubetenant.dev/scope": "a"})
+	objects = append(objects, scoped)
+	want := []string{"Namespace kube-system: this system namespace", "RoleBinding acme--web/b0 and 4 more in the namespace: a " +
+		"server without kubetenant ignores the annotation kubetenant.dev/expires", "RoleBinding acme--web/scoped: ",
+		"RoleBinding kube-system/b0: ", "RoleBinding kube-system/b1: ", "RoleBinding plain/b0: ", "RoleBinding plain/b1: "}
+	live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(objects...), systemNamespaces)
+	if unchecked != nil {
+		t.Fatal(unchecked)
+	}
+	hold(t, "live", live, want)
+	var text strings.Builder
+	for _, object := range objects {
+		document, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString("---\n" + string(document))
+	}
+	exported, err := leaving.Exported([]byte(text.String()), systemNamespaces)
+	if diff := cmp.Diff(live, exported); err != nil || diff != "" {
+		t.Errorf("%v, %s", err, diff)
+	}
+}

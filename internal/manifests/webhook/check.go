@@ -1,0 +1,343 @@
+package webhook
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+	"github.com/kubetenant/kubetenant/internal/serving/certificates"
+)
+
+// A Finding is something in an installed set that fails open, locks the cluster up, or denies somebody by
+// mistake.
+type Finding struct{ File, Problem string }
+
+func (f Finding) String() string { return f.File + ": " + f.Problem }
+
+// authorizerName is the service's in an AuthorizationConfiguration; ownSuffix ends the names of policies, in
+// static manifests staticSuffix.
+const (
+	authorizerName = "kubetenant"
+	ownSuffix      = ".kubetenant.dev"
+	staticSuffix   = ".kubetenant.static.k8s.io"
+)
+
+// maxTokenTTL is how long kube-apiserver may remember the service's word about a token.
+const maxTokenTTL = time.Second
+
+// checker collects what is found.
+type checker struct {
+	settings    *configv1alpha1.Settings
+	namespace   string
+	made        map[string]map[string]any // by generate, by kind and name
+	selfManaged bool                      // the set makes the service's certificates itself
+	conditions  []any                     // of the authorizer, by generate
+	findings    []Finding
+
+	file       string
+	seen       map[string]bool     // kinds and names
+	copied     []*x509.Certificate // authorities in kube-apiserver's files
+	published  []*x509.Certificate // and in the cluster
+	namespaces map[string]map[string]string
+	subjects   []located[rbacv1.Subject]
+}
+
+type located[T any] struct {
+	file string
+	what T
+}
+
+func (c *checker) report(format string, args ...any) {
+	c.findings = append(c.findings, Finding{c.file, fmt.Sprintf(format, args...)})
+}
+
+// reportAll reports the objects that allow more on a server without kubetenant.
+func (c *checker) reportAll(found []leaving.Finding) {
+	for _, f := range found {
+		c.report("%s", f)
+	}
+}
+
+// Check looks at every file below dir: what [Generate] wrote and an operator changed, and whatever else of
+// the cluster is put there, such as its AuthenticationConfiguration, its Namespaces and its bindings. It is
+// held against the configuration.
+func Check(dir, config, namespace string) ([]Finding, error) {
+	loaded, err := configv1alpha1.Load(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{settings: &loaded.Settings, namespace: namespace, seen: map[string]bool{}, namespaces: map[string]map[string]string{}}
+	set, err := readSet(dir)
+	if err != nil {
+		return nil, err
+	}
+	c.selfManaged = isSelfManaged(set)
+	if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
+		return nil, err
+	}
+	for i := range set {
+		c.checkFile(&set[i])
+	}
+	c.checkWhole()
+	return c.findings, nil
+}
+
+// setFile is a file of an installed set.
+type setFile struct {
+	name string // below its directory
+	text []byte // of what is no YAML
+	// items are its objects, where it is YAML, those of Lists one by one.
+	items []item
+}
+
+// item is an object as JSON, or why it is none.
+type item struct {
+	json []byte
+	err  error
+}
+
+// readSet reads what is below a directory.
+func readSet(dir string) (set []setFile, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f := setFile{}
+		if f.name, err = filepath.Rel(dir, path); err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path) // #nosec G304 G122 -- in the operator's directory
+		if err != nil {
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml", ".kubeconfig":
+			f.items = items(text)
+		case ".txt", ".crt", ".pem":
+			f.text = text
+		}
+		set = append(set, f)
+		return nil
+	})
+	return set, err
+}
+
+// isSelfManaged reports whether an installed set makes the service's certificates itself: it has the account for that.
+func isSelfManaged(set []setFile) bool {
+	return slices.ContainsFunc(set, func(f setFile) bool {
+		return slices.ContainsFunc(f.items, func(doc item) bool {
+			var is metav1.PartialObjectMetadata
+			return json.Unmarshal(doc.json, &is) == nil && is.Kind == "ServiceAccount" && is.Name == "kubetenant-certificates"
+		})
+	})
+}
+
+// servingCA returns a file for the authorities of the service's certificate, where it does not make them itself. Any does: they are not looked at.
+func (c *checker) servingCA(file string) string {
+	if c.selfManaged {
+		return ""
+	}
+	return file
+}
+
+// generated returns what the chart makes of the configuration, by kind and name, and the match conditions
+// of the authorizer.
+func generated(config, namespace, servingCA string) (map[string]map[string]any, []any, error) {
+	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: servingCA == "", ServingCA: servingCA, URL: "https://none", Authorizers: []string{"RBAC"}})
+	if err != nil {
+		return nil, nil, err
+	}
+	all := map[string]map[string]any{}
+	for _, file := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml", "cluster/accounts.yaml"} {
+		for _, doc := range items(made[file]) {
+			var u unstructured.Unstructured
+			if err := decode(doc, &u.Object); err != nil {
+				return nil, nil, err
+			}
+			all[u.GetKind()+"/"+u.GetName()] = u.Object
+		}
+	}
+	if err := addDefinitions(all); err != nil {
+		return nil, nil, err
+	}
+	conditions, err := matchConditions(made["control-plane/authorization.yaml"])
+	return all, conditions, err
+}
+
+// matchConditions returns those of the service's authorizer.
+func matchConditions(doc []byte) ([]any, error) {
+	var config map[string]any
+	if err := yaml.Unmarshal(doc, &config); err != nil {
+		return nil, err
+	}
+	authorizers, _, _ := unstructured.NestedSlice(config, "authorizers")
+	for _, a := range authorizers {
+		if of, ok := a.(map[string]any); ok && of["name"] == authorizerName {
+			conditions, _, err := unstructured.NestedSlice(of, "webhook", "matchConditions")
+			return conditions, err
+		}
+	}
+	return nil, nil
+}
+
+// documents returns the YAML documents of a file.
+func documents(data []byte) [][]byte {
+	var all [][]byte
+	reader := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data)))
+	defer func() { _ = reader.Close() }()
+	buffer := make([]byte, len(data)+1)
+	for {
+		n, err := reader.Read(buffer)
+		if err != nil {
+			return all
+		}
+		if doc := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(buffer[:n]), []byte("---"))); len(doc) > 0 {
+			all = append(all, bytes.Clone(doc))
+		}
+	}
+}
+
+// items returns the objects of a file.
+func items(data []byte) []item {
+	var all []item
+	for _, doc := range documents(data) {
+		text, err := yaml.YAMLToJSON(doc)
+		var list struct {
+			Kind  string
+			Items []json.RawMessage
+		}
+		if err != nil || json.Unmarshal(text, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
+			all = append(all, item{text, err})
+			continue
+		}
+		for _, one := range list.Items {
+			all = append(all, item{one, nil})
+		}
+	}
+	return all
+}
+
+// decode reads an object.
+func decode(doc item, into any) error {
+	if doc.err != nil {
+		return doc.err
+	}
+	return json.Unmarshal(doc.json, into)
+}
+
+func (c *checker) checkFile(f *setFile) {
+	c.file = f.name
+	switch filepath.Ext(f.name) {
+	case ".txt":
+		c.checkFlags(string(f.text))
+	case ".crt", ".pem":
+		c.checkCertificates(f.text)
+	}
+	for _, doc := range f.items {
+		var is struct {
+			metav1.TypeMeta   `json:",inline"`
+			metav1.ObjectMeta `json:"metadata"`
+		}
+		if err := decode(doc, &is); err != nil {
+			c.report("is not understood: %v", err)
+			continue
+		}
+		c.seen[is.Kind+"/"+is.Name] = true
+		if err := errors.Join(c.checkKind(is.Kind, doc.json), c.checkSame(is.Kind, is.Name, doc.json)); err != nil {
+			c.report("%s %s is not understood: %v", is.Kind, is.Name, err)
+		}
+	}
+}
+
+func (c *checker) checkKind(kind string, doc []byte) error {
+	switch kind {
+	case "AuthorizationConfiguration":
+		return c.checkAuthorization(doc)
+	case "AuthenticationConfiguration":
+		return decoded(doc, c.checkAuthentication)
+	case "Config":
+		return decoded(doc, c.checkKubeconfig)
+	case "MutatingWebhookConfiguration":
+		return decoded(doc, func(w *admissionregistrationv1.MutatingWebhookConfiguration) {
+			for _, h := range w.Webhooks {
+				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig})
+			}
+		})
+	case "ValidatingWebhookConfiguration":
+		return decoded(doc, func(w *admissionregistrationv1.ValidatingWebhookConfiguration) {
+			for _, h := range w.Webhooks {
+				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig})
+			}
+		})
+	case "ValidatingAdmissionPolicy":
+		return decoded(doc, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+			if isOurs(p.Name) && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
+				c.report("policy %s: failurePolicy Ignore lets through what it cannot judge", p.Name)
+			}
+		})
+	case "ValidatingAdmissionPolicyBinding":
+		return decoded(doc, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+			if isOurs(b.Name) && !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
+				c.report("policy binding %s: without the action Deny it refuses nothing", b.Name)
+			}
+			if isOurs(b.Name) && b.Spec.MatchResources != nil {
+				c.report("policy binding %s: matchResources leaves out what they do not match", b.Name)
+			}
+		})
+	case "ConfigMap":
+		return decoded(doc, func(m *corev1.ConfigMap) {
+			if authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"])); err == nil && m.Name == certificates.AuthoritiesName {
+				c.published = authorities
+			}
+		})
+	case "Namespace":
+		return decoded(doc, func(n *corev1.Namespace) {
+			c.namespaces[n.Name] = n.Labels
+			c.reportAll(leaving.OfNamespace(n, c.settings.Authorization.SystemNamespaces))
+		})
+	case "ClusterRoleBinding":
+		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) {
+			c.addSubjects(kind, b.Name, b.Subjects)
+			c.reportAll(leaving.OfClusterRoleBinding(b))
+		})
+	case "RoleBinding":
+		return decoded(doc, func(b *rbacv1.RoleBinding) {
+			c.addSubjects(kind, b.Name, b.Subjects)
+			c.reportAll(leaving.OfRoleBinding(b))
+		})
+	}
+	return nil
+}
+
+func decoded[T any](doc []byte, check func(*T)) error {
+	v := new(T)
+	if err := json.Unmarshal(doc, v); err != nil {
+		return err
+	}
+	check(v)
+	return nil
+}
+
+func isOurs(name string) bool {
+	return strings.HasSuffix(name, ownSuffix) || strings.HasSuffix(name, staticSuffix)
+}

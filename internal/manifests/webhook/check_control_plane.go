@@ -1,0 +1,201 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/load"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authentication/user"
+	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
+	clientcmdapiv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// checkFlags looks at kube-apiserver's flags, one a line.
+func (c *checker) checkFlags(text string) {
+	flags := map[string]string{}
+	for _, line := range strings.Fields(text) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(line, "--"), "=")
+		flags[name] = value
+	}
+	if filepath.Base(c.file) == "environment.txt" {
+		for name, value := range state.HTTP2Timeouts() {
+			c.seen["environment"] = true
+			if !strings.Contains("\n"+text, "\n"+name+"="+value+"\n") {
+				c.report("%s is not %s: a replica that hangs is noticed after 45 seconds, and tenants are denied until then", name, value)
+			}
+		}
+		return
+	}
+	if flags["authorization-config"] == "" && flags["authorization-mode"] == "" {
+		return // the flags of something else
+	}
+	c.seen["flags"] = true
+	if flags["authorization-config"] == "" {
+		c.report("--authorization-config is missing: with --authorization-mode=Webhook a service that is away lets through what RBAC allows")
+	}
+	if flags["authorization-mode"] != "" {
+		c.report("--authorization-mode and --authorization-config exclude each other: kube-apiserver does not start")
+	}
+	if ttl, err := time.ParseDuration(flags["authentication-token-webhook-cache-ttl"]); err != nil || ttl > maxTokenTTL {
+		c.report("--authentication-token-webhook-cache-ttl must be at most %v: a revoked token counts for that long (default 2m)", maxTokenTTL)
+	}
+	if version := flags["authentication-token-webhook-version"]; version != "v1" {
+		c.report("--authentication-token-webhook-version=v1 is missing: kube-apiserver would send v1beta1")
+	}
+	if flags["admission-control-config-file"] == "" {
+		c.report("--admission-control-config-file is missing: kube-apiserver shows no certificate to admission webhooks")
+	}
+	for _, prefix := range []string{"oidc-username-prefix", "oidc-groups-prefix"} {
+		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || makesReserved(flags[prefix])) && (prefix == "oidc-username-prefix" && flags[prefix] != "" || flags["oidc-groups-claim"] != "") {
+			c.report("--%s=%s: a claim may say system: or %s", prefix, flags[prefix], tenant.GroupPrefix)
+		}
+	}
+	for plugin := range strings.SplitSeq(flags["disable-admission-plugins"], ",") {
+		if slices.Contains([]string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"}, plugin) {
+			c.report("--disable-admission-plugins=%s: nothing is refused", plugin)
+		}
+	}
+}
+
+// checkAuthorization looks at the order of authorizers, and who of the control plane is held up.
+func (c *checker) checkAuthorization(doc []byte) error {
+	config, err := load.LoadFromData(doc)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == "Webhook" && a.Name == authorizerName })
+	if at < 0 {
+		c.report("no webhook authorizer named kubetenant")
+		return nil
+	}
+	for _, before := range config.Authorizers[:at] {
+		c.report("authorizer %s stands before the service: what it allows never meets the boundary", before.Name)
+	}
+	for _, after := range config.Authorizers[at+1:] {
+		if after.Type == "AlwaysAllow" {
+			c.report("authorizer %s allows all that the boundary leaves to it", after.Name)
+		}
+	}
+	w := config.Authorizers[at].Webhook
+	if w.FailurePolicy != apiserver.FailurePolicyDeny {
+		c.report("failurePolicy %s: with the service away, RBAC decides alone, across tenants", w.FailurePolicy)
+	}
+	if w.CacheAuthorizedRequests || w.CacheUnauthorizedRequests {
+		c.report("decisions are remembered: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, or grants and namespaces outlive their end")
+	}
+	if is, err := matchConditions(doc); err != nil || !equality.Semantic.DeepEqual(is, c.conditions) {
+		c.report("matchConditions differ from what generate writes")
+	}
+	return c.checkExempt(context.Background(), w.MatchConditions)
+}
+
+// checkExempt asks the match conditions about those who must, and those who must not, pass by the service.
+func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.WebhookMatchCondition) error {
+	matcher, errs := validation.ValidateAndCompileMatchConditions(authorizationcel.NewDefaultCompiler(), conditions)
+	if len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	asked := func(name string, groups []string, path string) bool {
+		if matcher == nil {
+			return true
+		}
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: name, Groups: groups}}
+		if path != "" {
+			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
+		} else {
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: "default", Version: "v1"}
+		}
+		matches, err := matcher.Eval(ctx, review)
+		return err != nil || matches
+	}
+	for _, name := range append([]string{"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller"},
+		accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})...) {
+		if asked(name, nil, "") {
+			c.report("matchConditions hold up %s: the control plane waits for the service, and the service for the control plane", name)
+		}
+	}
+	if asked("system:node:n", []string{user.NodesGroup}, "") {
+		c.report("matchConditions hold up the nodes (group %s): they cannot start the service", user.NodesGroup)
+	}
+	for _, path := range probes() {
+		if asked(user.Anonymous, []string{user.AllUnauthenticated}, path) {
+			c.report("matchConditions hold up probes of %s: the kubelet restarts kube-apiserver while the service is away", path)
+		}
+	}
+	for _, other := range []struct {
+		name   string
+		groups []string
+	}{{"alice", nil}, {"alice", []string{user.AllAuthenticated}}, {"alice", []string{tenant.GroupPrefix + "acme"}}, {user.Anonymous, []string{user.AllUnauthenticated}},
+		{"system:serviceaccount:acme--web:default", []string{"system:serviceaccounts", "system:serviceaccounts:acme--web"}}, {"system:nodes", nil}, {"system:masters", nil}} {
+		if !asked(other.name, other.groups, "") {
+			c.report("matchConditions let %s with groups %q pass by the service", other.name, other.groups)
+		}
+	}
+	return nil
+}
+
+// checkAuthentication looks at what kube-apiserver makes of JWTs itself.
+func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfiguration) {
+	// A string and more: 'oidc:' + claims.sub
+	literalPrefix := regexp.MustCompile(`^\s*(["'])([^"'\\]*)["']\s*\+`)
+	for i, jwt := range config.JWT {
+		m := jwt.ClaimMappings
+		for _, extra := range m.Extra {
+			if domain, _, _ := strings.Cut(extra.Key, "/"); domain == tenant.Domain {
+				c.report("jwt[%d]: maps a claim to the extra %s: whoever signs the token chooses the tenant", i, extra.Key)
+			}
+		}
+		for field, mapping := range map[string]apiserverv1.PrefixedClaimOrExpression{"username": m.Username, "groups": m.Groups} {
+			switch prefix := mapping.Prefix; {
+			case mapping.Expression != "":
+				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || makesReserved(m[2]) {
+					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it may make system: or tenant: names", i, field)
+				}
+			case mapping.Claim == "":
+			case prefix == nil || *prefix == "":
+				c.report("jwt[%d]: %s has no prefix: a claim may say system: or %s", i, field, tenant.GroupPrefix)
+			case makesReserved(*prefix):
+				c.report("jwt[%d]: the prefix %q of %s makes reserved names", i, *prefix, field)
+			}
+		}
+	}
+}
+
+// makesReserved reports whether something behind a prefix makes a reserved name.
+func makesReserved(prefix string) bool {
+	for _, reserved := range []string{"system:", tenant.GroupPrefix} {
+		if strings.HasPrefix(prefix, reserved) || strings.HasPrefix(reserved, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checker) checkKubeconfig(config *clientcmdapiv1.Config) {
+	for _, cluster := range config.Clusters {
+		if cluster.Cluster.InsecureSkipTLSVerify || !strings.HasPrefix(cluster.Cluster.Server, "https://") {
+			c.report("cluster %s is not reached by verified https: whoever is on the way decides", cluster.Name)
+		}
+	}
+	for _, u := range config.AuthInfos {
+		if u.AuthInfo.ClientCertificate == "" && len(u.AuthInfo.ClientCertificateData) == 0 {
+			c.report("user %s has no client certificate: the service does not answer", u.Name)
+		}
+	}
+}
+
+// ErrFound says that something was found.
+var ErrFound = errors.New("the set is not safe to install")

@@ -1,0 +1,52 @@
+package webhook
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const definitionKind = "CustomResourceDefinition"
+
+// addDefinitions adds the CustomResourceDefinitions of this release to the files of generate.
+func addDefinitions(made map[string]map[string]any) error {
+	for _, text := range v1alpha1.Definitions() {
+		var u unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			return err
+		}
+		made[definitionKind+"/"+u.GetName()] = u.Object
+	}
+	return nil
+}
+
+// checkDefinition compares a CustomResourceDefinition with that of this release. It also reports one in another folder,
+// since that would be applied after the folder with all definitions.
+func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) error {
+	var is map[string]any
+	if err := json.Unmarshal(doc, &is); err != nil {
+		return err
+	}
+	if !equality.Semantic.DeepEqual(definitionSpec(is), definitionSpec(want)) {
+		c.report("%s %s is outdated or changed: generate writes another one", definitionKind, name)
+	}
+	if strings.HasPrefix(filepath.ToSlash(c.file), "cluster/") {
+		c.report("%s %s: an earlier release wrote this file. Delete it and apply the folder %s", definitionKind, name, definitionsFolder)
+	}
+	return nil
+}
+
+// definitionSpec returns the spec of a CustomResourceDefinition without the defaults that a server writes into it.
+func definitionSpec(definition map[string]any) any {
+	spec, _ := withoutEmpty(definition["spec"]).(map[string]any)
+	if conversion, _ := spec["conversion"].(map[string]any); conversion["strategy"] == "None" {
+		delete(spec, "conversion")
+	}
+	return spec
+}

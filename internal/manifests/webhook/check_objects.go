@@ -1,0 +1,282 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// hook is what both kinds of webhooks have in common.
+type hook struct {
+	config, name      string
+	failure           *admissionregistrationv1.FailurePolicyType
+	match             *admissionregistrationv1.MatchPolicyType
+	object, namespace *metav1.LabelSelector
+	rules             []admissionregistrationv1.RuleWithOperations
+	client            *admissionregistrationv1.WebhookClientConfig
+}
+
+// addsToOthers reports whether a webhook is one of those that hold some more callers to a few resources.
+func (h *hook) addsToOthers() bool {
+	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.")
+}
+
+func (c *checker) checkHook(h *hook) {
+	if h.config != "kubetenant" {
+		return
+	}
+	// What TenantGate would refuse passes in its shadow mode anyway.
+	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") {
+		c.report("webhook %s: failurePolicy Ignore lets everything through while the service is away", h.name)
+	}
+	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {
+		c.report("webhook %s: matchPolicy Exact lets other versions through", h.name)
+	}
+	if h.object != nil && len(h.object.MatchLabels)+len(h.object.MatchExpressions) > 0 {
+		c.report("webhook %s: objectSelector is chosen by whoever writes the object", h.name)
+	}
+	if s := h.namespace; s != nil {
+		for key := range s.MatchLabels {
+			c.report("webhook %s: namespaceSelector on %s leaves out every other namespace", h.name, key)
+		}
+		for _, e := range s.MatchExpressions {
+			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{c.namespace})
+			if e.Key != tenant.Label && !own {
+				c.report("webhook %s: namespaceSelector on %s leaves out namespaces", h.name, e.Key)
+			}
+		}
+	}
+	for _, r := range h.rules {
+		if !h.addsToOthers() && (!slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") || !slices.Contains(r.Resources, "*/*")) {
+			c.report("webhook %s: a rule does not match every resource in every version", h.name)
+		}
+	}
+	if h.client.URL != nil && !strings.HasPrefix(*h.client.URL, "https://") {
+		c.report("webhook %s: the URL is not https", h.name)
+	}
+}
+
+// addSubjects notes who is bound. The service's own accounts are by what generate writes, and by nothing else.
+func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
+	for _, s := range list {
+		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
+		account := s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace && strings.HasPrefix(s.Name, "kubetenant-") ||
+			s.Kind == rbacv1.UserKind && strings.HasPrefix(s.Name, prefix) || s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
+		if _, ours := c.made[kind+"/"+name]; !ours && account {
+			c.report("%s %s gives %s, of the service's own accounts, further rights: whoever takes over one of its pods has them", kind, name, s.Name)
+		}
+		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
+	}
+}
+
+// checkSame compares an object of ours with what generate writes: all of a policy, and of webhooks all but
+// how they are reached.
+func (c *checker) checkSame(kind, name string, doc []byte) error {
+	want, known := c.made[kind+"/"+strings.Replace(name, staticSuffix, ownSuffix, 1)]
+	if !known {
+		return nil
+	}
+	if kind == definitionKind {
+		return c.checkDefinition(name, doc, want)
+	}
+	var is map[string]any
+	// As the server would say it: comments and the order of keys do not count.
+	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(ownSuffix)), &is); err != nil {
+		return err
+	}
+	if !strings.HasSuffix(kind, "WebhookConfiguration") {
+		for _, field := range []string{"spec", "rules", "roleRef", "subjects", "aggregationRule"} {
+			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) && !c.sweepsMore(kind, field, is, want) {
+				c.report("%s %s: its %s differs from what generate writes", kind, name, field)
+			}
+		}
+		return nil
+	}
+	wanted, got := hooksOf(want), hooksOf(is)
+	for hook := range got {
+		if wanted[hook] == nil {
+			c.report("%s %s: the webhook %s is not one that generate writes", kind, name, hook)
+		}
+	}
+	for hook, fields := range wanted {
+		if got[hook] == nil {
+			c.report("%s %s: the webhook %s is missing", kind, name, hook)
+			continue
+		}
+		for field, value := range fields {
+			if !equality.Semantic.DeepEqual(got[hook][field], value) {
+				c.report("%s %s: %s of webhook %s differs from what generate writes", kind, name, field, hook)
+			}
+		}
+		for field := range got[hook] {
+			if _, has := fields[field]; !has {
+				c.report("%s %s: %s of webhook %s is not one that generate writes", kind, name, field, hook)
+			}
+		}
+	}
+	return nil
+}
+
+// withoutEmpty returns a value without the empty fields that a server fills in.
+func withoutEmpty(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, value := range v {
+			if value = withoutEmpty(value); value != nil {
+				out[key] = value
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+		return nil
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = withoutEmpty(v[i])
+		}
+		return out
+	}
+	return v
+}
+
+// sweepsMore reports whether rules are those that generate writes, and some for groups of custom resources
+// (--sweep-groups) besides.
+func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
+	rules, ok := is[field].([]any)
+	if kind != "ClusterRole" || field != "rules" || !ok {
+		return false
+	}
+	rest := slices.DeleteFunc(slices.Clone(rules), func(rule any) bool {
+		r, _ := rule.(map[string]any)
+		groups, _ := r["apiGroups"].([]any)
+		return len(groups) == 1 && strings.Contains(fmt.Sprint(groups[0]), ".") && !strings.HasSuffix(fmt.Sprint(groups[0]), ".k8s.io") && fmt.Sprint(groups[0]) != tenant.Domain &&
+			equality.Semantic.DeepEqual(r["resources"], []any{"*"}) && equality.Semantic.DeepEqual(r["verbs"], []any{"patch"})
+	})
+	return equality.Semantic.DeepEqual(any(rest), want[field])
+}
+
+// endsSoon is how long before its end a certificate is found.
+const endsSoon = 30 * 24 * time.Hour
+
+// checkCertificates looks at when certificates end, and notes the authorities that kube-apiserver has.
+func (c *checker) checkCertificates(data []byte) {
+	found, err := cert.ParseCertsPEM(data)
+	if err != nil {
+		c.report("holds no certificate: %v", err)
+		return
+	}
+	if filepath.Base(c.file) == "webhook-ca.crt" {
+		c.copied = found
+		return
+	}
+	for _, one := range found {
+		if time.Until(one.NotAfter) < endsSoon {
+			c.report("the certificate of %s ends on %s: where it is kube-apiserver's, the service refuses it then, and everything is denied", one.Subject, one.NotAfter.Format(time.DateOnly))
+		}
+	}
+}
+
+// checkCopy looks whether kube-apiserver has all the authorities that the service may be signed by.
+func (c *checker) checkCopy() {
+	for _, authority := range c.published {
+		if !slices.ContainsFunc(c.copied, authority.Equal) && time.Now().Before(authority.NotAfter) {
+			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart that", authority.Subject)
+		}
+	}
+}
+
+// hooksOf returns the webhooks of a configuration by their names, without how they are reached.
+func hooksOf(config map[string]any) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	hooks, _, _ := unstructured.NestedSlice(config, "webhooks")
+	for _, h := range hooks {
+		if fields, ok := h.(map[string]any); ok {
+			delete(fields, "clientConfig")
+			all[fmt.Sprint(fields["name"])] = fields
+		}
+	}
+	return all
+}
+
+// checkWhole looks at what is missing, and at those who are bound and have no tenant.
+func (c *checker) checkWhole() {
+	c.file = "."
+	c.checkCopy()
+	for what, why := range map[string]string{
+		"MutatingWebhookConfiguration/kubetenant":   "nothing gets its tenant's label",
+		"ValidatingWebhookConfiguration/kubetenant": "nothing is refused",
+	} {
+		if !c.seen[what] {
+			c.report("%s is missing: %s", what, why)
+		}
+	}
+	for made := range c.made {
+		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
+			why := "nothing holds it while the service is away"
+			switch {
+			case strings.HasPrefix(made, definitionKind+"/"):
+				why = "apply the whole folder " + definitionsFolder
+			case !strings.Contains(made, "Policy"):
+				why = "a part of the service has no right to do its work"
+			}
+			c.report("%s is missing: %s", made, why)
+		}
+	}
+	if c.seen["flags"] && !c.seen["environment"] {
+		c.report("environment.txt is missing: kube-apiserver notices a replica that hangs after 45 seconds, and tenants are denied until then")
+	}
+	if !c.seen["AuthorizationConfiguration/"] {
+		c.report("no AuthorizationConfiguration")
+	}
+	slices.SortStableFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
+	z := c.settings.Authorization
+	for _, s := range c.subjects {
+		c.file = s.file
+		switch s.what.Kind {
+		case rbacv1.ServiceAccountKind:
+			labels, known := c.namespaces[s.what.Namespace]
+			if _, labelled := labels[tenant.Label]; known && !labelled && !slices.Contains(z.SystemNamespaces, s.what.Namespace) {
+				c.report("service account %s/%s is bound and would have no tenant: label the namespace, or name it in systemNamespaces", s.what.Namespace, s.what.Name)
+			}
+		case rbacv1.UserKind:
+			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) && s.what.Name != tenant.ManagerUser {
+				c.report("user %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
+			}
+		case rbacv1.GroupKind:
+			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
+			if strings.HasPrefix(s.what.Name, "system:") && !slices.Contains(z.SystemSubjects.Groups, s.what.Name) && !slices.Contains(everybody, s.what.Name) &&
+				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") && !strings.HasPrefix(s.what.Name, "system:bootstrappers") {
+				c.report("group %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
+			}
+		}
+	}
+}
+
+func (c *checker) isSystemUser(name string) bool {
+	s := c.settings.Authorization.SystemSubjects
+	if _, _, err := serviceaccount.SplitUsername(name); err == nil {
+		return true // its namespace tells
+	}
+	return slices.Contains(s.Users, name) || slices.ContainsFunc(s.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}

@@ -1,0 +1,215 @@
+package webhook_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const repository = "../../.."
+
+// registered returns the resources that the API package names by its constants Resource*.
+func registered(t *testing.T) (resources []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), repository+"/tenant/v1alpha1/kinds.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, is := n.(*ast.ValueSpec)
+		if !is || !strings.HasPrefix(spec.Names[0].Name, "Resource") || len(spec.Values) == 0 {
+			return true
+		}
+		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resources = append(resources, name)
+		return true
+	})
+	slices.Sort(resources)
+	return resources
+}
+
+// names returns the resources of files that are named by them, in order.
+func names(files []string) (resources []string) {
+	for _, file := range files {
+		resources = append(resources, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+	}
+	slices.Sort(resources)
+	return resources
+}
+
+// TestEveryDefinition: each kind of the API has its definition in the library, the chart and the folder that generate writes.
+func TestEveryDefinition(t *testing.T) {
+	want := registered(t)
+	if len(want) < 6 {
+		t.Fatalf("the API package names %q", want)
+	}
+	stored, err := filepath.Glob(repository + "/tenant/v1alpha1/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart, err := fs.Glob(deploy.Files, "chart/crds/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := webhook.Generate(options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written []string
+	for path := range files {
+		if strings.HasPrefix(path, "crds/") {
+			written = append(written, path)
+		} else if bytes.Contains(files[path], []byte("kind: CustomResourceDefinition\n")) {
+			t.Errorf("generate writes a definition to %s", path)
+		}
+	}
+	for where, got := range map[string][]string{
+		"tenant/v1alpha1":           names(stored),
+		"v1alpha1.Definitions":      names(slices.Collect(maps.Keys(v1alpha1.Definitions()))),
+		"deploy/chart/crds":         names(chart),
+		"crds, written by generate": names(written),
+	} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has definitions of %q; want %q", where, got, want)
+		}
+	}
+	for name, text := range v1alpha1.Definitions() {
+		data, err := deploy.Files.ReadFile("chart/crds/" + name)
+		if err != nil || string(data) != text || string(files["crds/"+name]) != text {
+			t.Errorf("%s differs between the library, the chart and what generate writes: %v", name, err)
+		}
+	}
+}
+
+// TestEveryKindIsReadable: the accounts of the service and of the controller may follow each kind of the API.
+func TestEveryKindIsReadable(t *testing.T) {
+	files, err := webhook.Generate(options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := map[string]map[string]bool{}
+	for _, doc := range bytes.Split(files["cluster/accounts.yaml"], []byte("\n---\n")) {
+		role := rbacv1.ClusterRole{}
+		if err := yaml.Unmarshal(doc, &role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind != "ClusterRole" {
+			continue
+		}
+		may[role.Name] = map[string]bool{}
+		for _, rule := range role.Rules {
+			if !slices.ContainsFunc(rule.APIGroups, func(g string) bool { return g == "*" || g == "kubetenant.dev" }) {
+				continue
+			}
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					may[role.Name][verb+" "+resource] = true
+				}
+			}
+		}
+	}
+	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
+		for _, resource := range registered(t) {
+			for _, verb := range []string{"list", "watch"} {
+				if !may[account][verb+" "+resource] && !may[account][verb+" *"] {
+					t.Errorf("%s may not %s %s", account, verb, resource)
+				}
+			}
+		}
+	}
+}
+
+// TestPagesNameTheFolder: pages install the folder of all definitions, and name no file of one.
+func TestPagesNameTheFolder(t *testing.T) {
+	one := regexp.MustCompile(`\b(` + strings.Join(registered(t), "|") + `)\.yaml\b`)
+	pages := []string{repository + "/README.md", repository + "/CHANGELOG.md"}
+	for _, dir := range []string{repository + "/docs"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if filepath.Ext(path) == ".md" || filepath.Base(path) == "NOTES.txt" {
+				pages = append(pages, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(pages) < 30 {
+		t.Fatalf("found %d pages", len(pages))
+	}
+	for _, page := range pages {
+		if strings.Contains(filepath.Base(page), "migrate") {
+			continue // the files of a migration have such names
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The example of tenants has the name of a definition's file.
+		for i, line := range strings.Split(strings.ReplaceAll(string(text), "examples/manifests/tenants.yaml", ""), "\n") {
+			if found := one.FindString(line); found != "" {
+				t.Errorf("%s:%d names %s: install the folder crds", page, i+1, found)
+			}
+		}
+	}
+	install, err := os.ReadFile(repository + "/docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, section := range []string{"3. Start the service", "When a definition is missing", "Upgrade"} {
+		_, text, _ := strings.Cut(string(install), "\n## "+section+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+		if !strings.Contains(text, "\nkubectl apply --server-side -f installed/crds/ --force-conflicts\n") {
+			t.Errorf("docs/install.md, %s, does not apply the folder", section)
+		}
+	}
+}
+
+// TestCheckDefinitions: a missing, outdated or misplaced file of a definition is found, and what a server returns is not.
+func TestCheckDefinitions(t *testing.T) {
+	for _, resource := range registered(t) {
+		path, name := "crds/"+resource+".yaml", "CustomResourceDefinition "+resource+".kubetenant.dev"
+		judge(t, "without "+path, found(t, options(t), func(files map[string][]byte) { delete(files, path) }),
+			strings.Replace(name, " ", "/", 1)+" is missing: apply the whole folder crds")
+		judge(t, "an older "+path, found(t, options(t), func(files map[string][]byte) {
+			files[path] = bytes.Replace(files[path], []byte("served: true"), []byte("served: false"), 1)
+		}), path+": "+name+" is outdated or changed")
+	}
+	judge(t, "a file of an earlier release", found(t, options(t), func(files map[string][]byte) {
+		files["cluster/tenants.yaml"] = files["crds/tenants.yaml"]
+	}), "cluster/tenants.yaml: CustomResourceDefinition tenants.kubetenant.dev: an earlier release wrote this file")
+	judge(t, "as a server returns it", found(t, options(t), func(files map[string][]byte) {
+		definition := map[string]any{}
+		if err := yaml.Unmarshal(files["crds/tenants.yaml"], &definition); err != nil {
+			t.Fatal(err)
+		}
+		definition["spec"].(map[string]any)["conversion"] = map[string]any{"strategy": "None"}
+		definition["metadata"].(map[string]any)["uid"] = "1"
+		definition["status"] = map[string]any{"storedVersions": []any{"v1alpha1"}}
+		text, err := yaml.Marshal(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["crds/tenants.yaml"] = text
+	}), "")
+}

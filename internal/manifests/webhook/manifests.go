@@ -1,0 +1,306 @@
+// Package manifests writes what an operator installs for kubetenant-webhook, from one TenancyConfiguration:
+// the objects of the cluster, by the templates of the Helm chart, and the files of kube-apiserver. [Check]
+// says what in an installed set would fail open or lock the cluster up.
+package webhook
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/manifests/charts"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+//go:embed control-plane
+var controlPlane embed.FS
+
+// Options are what the configuration does not say.
+type Options struct {
+	// Config is the path of the TenancyConfiguration.
+	Config string
+	// Image of the service (required).
+	Image string
+	// Namespace to install in.
+	Namespace string
+	// URL at which kube-apiserver reaches the service: https://host:port.
+	URL string
+	// ClusterIP of the Service, where kube-apiserver reaches the service by it; then URL may be empty.
+	ClusterIP string
+	// External says that the service runs outside of the cluster: it is not deployed, and admission
+	// reaches it by URL too.
+	External bool
+	// AdmissionOnly installs what is asked about writes alone, for clusters whose kube-apiserver nobody configures: it shows no
+	// certificate, and has no files.
+	AdmissionOnly bool
+	// AdmissionClients are the networks that kube-apiserver's requests come from then, where that is known: others are not answered.
+	AdmissionClients []net.IPNet
+	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required unless AdmissionOnly);
+	// ServingCA that of the service's, empty where it makes them itself.
+	ClientCA, ServingCA string
+	// SelfManaged installs what makes and renews the certificates.
+	SelfManaged bool
+	// Monitoring adds ServiceMonitors and alert rules.
+	Monitoring bool
+	// SweepGroups are groups of custom resources whose older objects the controller may label.
+	SweepGroups []string
+	// Directory on the control plane's machines in which its files will stand.
+	Directory string
+	// ClientCertificate and ClientKey are the files, there, of the certificate that kube-apiserver shows.
+	ClientCertificate, ClientKey string
+	// Authorizers stand behind the service: [Node, RBAC].
+	Authorizers []string
+	probes      []string // those that the configuration opens to everybody
+	// StaticPolicies serves the policies as manifests too, which count before the first request.
+	StaticPolicies bool
+}
+
+// definitionsFolder is the folder of the CustomResourceDefinitions, which are applied before everything else.
+const definitionsFolder = "crds"
+
+// Generate returns the files to install, by their path: crds/*.yaml and cluster/*.yaml to apply, control-plane/* to put on
+// the control plane's machines.
+func Generate(o Options) (map[string][]byte, error) {
+	v, err := valuesOf(&o)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{"values.yaml": nil}
+	if out["values.yaml"], err = yaml.Marshal(v); err != nil {
+		return nil, err
+	}
+	data, err := charts.Data(deploy.Files, "chart", o.Namespace, v)
+	if err != nil {
+		return nil, err
+	}
+	chart, err := fs.Sub(deploy.Files, "chart/templates")
+	if err != nil {
+		return nil, err
+	}
+	if err := charts.Render(chart, data, func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
+		if strings.TrimSpace(string(text)) != "" {
+			out["cluster/"+name] = text
+		}
+	}); err != nil {
+		return nil, err
+	}
+	for name, definition := range v1alpha1.Definitions() {
+		out[definitionsFolder+"/"+name] = []byte(definition)
+	}
+	if o.AdmissionOnly {
+		return out, nil
+	}
+	return out, o.controlPlane(v, out)
+}
+
+// controlPlane adds the files of kube-apiserver.
+func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
+	exempt, _ := v["exempt"].(map[string]any)
+	users, _ := exempt["users"].([]string)
+	host := strings.TrimPrefix(o.URL, "https://")
+	if !o.External {
+		host = "kubetenant-webhook." + o.Namespace + ".svc"
+	}
+	data := map[string]any{
+		"Values": v, "Directory": o.Directory, "URL": o.URL, "ClientCertificate": o.ClientCertificate, "ClientKey": o.ClientKey,
+		"Authorizers": o.Authorizers, "StaticPolicies": o.StaticPolicies, "AdmissionUser": host,
+		"Users":       append(slices.Clone(users), accountsOf(o)...),
+		"Probes":      o.probes,
+		"Bound":       bound,
+		"Environment": state.HTTP2Timeouts(),
+	}
+	files, err := fs.Sub(controlPlane, "control-plane")
+	if err != nil {
+		return err
+	}
+	flags, err := charts.RenderOne(files, "flags.txt", data)
+	if err != nil {
+		return err
+	}
+	type flag struct{ Name, Value string }
+	var list []flag
+	for _, line := range strings.Fields(string(flags)) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(line, "--"), "=")
+		list = append(list, flag{name, value})
+	}
+	data["Flags"] = list
+	if err := charts.Render(files, data, nil, func(name string, text []byte) { out["control-plane/"+name] = text }); err != nil {
+		return err
+	}
+	if o.ServingCA != "" {
+		if out["control-plane/webhook-ca.crt"], err = os.ReadFile(o.ServingCA); err != nil {
+			return err
+		}
+	}
+	if o.StaticPolicies {
+		out["control-plane/policies/policies.yaml"] = staticPolicies(out["cluster/policies.yaml"])
+	}
+	return nil
+}
+
+// deployed are the templates of what runs in the cluster.
+func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
+
+// accountsOf returns the user names of the service accounts in the chart, and the one that its controller impersonates.
+func accountsOf(o *Options) []string {
+	out := []string{tenant.ManagerUser, serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller")}
+	if o.SelfManaged {
+		out = append(out, serviceaccount.MakeUsername(o.Namespace, "kubetenant-certificates"))
+	}
+	return out
+}
+
+// bound is CEL that says whether the caller of a review names a tenant, or has a service account's name in a
+// certificate, which no service account has.
+const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
+	`request.user.startsWith("system:serviceaccount:") && has(request.extra) && "` + user.CredentialIDKey + `" in request.extra && request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
+
+// probes are the paths that the kubelet probes kube-apiserver with.
+func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
+
+// staticPolicies are the policies under names of their own, which static manifests must have
+// (k8s.io/apiserver pkg/admission/plugin/manifest, v0.37.1).
+func staticPolicies(policies []byte) []byte {
+	return bytes.ReplaceAll(policies, []byte(ownSuffix+"\n"), []byte(staticSuffix+"\n"))
+}
+
+// valuesOf returns the values of the chart.
+func valuesOf(o *Options) (map[string]any, error) {
+	if o.URL == "" && o.ClusterIP != "" {
+		o.URL = "https://" + o.ClusterIP
+	}
+	reached, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	config, err := configv1alpha1.Load(o.Config)
+	switch {
+	case err != nil:
+		return nil, err
+	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External): // else it is reached by its Service
+		return nil, errors.New("the URL of the service is required, with https")
+	case o.SelfManaged == (o.ServingCA != ""):
+		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), or it makes them itself (--self-managed-certificates)")
+	case o.Image == "" && !o.External:
+		return nil, errors.New("the image is required")
+	}
+	if len(o.AdmissionClients) > 0 && !o.AdmissionOnly {
+		return nil, errors.New("the networks of kube-apiserver's requests (--admission-clients) are for a service that is asked about writes alone (--admission-only)")
+	}
+	var clientCA []byte
+	if !o.AdmissionOnly {
+		if clientCA, err = os.ReadFile(o.ClientCA); err != nil {
+			return nil, fmt.Errorf("the authorities of kube-apiserver's client certificate: %w", err)
+		}
+	}
+	v, err := charts.Defaults(deploy.Files, "chart")
+	if err != nil {
+		return nil, err
+	}
+	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring, o.AdmissionOnly
+	networks := []string{}
+	for i := range o.AdmissionClients {
+		networks = append(networks, o.AdmissionClients[i].String())
+	}
+	v["admissionClients"] = networks
+	v["clusterIP"], v["names"] = o.ClusterIP, slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
+	if o.External {
+		v["url"] = o.URL
+	} else if v["config"], err = configFiles(o.Config); err != nil {
+		return nil, err
+	}
+	if o.ServingCA != "" {
+		ca, err := os.ReadFile(o.ServingCA)
+		if err != nil {
+			return nil, err
+		}
+		v["caBundle"] = string(ca)
+	}
+	if certificates, ok := v["certificates"].(map[string]any); ok {
+		certificates["selfManaged"] = o.SelfManaged
+	}
+	if o.SweepGroups != nil {
+		v["sweepGroups"] = o.SweepGroups
+	}
+	settingsValues(v, config)
+	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
+	return v, nil
+}
+
+// settingsValues puts into the values of the chart what the configuration says.
+func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguration) {
+	v["grants"] = *config.Authorization.Grants.Enabled
+	v["quota"] = *config.Admission.Quota.Enabled
+	groups := sets.New[string]()
+	for _, k := range config.Admission.Workloads {
+		groups.Insert(k.Group)
+	}
+	v["workloadGroups"] = sets.List(groups)
+	v["reservedPrefixes"] = config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired
+	v["fromGroups"] = config.Authorization.Subject.FromGroups
+	v["rbac"] = config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed
+	restricted := []map[string]string{}
+	for _, r := range config.Admission.Restriction.Resources {
+		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
+	}
+	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
+	v["gate"] = string(config.Admission.Gate.Mode)
+	v["systemNamespaces"] = config.Authorization.SystemNamespaces
+	v["exempt"] = exemptOf(&config.Authorization)
+}
+
+// exemptOf returns the identities that are not held up: those that the configuration takes for the system
+// tenant's by their names, whom the service would leave to the others anyway. Of the system namespaces
+// default is none of them: anybody may find that label on it.
+func exemptOf(a *configv1alpha1.Authorization) map[string]any {
+	prefixes := slices.Clone(a.SystemSubjects.UserPrefixes)
+	for _, namespace := range a.SystemNamespaces {
+		if namespace != metav1.NamespaceDefault {
+			prefixes = append(prefixes, serviceaccount.MakeUsername(namespace, ""))
+		}
+	}
+	return map[string]any{"users": a.SystemSubjects.Users, "groups": a.SystemSubjects.Groups, "userPrefixes": prefixes}
+}
+
+// configFiles returns the configuration as tenancy.yaml and the files that it names, by their path below it.
+func configFiles(config string) (map[string]string, error) {
+	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{"tenancy.yaml": string(data)}
+	decoded, err := configv1alpha1.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
+	for _, name := range decoded.Paths() {
+		if !filepath.IsLocal(*name) {
+			return nil, fmt.Errorf("%s names %s: a file outside of its own folder cannot be installed with it", config, *name)
+		}
+		content, err := os.ReadFile(filepath.Join(filepath.Dir(config), *name)) // #nosec G304 G703 -- as above
+		if err != nil {
+			return nil, err
+		}
+		files[filepath.ToSlash(filepath.Clean(*name))] = string(content)
+	}
+	return files, nil
+}

@@ -1,0 +1,32 @@
+// Package manifests writes what an operator installs: for the webhook service (folder webhook) and for the gateway.
+package manifests
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Write writes the files of a folder, or of all with an empty one, to dir. They hold names of keys, and
+// secrets where the configuration's files do: nobody else may read them.
+func Write(dir, folder string, files map[string][]byte) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		rest := name
+		if folder != "" {
+			var ok bool
+			if rest, ok = strings.CutPrefix(name, folder+"/"); !ok {
+				continue
+			}
+		}
+		path := filepath.Join(dir, filepath.FromSlash(rest))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, files[name], 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package leader_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/serving/leader"
+)
+
+// leases is an API server of one Lease.
+type leases struct {
+	mu     sync.Mutex
+	lease  *coordinationv1.Lease
+	steals bool // another holds it from now on
+}
+
+func (l *leases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system/leases") && !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system/leases/tasks") {
+		http.Error(w, "{}", http.StatusForbidden)
+		return
+	}
+	switch {
+	case r.Method == http.MethodGet && l.lease == nil:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
+		return
+	case r.Method != http.MethodGet:
+		lease := &coordinationv1.Lease{}
+		if err := json.NewDecoder(r.Body).Decode(lease); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if l.steals {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409}`))
+			return
+		}
+		l.lease = lease
+	}
+	_ = json.NewEncoder(w).Encode(l.lease)
+}
+
+func (l *leases) holder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease == nil || l.lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.lease.Spec.HolderIdentity
+}
+
+func (l *leases) steal() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.steals = true
+}
+
+func start(t *testing.T) (*leases, *rest.Config) {
+	t.Helper()
+	l := &leases{}
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	return l, &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+}
+
+var lease = leader.Lease{Namespace: "kube-system", Name: "tasks"}
+
+// until waits for what a channel tells.
+func until(t *testing.T, told <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-told:
+	case <-time.After(30 * time.Second):
+		t.Fatal("not told")
+	}
+}
+
+// TestOneLeads: while one does the tasks, another waits; when the first ends, it gives the Lease back and the other goes on.
+func TestOneLeads(t *testing.T) {
+	t.Parallel()
+	l, config := start(t)
+	told := make(chan bool, 2)
+	first, second := make(chan struct{}), make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		of := lease
+		of.Leading = func(leads bool) { told <- leads }
+		ended <- leader.Run(ctx, config, of, func(ctx context.Context) error {
+			close(first)
+			<-ctx.Done()
+			return ctx.Err() // which is no failure
+		})
+	}()
+	until(t, first)
+	if !<-told || l.holder() == "" {
+		t.Error("the one that does the tasks does not lead")
+	}
+	others, end := context.WithCancel(t.Context())
+	waiting := make(chan error, 1)
+	go func() {
+		waiting <- leader.Run(others, config, lease, func(context.Context) error {
+			close(second)
+			return nil
+		})
+	}()
+	select {
+	case <-second:
+		t.Fatal("two lead")
+	case <-time.After(3 * time.Second): // longer than it takes to try
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if <-told {
+		t.Error("not told of the end")
+	}
+	until(t, second)
+	end()
+	if err := <-waiting; err != nil || l.holder() != "" {
+		t.Errorf("ended with %v, the Lease is %q's", err, l.holder())
+	}
+}
+
+// TestAFailureEndsAll: the process that cannot do a task lets another try.
+func TestAFailureEndsAll(t *testing.T) {
+	t.Parallel()
+	_, config := start(t)
+	failure, over := errors.New("disk full"), make(chan struct{})
+	err := leader.Run(t.Context(), config, lease, func(context.Context) error { return failure }, func(ctx context.Context) error {
+		<-ctx.Done()
+		close(over)
+		return nil
+	})
+	if !errors.Is(err, failure) {
+		t.Errorf("Run() = %v, want %v", err, failure)
+	}
+	until(t, over)
+}
+
+// TestALostLeadEnds: who cannot renew the Lease must write nothing more.
+func TestALostLeadEnds(t *testing.T) {
+	t.Parallel()
+	l, config := start(t)
+	leads, over := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- leader.Run(t.Context(), config, lease, func(ctx context.Context) error {
+			close(leads)
+			<-ctx.Done()
+			close(over)
+			return nil
+		})
+	}()
+	until(t, leads)
+	l.steal()
+	until(t, over)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "another controller leads") {
+		t.Errorf("Run() = %v", err)
+	}
+}
+
+// TestNobodyLeadsWithoutLeave: a server that refuses leases makes nobody lead.
+func TestNobodyLeadsWithoutLeave(t *testing.T) {
+	t.Parallel()
+	_, config := start(t)
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+	defer stop()
+	if err := leader.Run(ctx, config, leader.Lease{Namespace: "elsewhere", Name: "tasks"}, func(context.Context) error {
+		t.Error("leads")
+		return nil
+	}); err != nil {
+		t.Errorf("Run() = %v", err)
+	}
+}

@@ -1,0 +1,114 @@
+package serving_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/kubetenant/kubetenant/internal/serving"
+)
+
+// header returns one of the PROXY protocol.
+func header(t *testing.T, version byte, command proxyproto.ProtocolVersionAndCommand) string {
+	t.Helper()
+	h := proxyproto.Header{Version: version, Command: command, TransportProtocol: proxyproto.TCPv4,
+		SourceAddr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 4711}, DestinationAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}}
+	text, err := h.Format()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestBehindProxies: whose a connection is a load balancer says for each, and nobody else may.
+func TestBehindProxies(t *testing.T) {
+	const refused, direct = "", "127.0.0.1"
+	for what, c := range map[string]struct{ from, header, want string }{
+		"version 1":                     {"127.0.0.0/8", header(t, 1, proxyproto.PROXY), "203.0.113.9"},
+		"version 2":                     {"127.0.0.1", header(t, 2, proxyproto.PROXY), "203.0.113.9"},
+		"the balancer's own":            {"127.0.0.0/8", header(t, 2, proxyproto.LOCAL), direct},
+		"a balancer that says nothing":  {"127.0.0.0/8", "", refused},
+		"a balancer that says nonsense": {"127.0.0.0/8", "PROXY TCP4 203.0.113.9\r\n", refused},
+		"somebody else":                 {"10.0.0.0/8", "", direct},
+		"somebody else who forges":      {"10.0.0.0/8", header(t, 2, proxyproto.PROXY), refused},
+		"a caller who forges once more": {"127.0.0.0/8", header(t, 1, proxyproto.PROXY) + header(t, 1, proxyproto.PROXY), refused},
+	} {
+		proxies, err := serving.ParsePrefixes([]string{"192.0.2.7", c.from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) }))
+		s.Listener = serving.BehindProxies(s.Listener, proxies)
+		s.StartTLS()
+		client := s.Client().Transport.(*http.Transport)
+		client.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err == nil {
+				_, err = io.WriteString(conn, c.header)
+			}
+			return conn, err
+		}
+		got := refused
+		if resp, err := s.Client().Get(s.URL); err == nil {
+			text, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			got, _, _ = strings.Cut(string(text), ":")
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+		s.Close()
+	}
+}
+
+// TestSilentBehindProxies: who connects and says nothing keeps nobody else from being answered.
+func TestSilentBehindProxies(t *testing.T) {
+	proxies, err := serving.ParsePrefixes([]string{"127.0.0.0/8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Listener = serving.BehindProxies(s.Listener, proxies)
+	s.StartTLS()
+	defer s.Close()
+	for range 50 {
+		silent, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent.Close() }()
+	}
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, header(t, 2, proxyproto.PROXY)); err != nil {
+		t.Fatal(err)
+	}
+	config := s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.ServerName = "example.com" // which httptest's certificate is of
+	if err := tls.Client(conn, config).HandshakeContext(t.Context()); err != nil {
+		t.Errorf("it is not answered: %v", err)
+	}
+}
+
+// TestParsePrefixes: an address is a prefix of its own, and nonsense none.
+func TestParsePrefixes(t *testing.T) {
+	all, err := serving.ParsePrefixes([]string{"192.0.2.7", "10.1.2.3/8", "2001:db8::/32", "::ffff:192.0.2.8", "fe80::1%eth0"})
+	if err != nil || len(all) != 5 || all[3].String() != "192.0.2.8/32" || all[4].String() != "fe80::1/128" || all[0].String() != "192.0.2.7/32" || all[1].String() != "10.0.0.0/8" {
+		t.Errorf("%v, %v", all, err)
+	}
+	for _, wrong := range []string{"", "example.com", "10.0.0.0/33", "::ffff:10.0.0.0/104", "*"} {
+		if _, err := serving.ParsePrefixes([]string{wrong}); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}

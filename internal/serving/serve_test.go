@@ -1,0 +1,447 @@
+package serving_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB, name string) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+// sign signs a template, by itself without a certificate of its own.
+func (a *authority) sign(t testing.TB, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber, _ = rand.Int(rand.Reader, big.NewInt(1<<62))
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := template, key
+	if a.cert != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed, key
+}
+
+func (a *authority) issue(t testing.TB, name string, usage x509.ExtKeyUsage) tls.Certificate {
+	t.Helper()
+	leaf, key := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"webhook.test"}})
+	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+}
+
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// writePair puts a certificate in place of another as the kubelet does, at once.
+func writePair(t testing.TB, dir string, c *tls.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	key, err := keyutil.MarshalPrivateKeyToPEM(c.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := os.MkdirTemp(dir, "data-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(fresh, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "..data")
+	if err := os.Symlink(fresh, link+"-new"); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.Readlink(link) // empty at first
+	if err := os.Rename(link+"-new", link); err != nil {
+		t.Fatal(err)
+	}
+	if before != "" {
+		if err := os.RemoveAll(before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for _, path := range []string{certFile, keyFile} {
+		if err := os.Symlink(filepath.Join("..data", filepath.Base(path)), path); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// running is a service on a listener.
+type running struct {
+	dir, address string
+	ca, clients  *authority
+	server       *serving.Server
+	stop         context.CancelFunc
+	ended        chan error
+}
+
+func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
+	t.Helper()
+	r := &running{dir: t.TempDir(), ca: newAuthority(t, "serving"), clients: newAuthority(t, "clients"), ended: make(chan error, 1)}
+	leaf := r.ca.issue(t, "first", x509.ExtKeyUsageServerAuth)
+	s := serving.Serving{ClientCAFile: filepath.Join(r.dir, "clients.crt"), ClientNames: []string{"kube-apiserver"}, Drain: drain}
+	s.CertFile, s.KeyFile = writePair(t, r.dir, &leaf)
+	if err := os.WriteFile(s.ClientCAFile, r.clients.pem(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	r.address = s.Listener.Addr().String()
+	if r.server, err = serving.NewServer(s); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	go func() { r.ended <- r.server.Serve(ctx, handler) }()
+	t.Cleanup(cancel)
+	return r
+}
+
+// config is a client's, with a certificate or none.
+func (r *running) config(certificate *tls.Certificate) *tls.Config {
+	c := &tls.Config{RootCAs: r.ca.pool(), ServerName: "webhook.test", MinVersion: tls.VersionTLS12}
+	if certificate != nil {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	return c
+}
+
+// get returns the common name of the server, or why it does not answer.
+func (r *running) get(ctx context.Context, c *tls.Config) (string, error) {
+	resp, err := r.answer(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return resp.TLS.PeerCertificates[0].Subject.CommonName, nil
+}
+
+// answer returns an answer without its body.
+func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, error) {
+	transport := &http.Transport{TLSClientConfig: c}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.address+"/livez", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	return resp, resp.Body.Close()
+}
+
+// TestDex_CVE_2024_23656: what is demanded of a connection is the same before and after a certificate is
+// replaced.
+func TestDex_CVE_2024_23656(t *testing.T) {
+	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
+	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+	check := func(when string) {
+		weak := func(change func(*tls.Config)) *tls.Config {
+			c := r.config(&good)
+			change(c)
+			return c
+		}
+		another, serving := r.clients.issue(t, "admin", x509.ExtKeyUsageClientAuth), r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageServerAuth)
+		foreign := newAuthority(t, "clients").issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+		for name, c := range map[string]*tls.Config{
+			"TLS 1.1": weak(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
+			"a CBC cipher": weak(func(c *tls.Config) {
+				c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
+			}),
+			"no certificate":      r.config(nil),
+			"another name":        r.config(&another),
+			"not a client's":      r.config(&serving),
+			"another authority's": r.config(&foreign),
+		} {
+			if _, err := r.get(t.Context(), c); err == nil {
+				t.Errorf("%s: %s: answered", when, name)
+			}
+		}
+		for name, c := range map[string]*tls.Config{"TLS 1.3": r.config(&good), "TLS 1.2": weak(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 })} {
+			if _, err := r.get(t.Context(), c); err != nil {
+				t.Errorf("%s: %s: %v", when, name, err)
+			}
+		}
+	}
+	check("before")
+	second := r.ca.issue(t, "second", x509.ExtKeyUsageServerAuth)
+	writePair(t, r.dir, &second)
+	served := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			name, err := r.get(t.Context(), r.config(&good))
+			if err != nil {
+				t.Errorf("while the certificate is replaced: %v", err)
+			}
+			if name != want {
+				return fmt.Errorf("the certificate of %q is served", name)
+			}
+			return nil
+		})
+	}
+	served("second")
+	check("after")
+	// Garbage leaves the one before.
+	if err := os.WriteFile(filepath.Join(r.dir, "..data", "tls.crt"), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("garbage")
+	// Whoever comes after it, meanwhile and then, is served.
+	third := r.ca.issue(t, "third", x509.ExtKeyUsageServerAuth)
+	writePair(t, r.dir, &third)
+	served("third")
+	check("after garbage")
+}
+
+// TestDrain: under load the end loses no request, of HTTP/1.1 and HTTP/2 clients.
+func TestDrain(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			r := run(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				time.Sleep(time.Millisecond)
+				_, _ = io.WriteString(w, "{}")
+			}), 300*time.Millisecond)
+			good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+			var answered atomic.Int64
+			var wg sync.WaitGroup
+			for range 16 {
+				wg.Go(func() {
+					transport := &http.Transport{TLSClientConfig: r.config(&good), ForceAttemptHTTP2: protocol == "HTTP/2.0"}
+					defer transport.CloseIdleConnections()
+					for {
+						// What found no connection was never sent, and goes to another replica.
+						var sent atomic.Bool
+						ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+						req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+r.address+"/x", strings.NewReader("{}"))
+						resp, err := (&http.Client{Transport: transport}).Do(req)
+						if err != nil {
+							// Nor was that lost which HTTP/2 tried again, being told that it was not looked at.
+							if sent.Load() && !errors.Is(err, syscall.ECONNREFUSED) {
+								t.Errorf("a request failed: %v", err)
+							}
+							return
+						}
+						if resp.Proto != protocol {
+							t.Errorf("protocol %s", resp.Proto)
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+						answered.Add(1)
+					}
+				})
+			}
+			waittest.Until(t, func() error {
+				if n := answered.Load(); n < 100 {
+					return fmt.Errorf("%d answers", n)
+				}
+				return nil
+			})
+			r.stop()
+			wg.Wait()
+			if err := <-r.ended; err != nil {
+				t.Errorf("Serve: %v", err)
+			}
+		})
+	}
+}
+
+// TestNotReadyBeforeTheEnd: readiness fails as soon as the end begins, while requests are still answered; and a
+// connection is kept before, and closed after.
+func TestNotReadyBeforeTheEnd(t *testing.T) {
+	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
+	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || resp.Close || r.server.Draining().Check(nil) != nil {
+		t.Fatalf("before: %+v, %v", resp, err)
+	}
+	r.stop()
+	waittest.Until(t, func() error {
+		if r.server.Draining().Check(nil) == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || !resp.Close {
+		t.Errorf("while it drains: %+v, %v", resp, err)
+	}
+}
+
+// TestSlowClients: idle connections and clients that send their headers a byte at a time do not
+// keep others from being answered, and the slow ones are cut off.
+func TestSlowClients(t *testing.T) {
+	const idle, slow = 2_000, 50
+	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
+	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+	var connections []net.Conn
+	defer func() {
+		for _, c := range connections {
+			_ = c.Close()
+		}
+	}()
+	for range idle {
+		c, err := net.Dial("tcp", r.address)
+		if err != nil {
+			t.Fatalf("after %d connections: %v", len(connections), err)
+		}
+		connections = append(connections, c)
+	}
+	cut := make(chan error, slow)
+	for range slow {
+		c, err := tls.Dial("tcp", r.address, r.config(&good))
+		if err != nil {
+			t.Fatal(err)
+		}
+		connections = append(connections, c)
+		go func() {
+			for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+				if _, err := fmt.Fprint(c, "P"); err != nil {
+					cut <- nil
+					return
+				}
+			}
+			cut <- errors.New("a slow client was never cut off")
+		}()
+	}
+	for range 100 {
+		if _, err := r.get(t.Context(), r.config(&good)); err != nil {
+			t.Fatalf("meanwhile: %v", err)
+		}
+	}
+	for range slow {
+		if err := <-cut; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLeave: while a replica is not ready its connections are closed, but not each at once.
+func TestLeave(t *testing.T) {
+	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
+	var ready atomic.Bool
+	ready.Store(true)
+	r.server.Ready = ready.Load
+	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+	transport := &http.Transport{TLSClientConfig: r.config(&good), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	get := func() (kept bool) {
+		t.Helper()
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.address+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.ProtoMajor != 2 {
+			t.Errorf("over %s", resp.Proto)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Error(err)
+		}
+		_ = resp.Body.Close()
+		return kept
+	}
+	get()
+	if !get() {
+		t.Error("a connection of one that is ready was closed")
+	}
+	ready.Store(false)
+	waittest.Until(t, func() error {
+		if get() {
+			return errors.New("the connection is kept")
+		}
+		return nil
+	})
+	if !get() {
+		t.Error("each request takes a connection of its own")
+	}
+}
+
+// TestCertificateValid: a replica whose certificate has ended is not ready.
+func TestCertificateValid(t *testing.T) {
+	r := run(t, http.NotFoundHandler(), 0)
+	if err := r.server.CertificateValid().Check(nil); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	for name, times := range map[string][2]time.Duration{"ended": {-2 * time.Hour, -time.Minute}, "to come": {time.Hour, 2 * time.Hour}} {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(times[0]), NotAfter: time.Now().Add(times[1])}
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		certFile, keyFile := writePair(t, dir, &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
+		s, err := serving.NewServer(serving.Serving{CertFile: certFile, KeyFile: keyFile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.CertificateValid().Check(nil) == nil {
+			t.Errorf("%s: ready", name)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package state
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/internal/serving/certificates"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// What is missing where a cluster does not ask the webhook service about every write.
+var (
+	errNoWebhooks = errors.New("the webhook configurations are not there")
+	errNarrowed   = errors.New("a webhook is not asked about all that it is generated for")
+)
+
+// Webhooks follows the webhook configurations of the service, which runs in a namespace. Safe for concurrent use.
+type Webhooks struct {
+	namespace            string
+	mutating, validating cache.SharedIndexInformer
+}
+
+// FollowWebhooks returns them, which are followed while [Webhooks.Run] runs.
+func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
+	return &Webhooks{
+		namespace,
+		admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(client, 0, cache.Indexers{}, onlyNamed(certificates.ConfigurationName)),
+		admissioninformers.NewFilteredValidatingWebhookConfigurationInformer(client, 0, cache.Indexers{}, onlyNamed(certificates.ConfigurationName)),
+	}
+}
+
+// hook is what both kinds of webhook have.
+type hook struct {
+	name      string
+	policy    *admissionv1.FailurePolicyType
+	match     *admissionv1.MatchPolicyType
+	namespace *metav1.LabelSelector
+	object    *metav1.LabelSelector
+	rules     []admissionv1.RuleWithOperations
+	unless    []admissionv1.MatchCondition
+}
+
+// Run follows the configurations until ctx ends.
+func (w *Webhooks) Run(ctx context.Context) {
+	go w.mutating.RunWithContext(ctx)
+	w.validating.RunWithContext(ctx)
+}
+
+// Check returns why labels are not to be believed; nil where they are, as far as the configurations say.
+func (w *Webhooks) Check() error {
+	mutating, validating, err := w.both()
+	if err != nil {
+		return err
+	}
+	return CheckWebhooks(w.namespace, mutating, validating)
+}
+
+// both returns the configurations. The error says that they are not known, or not there.
+func (w *Webhooks) both() (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration, error) {
+	if !w.mutating.HasSynced() || !w.validating.HasSynced() {
+		return nil, nil, errNotSynced
+	}
+	mutating, validating := w.mutating.GetStore().List(), w.validating.GetStore().List()
+	if len(mutating) != 1 || len(validating) != 1 {
+		return nil, nil, errNoWebhooks
+	}
+	return mutating[0].(*admissionv1.MutatingWebhookConfiguration), validating[0].(*admissionv1.ValidatingWebhookConfiguration), nil
+}
+
+// Version returns that of the configurations; false where they are not there, or not known.
+func (w *Webhooks) Version() (WebhooksVersion, bool) {
+	mutating, validating, err := w.both()
+	if err != nil {
+		return WebhooksVersion{}, false
+	}
+	return VersionOf(mutating, validating), true
+}
+
+// WebhooksVersion tells webhook configurations apart from others, before and later: what they say, but for authorities, and how often
+// they were changed. The zero value is that of none.
+type WebhooksVersion struct {
+	sum                  string
+	mutating, validating int64
+}
+
+// VersionOf returns the version of two configurations.
+func VersionOf(mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration) WebhooksVersion {
+	m, v := mutating.DeepCopy(), validating.DeepCopy()
+	for i := range m.Webhooks {
+		m.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	for i := range v.Webhooks {
+		v.Webhooks[i].ClientConfig.CABundle = nil
+	}
+	text, err := json.Marshal([]any{m.UID, m.Webhooks, v.UID, v.Webhooks})
+	utilruntime.Must(err)
+	sum := sha256.Sum256(text)
+	return WebhooksVersion{hex.EncodeToString(sum[:]), m.Generation, v.Generation}
+}
+
+// ParseVersion reads what [WebhooksVersion.String] writes; the zero value where that is not understood.
+func ParseVersion(text string) (v WebhooksVersion) {
+	if n, err := fmt.Sscanf(text, "%64s %d %d", &v.sum, &v.mutating, &v.validating); n != 3 || err != nil {
+		return WebhooksVersion{}
+	}
+	return v
+}
+
+// String implements [fmt.Stringer].
+func (v WebhooksVersion) String() string {
+	return fmt.Sprintf("%s %d %d", v.sum, v.mutating, v.validating)
+}
+
+// Follows reports whether nothing but an authority can have changed since a version before: configurations that were narrowed in between
+// and are as before were changed twice.
+func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
+	changes := func(now, before int64) bool { return now == before || now == before+1 }
+	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) && changes(v.validating, before.validating)
+}
+
+// CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an object in a cluster that has these
+// configurations, or may be passed by; nil where neither is so. Of match conditions the names alone are looked at.
+func CheckWebhooks(namespace string, mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration) error {
+	var before, after []hook
+	for _, m := range mutating.Webhooks {
+		before = append(before, hook{m.Name, m.FailurePolicy, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.Rules, m.MatchConditions})
+	}
+	for _, v := range validating.Webhooks {
+		after = append(after, hook{v.Name, v.FailurePolicy, v.MatchPolicy, v.NamespaceSelector, v.ObjectSelector, v.Rules, v.MatchConditions})
+	}
+	return errors.Join(complete(namespace, before, ".mutating.kubetenant.dev"), complete(namespace, after, ".validating.kubetenant.dev"))
+}
+
+// expected is what a webhook that keeps the label is asked about, as it is generated.
+type expected struct {
+	scope      admissionv1.ScopeType
+	selector   metav1.LabelSelectorOperator // of the tenant label; empty for none
+	conditions []string
+}
+
+func expectations() map[string]expected {
+	return map[string]expected{
+		"tenant":    {admissionv1.NamespacedScope, metav1.LabelSelectorOpExists, []string{"not-a-status-by-the-control-plane", "not-by-the-controller"}},
+		"elsewhere": {admissionv1.NamespacedScope, metav1.LabelSelectorOpDoesNotExist, []string{"not-by-the-control-plane"}},
+		"cluster":   {admissionv1.ClusterScope, "", []string{"not-by-the-control-plane"}},
+	}
+}
+
+// complete reports whether webhooks whose names end so are asked about every write, and let none pass when they do not answer.
+func complete(namespace string, hooks []hook, ending string) error {
+	for where, want := range expectations() {
+		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == where+ending })
+		if i < 0 {
+			return fmt.Errorf("%s%s: %w", where, ending, errNoWebhooks)
+		}
+		h := hooks[i]
+		fails := h.policy != nil && *h.policy == admissionv1.Fail && h.match != nil && *h.match == admissionv1.Equivalent
+		excused := slices.ContainsFunc(h.unless, func(c admissionv1.MatchCondition) bool { return !slices.Contains(want.conditions, c.Name) })
+		if !fails || excused || !isEmpty(h.object) || !selects(h.namespace, want.selector, namespace) || !covers(h.rules, want.scope) {
+			return fmt.Errorf("%s: %w", h.name, errNarrowed)
+		}
+	}
+	return nil
+}
+
+func isEmpty(s *metav1.LabelSelector) bool {
+	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
+}
+
+// selects reports whether a selector chooses by the tenant label as it should, and leaves out no namespace but the service's own.
+func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own string) bool {
+	if want == "" {
+		return isEmpty(s)
+	}
+	if s == nil || len(s.MatchLabels) > 0 {
+		return false
+	}
+	found := false
+	for _, e := range s.MatchExpressions {
+		switch {
+		case e.Key == tenant.Label && e.Operator == want && !found:
+			found = true
+		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{own}):
+		default:
+			return false
+		}
+	}
+	return found
+}
+
+// covers reports whether a rule is about creations and updates of everything in a scope.
+func covers(rules []admissionv1.RuleWithOperations, scope admissionv1.ScopeType) bool {
+	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
+		return slices.Contains(r.APIGroups, "*") && slices.Contains(r.APIVersions, "*") && slices.Contains(r.Resources, "*/*") &&
+			(r.Scope != nil && (*r.Scope == scope || *r.Scope == admissionv1.AllScopes)) &&
+			(slices.Contains(r.Operations, admissionv1.OperationAll) || slices.Contains(r.Operations, admissionv1.Create) && slices.Contains(r.Operations, admissionv1.Update))
+	})
+}

@@ -1,0 +1,136 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/yaml"
+
+	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// generated returns the webhook configurations as they are installed, with a change of their text.
+func generated(t *testing.T, old, with string) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "tenancy.yaml")
+	if err := os.WriteFile(config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := webhookmanifests.Generate(webhookmanifests.Options{Config: config, Image: "example.com/w:1", Namespace: "kubetenant-system", AdmissionOnly: true, SelfManaged: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(files["cluster/webhooks.yaml"])
+	if old != "" && !strings.Contains(text, old) {
+		t.Fatalf("%q is not there", old)
+	}
+	text = strings.ReplaceAll(text, old, with)
+	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
+	for _, document := range strings.Split(text, "\n---\n") {
+		var into any = mutating
+		if strings.Contains(document, "kind: ValidatingWebhookConfiguration") {
+			into = validating
+		}
+		if err := yaml.Unmarshal([]byte(document), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return mutating, validating
+}
+
+// TestCheckWebhooks: what is generated is asked about every write, and whatever narrows it, or lets writes pass, is told.
+func TestCheckWebhooks(t *testing.T) {
+	for what, c := range map[string]struct{ old, with string }{
+		"failures pass":              {"failurePolicy: Fail", "failurePolicy: Ignore"},
+		"versions are not converted": {"matchPolicy: Equivalent", "matchPolicy: Exact"},
+		"some objects":               {"failurePolicy: Fail", "failurePolicy: Fail\n  objectSelector: { matchLabels: { a: b } }"},
+		"some resources":             {`resources: ["*/*"]`, `resources: ["*"]`},
+		"some groups":                {`apiGroups: ["*"]`, `apiGroups: [apps]`},
+		"creations alone":            {"operations: [CREATE, UPDATE]", "operations: [CREATE]"},
+		"other namespaces too":       {"values: [kubetenant-system]", "values: [kubetenant-system, acme--web]"},
+		"another namespace":          {"values: [kubetenant-system]", "values: [acme--web]"},
+		"no namespace of tenants":    {"operator: Exists }", "operator: DoesNotExist }"},
+		"a further condition":        {"name: not-by-the-control-plane", "name: not-on-sundays"},
+		"another scope":              {"scope: Namespaced", "scope: Cluster"},
+		"one is not there":           {"name: elsewhere.", "name: nowhere."},
+	} {
+		if mutating, validating := generated(t, c.old, c.with); state.CheckWebhooks("kubetenant-system", mutating, validating) == nil {
+			t.Errorf("%s: it counts", what)
+		}
+	}
+	mutating, validating := generated(t, "", "")
+	if err := state.CheckWebhooks("kubetenant-system", mutating, validating); err != nil {
+		t.Error(err)
+	}
+	for what, err := range map[string]error{
+		"none that change":       state.CheckWebhooks("kubetenant-system", &admissionv1.MutatingWebhookConfiguration{}, validating),
+		"none that refuse":       state.CheckWebhooks("kubetenant-system", mutating, &admissionv1.ValidatingWebhookConfiguration{}),
+		"of a service elsewhere": state.CheckWebhooks("elsewhere", mutating, validating),
+	} {
+		if err == nil {
+			t.Errorf("%s: it counts", what)
+		}
+	}
+}
+
+// TestLabelsHold: labels are believed where admission is in place now, and was when the controller swept.
+func TestLabelsHold(t *testing.T) {
+	mutating, validating := generated(t, "", "")
+	narrowed, _ := generated(t, "failurePolicy: Fail", "failurePolicy: Ignore")
+	version := func(generation int64) string {
+		m := mutating.DeepCopy()
+		m.Generation = generation
+		return state.VersionOf(m, validating).String()
+	}
+	for what, c := range map[string]struct {
+		is    *admissionv1.MutatingWebhookConfiguration
+		swept string
+		holds bool
+	}{
+		"swept with these":               {mutating, version(5), true},
+		"an authority was renewed since": {mutating, version(4), true},
+		"the controller is ahead":        {mutating, version(6), true},
+		"changed twice since":            {mutating, version(3), false},
+		"swept with others":              {mutating, strings.Repeat("0", 64) + " 5 0", false},
+		"swept by an older controller":   {mutating, strings.Repeat("0", 64), false},
+		"nobody has swept":               {mutating, "", false},
+		"narrowed now":                   {narrowed, version(5), false},
+		"not there now":                  {nil, version(5), false},
+	} {
+		objects := []runtime.Object{validating}
+		if c.is != nil {
+			is := c.is.DeepCopy()
+			is.Generation = 5
+			objects = append(objects, is)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		w := state.FollowWebhooks(fake.NewClientset(objects...), "kubetenant-system")
+		s := state.NewForLabels(w, c.swept)
+		if s.LabelsHold() {
+			t.Errorf("%s: they hold before anything is known", what)
+		}
+		go w.Run(ctx)
+		waittest.Until(t, func() error {
+			if s.LabelsHold() != c.holds {
+				return errors.New(what)
+			}
+			if _, there := w.Version(); there != (c.is != nil) {
+				return errors.New("it is not known yet")
+			}
+			return nil
+		})
+		if s.LabelsHold() != c.holds {
+			t.Errorf("%s: %v", what, !c.holds)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,123 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/serving"
+)
+
+// look stores the current results of the checks.
+func (s *State) look() {
+	s.current.Store(s.Check() == nil)
+	if s.current.Load() {
+		s.complete.Store(true)
+	}
+	s.ready.Store(s.checkReady() == nil)
+}
+
+// Ready reports whether callers are to come to this replica. It costs nothing.
+func (s *State) Ready() bool { return s.ready.Load() }
+
+// Current reports whether what is known of the cluster is what it is now, and will be for a while. It costs nothing.
+func (s *State) Current() bool { return s.current.Load() && s.ready.Load() }
+
+// Check returns why the state is not to be relied on, nil where it is.
+func (s *State) Check() error {
+	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
+}
+
+// checkReady returns why callers should not be sent to this replica. Until the state has been complete once, it returns
+// the result of Check, so that an incomplete installation does not replace one that works. Afterwards, it ignores
+// missing definitions. Otherwise all replicas would become unready together, and kube-apiserver would also deny the
+// system tenant.
+func (s *State) checkReady() error {
+	if !s.complete.Load() {
+		return errors.Join(s.Check(), s.checkSoon())
+	}
+	return errors.Join(s.checkSynced(), s.checkSoon())
+}
+
+// checkDefinitions returns an error if the definition of a kind that decides cannot be used. Without the objects of
+// that kind, tenants could have more rights.
+func (s *State) checkDefinitions() error {
+	if len(s.deciding) == 0 {
+		return nil
+	}
+	problems, known := s.known.CRDs.Problems()
+	if !known {
+		return fmt.Errorf("definitions: %w", errNotSynced)
+	}
+	var found []error
+	for i := range problems {
+		if s.decides(problems[i].Resource) {
+			found = append(found, errors.New(problems[i].String()))
+		}
+	}
+	return errors.Join(found...)
+}
+
+// decides reports whether tenants are denied without a kind.
+func (s *State) decides(resource string) bool { return slices.Contains(s.deciding, resource) }
+
+func (s *State) checkSynced() error {
+	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
+		if !s.synced[name]() {
+			return fmt.Errorf("%s: %w", name, errNotSynced)
+		}
+	}
+	return nil
+}
+
+func (s *State) checkWatches() error {
+	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.decides(resource) })
+}
+
+// checkSoon is checkWatches at half the time: a replica that is cut off leaves the others' callers to them before it
+// has to deny. checkDefinitions reports kinds that are not served.
+func (s *State) checkSoon() error {
+	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
+}
+
+// Checks are those of readiness, by name: of each informer by itself, so that /readyz?verbose tells which kind is not
+// known, as one whose CustomResourceDefinition is not installed.
+func (s *State) Checks() []healthz.HealthChecker {
+	var informers []healthz.HealthChecker
+	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
+		informers = append(informers, healthz.NamedCheck("informer-"+name, func(*http.Request) error {
+			if !s.synced[name]() {
+				return errNotSynced
+			}
+			return nil
+		}))
+	}
+	return append(informers,
+		healthz.NamedCheck("watches", func(*http.Request) error { return s.checkSoon() }),
+		healthz.NamedCheck("definitions", func(*http.Request) error {
+			err := s.checkDefinitions()
+			if err != nil && !errors.Is(err, errNotSynced) {
+				err = fmt.Errorf("%w: tenants are denied until you run %s", err, cluster.InstallDefinitions)
+			}
+			return s.asReady(err)
+		}),
+		healthz.NamedCheck("decisions", func(*http.Request) error {
+			if !s.current.Load() {
+				return s.asReady(errors.New("tenants' callers are denied"))
+			}
+			return nil
+		}))
+}
+
+// asReady returns an error that does not make the replica unready while the replica is ready.
+func (s *State) asReady(err error) error {
+	if err == nil || !s.complete.Load() || !s.ready.Load() {
+		return err
+	}
+	return serving.Degraded(err.Error())
+}

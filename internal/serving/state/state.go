@@ -1,0 +1,334 @@
+// Package state is what a process outside of kube-apiserver knows of a cluster, and whether that is what the cluster is now: for the
+// webhook service, and for each cluster behind the gateway.
+package state
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/informers"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// State is what is known of a cluster: its namespaces, definitions, and, where they count, its RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
+type State struct {
+	// Server is what a stack is lent.
+	Server stack.Server
+
+	factory    informers.SharedInformerFactory
+	known      *cluster.Cluster
+	swept      *sweptFile
+	publishes  bool // the configuration in force
+	follow     func(context.Context)
+	runQuotas  func(context.Context, *stack.Stack) // nil where they do not count
+	webhooks   *Webhooks                           // nil where they are not looked at
+	synced     map[string]func() bool
+	watches    *watches
+	namespace  string
+	staleAfter time.Duration
+	deciding   []string    // the resources of the project's kinds without which tenants are denied
+	current    atomic.Bool // what Check said last
+	ready      atomic.Bool // and what Checks say
+	complete   atomic.Bool // whether Check has passed once
+}
+
+// checkEvery is how often Check is asked for the requests' sake.
+const checkEvery = 200 * time.Millisecond
+
+// qps and burst bound the service's own requests, for each of its clients ([cluster.Clients]).
+const (
+	qps   = 100
+	burst = 200
+)
+
+// dialTimeout bounds how long a connection takes to come about.
+const dialTimeout = 3 * time.Second
+
+// HTTP2Timeouts are the variables of the environment by which a client of Kubernetes, kube-apiserver too, notices a
+// connection that is dead: it pings one that says nothing for so many seconds, and gives it up where no answer
+// comes in so many (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1; by default 30 and 15).
+func HTTP2Timeouts() map[string]string {
+	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
+}
+
+// New returns what the boundary has to know of the cluster that config reaches, for a process whose namespace there is given: that
+// of the ConfigMap in which the controller tells what is swept. Nothing is asked before [State.Run].
+func New(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
+	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = qps, burst
+	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	config.Wrap(s.watches.wrap)
+	clients, err := cluster.NewClients(protobuf(config))
+	if err != nil {
+		return nil, err
+	}
+	s.factory = informers.NewSharedInformerFactoryWithOptions(clients.Typed, 0, informers.WithTransform(slim))
+	if s.known, err = cluster.New(clients, s.factory); err != nil {
+		return nil, err
+	}
+	s.swept, s.follow = followSwept(clients.Typed, namespace), s.known.CRDs.Run
+	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
+		"swept": s.swept.informer.HasSynced, "tenants": s.known.Tenants.HasSynced}
+	s.Server.Cluster = stack.Cluster{
+		Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
+		Stale:   func() bool { return !s.current.Load() },
+		Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant, OwnedNamespaces: s.known.OwnedNamespaces, References: s.known.References,
+	}
+	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
+		return nil, err
+	}
+	s.deciding = []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants}
+	if *settings.Authorization.Grants.Enabled {
+		s.Server.Cluster.Grants = s.known.Grants.Grants()
+		s.synced["accessgrants"] = s.known.Grants.HasSynced
+		s.deciding = append(s.deciding, v1alpha1.ResourceAccessGrants)
+	}
+	if *settings.Admission.Quota.Enabled {
+		s.deciding = append(s.deciding, v1alpha1.ResourceTenantQuotas)
+	}
+	return s, nil
+}
+
+// NewForGateway is [New] for who must know whether the cluster asks the webhook service: see [State.AdmissionInPlace].
+func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
+	s, err := New(config, settings, namespace)
+	if err != nil {
+		return nil, err
+	}
+	s.webhooks = FollowWebhooks(s.known.Typed, namespace)
+	if !*settings.Authorization.Grants.Enabled && !*settings.Admission.Quota.Enabled {
+		s.deciding = nil // for a cluster without the project's kinds
+	}
+	if *settings.Admission.Quota.Enabled {
+		// Whose each is, for tenants that read their own: the rest is the admission half's.
+		s.Server.Cluster.Quotas = s.known.Quotas
+		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
+		s.runQuotas = func(ctx context.Context, _ *stack.Stack) { s.known.Quotas.Run(ctx) }
+	}
+	return s, nil
+}
+
+// AdmissionInPlace returns why objects that are written now may bear labels that are not theirs, nil where they may not: every write is shown
+// to the webhook service, and none passes that it does not answer.
+func (s *State) AdmissionInPlace() error {
+	if s.webhooks == nil {
+		return errNotSynced
+	}
+	return s.webhooks.Check()
+}
+
+// LabelsHold reports whether labels of the cluster are to be believed: admission is in place, and was when what the controller says was
+// swept.
+func (s *State) LabelsHold() bool {
+	if s.AdmissionInPlace() != nil {
+		return false
+	}
+	now, _ := s.webhooks.Version()
+	swept := s.swept.version()
+	return now.Follows(swept) || swept.Follows(now) // of two caches one may be ahead
+}
+
+// NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and registers the metrics of what it follows.
+func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
+	s, err := New(config, settings, namespace)
+	if err != nil {
+		return nil, err
+	}
+	s.publishes, s.follow, s.Server.Register = true, s.known.Run, register
+	s.Server.Authentication = stack.Authentication{Credentials: stack.BearerTokens, APIAudiences: settings.Service.APIAudiences}
+	s.Server.Authorization.ReviewsElsewhere = true
+	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
+	if err != nil {
+		return nil, err
+	}
+	classes := s.factory.Scheduling().V1().PriorityClasses()
+	s.synced["controllers"], s.synced["priority-classes"], s.synced["namespace-selectors"] = s.known.Controllers.HasSynced, classes.Informer().HasSynced, selectors.HasSynced
+	of := &s.Server.Cluster
+	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
+	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())
+	followed := append(s.known.Tenants.Metrics(), s.known.Definitions.Metrics()...)
+	if *settings.Admission.Quota.Enabled {
+		of.Quotas = s.known.Quotas
+		s.runQuotas = func(ctx context.Context, stack *stack.Stack) { s.known.RunQuotas(ctx, stack.DefaultQuota) }
+		s.synced["tenantquotas"] = s.known.Quotas.HasSynced
+		quotas, err := s.known.Quotas.Metrics()
+		if err != nil {
+			return nil, err
+		}
+		followed = append(followed, quotas...)
+	}
+	for _, m := range followed {
+		if err := register(m); err != nil {
+			return nil, err
+		}
+	}
+	if settings.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
+		index := rbac.NewIndex()
+		synced, err := index.Follow(s.factory.Rbac().V1())
+		if err != nil {
+			return nil, err
+		}
+		s.synced["rbac"] = synced
+		s.Server.Authorization.RBAC = &stack.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
+	}
+	return s, nil
+}
+
+// WithoutReservations lets admission look at quotas and charge nothing: where whoever reaches the service may ask it, what was asked must
+// leave nothing behind. What is there is counted as it is observed, so that requests at the same time may exceed a quota together. Before a
+// stack is built of the state.
+func (s *State) WithoutReservations() {
+	if s.Server.Cluster.Quotas != nil {
+		s.Server.Cluster.Quotas = observed{s.Server.Cluster.Quotas}
+	}
+}
+
+// observed are quotas that nobody charges.
+type observed struct{ stack.QuotaStore }
+
+// Charge implements [quota.Store].
+func (observed) Charge(context.Context, *quota.State, *quota.State) error { return nil }
+
+// protobuf lets the typed client save what JSON costs.
+func protobuf(config *rest.Config) *rest.Config {
+	config.ContentType = runtime.ContentTypeProtobuf
+	return config
+}
+
+// once asks until the answer is yes.
+func once(synced func() bool) func() bool {
+	var done atomic.Bool
+	return func() bool {
+		if !done.Load() {
+			done.Store(synced())
+		}
+		return done.Load()
+	}
+}
+
+// noOpinion stands for an evaluator that kube-apiserver asks itself.
+func noOpinion() authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+}
+
+// grantors asks kube-apiserver, who knows all its authorizers, the service among them. What it says is not
+// remembered: who lost a right cannot give it.
+func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
+	return authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client,
+		AllowCacheTTL:             time.Nanosecond, DenyCacheTTL: time.Nanosecond,
+		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
+	}.New()
+}
+
+// slim drops what is not looked at, of objects there are many of.
+func slim(obj any) (any, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return obj, nil // a tombstone
+	}
+	m.SetManagedFields(nil)
+	switch o := obj.(type) {
+	case *corev1.Namespace:
+		value, held := o.Annotations[tenant.HeldAnnotation]
+		if o.Annotations, o.Spec = nil, (corev1.NamespaceSpec{}); held {
+			o.Annotations = map[string]string{tenant.HeldAnnotation: value}
+		}
+	case *rbacv1.RoleBinding:
+		until, ends := o.Annotations[tenant.ExpiresAnnotation]
+		if o.Annotations, o.Labels = nil, nil; ends {
+			o.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
+		}
+	case *rbacv1.Role:
+		o.Annotations, o.Labels = nil, nil
+	case *rbacv1.ClusterRole:
+		o.Annotations, o.Labels, o.AggregationRule = nil, nil, nil
+	}
+	return obj, nil
+}
+
+// Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called before
+// the stack is asked anything.
+func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
+	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
+		return err
+	}
+	s.known.Tenants.OnLess(stack.TenantChanged)
+	s.factory.StartWithContext(ctx)
+	go s.follow(ctx)
+	if s.publishes {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		go cluster.PublishConfiguration(ctx, s.known.Typed, s.namespace, host, stack.Published)
+	}
+	if s.runQuotas != nil {
+		go s.runQuotas(ctx, stack)
+	}
+	go s.known.Tenants.Run(ctx)
+	if len(s.deciding) > 0 {
+		go s.known.Definitions.Run(ctx, nil) // the controller records events
+	}
+	go s.swept.informer.RunWithContext(ctx)
+	if s.webhooks != nil {
+		go s.webhooks.Run(ctx)
+	}
+	if s.Server.Cluster.Grants != nil {
+		go s.known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
+	}
+	go s.watches.probe(ctx, s.ask)
+	go wait.UntilWithContext(ctx, func(context.Context) { s.look() }, checkEvery)
+	return nil
+}
+
+var errNotSynced = errors.New("not read completely yet")
+
+// OwnerOf names the tenant of a namespace as far as the cache knows it.
+func (s *State) OwnerOf(namespace string) string {
+	ns, err := s.known.Namespaces.Get(namespace)
+	if err != nil {
+		return ""
+	}
+	return ns.Labels[tenant.Label]
+}
+
+// ask asks kube-apiserver, and the storage behind it, for the namespace of the service.
+func (s *State) ask(ctx context.Context) error {
+	_, err := s.known.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// onlyNamed limits a list to one object.
+func onlyNamed(name string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
+}

@@ -1,0 +1,285 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/plugins/gate"
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/plugins/restriction"
+)
+
+// Admission says what becomes of a write that is allowed. The empty one is not asked.
+type Admission string
+
+// What admission says.
+const (
+	Admitted  Admission = "admitted"
+	Refused   Admission = "refused"
+	Undecided Admission = "undecided"
+)
+
+// The parts that are not checked if the object of a write is unknown.
+const (
+	NoObject       = "the object (give it with -f)"
+	noStoredObject = "the stored object"
+)
+
+// Write is what a request writes.
+type Write struct {
+	Kind schema.GroupVersionKind
+	// Object is changed as plugins change it. Old is what is stored, of an update.
+	Object, Old runtime.Object
+	DryRun      bool
+}
+
+// admitted is the result of admission for one write. The zero value means that admission is not called.
+type admitted struct {
+	verdict Admission
+	// said is the text of the step. For a refusal, it is the reason.
+	said string
+	// pods is the reason why the Pods of a workload would be refused, or "".
+	pods string
+}
+
+// step returns the text of the step.
+func (is admitted) step() string {
+	if is.verdict == Refused {
+		return "refuses: " + is.said
+	}
+	return is.said
+}
+
+// Writes puts what a case of a scenario writes into the question, with the request for it.
+func (q *Query) Writes(a *scenario.Admit) error {
+	w, err := scenario.WriteOf(a)
+	if err != nil {
+		return err
+	}
+	q.Request = scenario.WriteAttributes(a, &w)
+	q.Write = &Write{Kind: w.GVK, DryRun: a.DryRun}
+	if q.Write.Object, err = scenario.Decode(a.Object); err != nil {
+		return err
+	}
+	q.Write.Old, err = scenario.Decode(a.OldObject)
+	return err
+}
+
+// operations are what verbs are to admission.
+var operations = map[string]admission.Operation{"create": admission.Create, "update": admission.Update, "patch": admission.Update,
+	"delete": admission.Delete, "deletecollection": admission.Delete, "connect": admission.Connect}
+
+// operationOf returns what a request is to admission, false where it asks nothing of it.
+func operationOf(r *authorizer.AttributesRecord) (admission.Operation, bool) {
+	switch r.Subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return admission.Connect, r.ResourceRequest
+	}
+	operation, writes := operations[r.Verb]
+	return operation, writes && r.ResourceRequest
+}
+
+// IsWrite reports whether admission is asked about a request.
+func IsWrite(r *authorizer.AttributesRecord) bool {
+	_, writes := operationOf(r)
+	return writes
+}
+
+// admission returns what the plugins say of the request, with what is known of it.
+func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
+	operation, writes := operationOf(&q.Request)
+	if !writes {
+		return admitted{said: "is not asked: nothing is written"}, nil
+	}
+	if why := q.namespaceRefuses(operation); why != "" {
+		return admitted{verdict: Refused, said: why}, nil
+	}
+	pods, err := podsecurity.New(q.namespace)
+	if err != nil {
+		return admitted{}, err
+	}
+	// The server's own plugin validates before the plugins of kubetenant.
+	plugins := append([]stack.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
+	resource := q.resourceVersion("").GroupResource()
+	var asked []string
+	for _, p := range plugins {
+		governs := p.Name != podsecurity.Name || pods.Governs(resource)
+		if governs && p.Handles(operation) && looksAt(p.Name, resource, operation) {
+			asked = append(asked, p.Name)
+		}
+	}
+	if len(asked) == 0 {
+		return admitted{said: "no plugin of kubetenant looks at it"}, nil
+	}
+	write := q.Written()
+	if write == nil {
+		if err := q.restricted(ctx, a, operation); err != nil {
+			return admitted{verdict: Refused, said: Refusal(err)}, nil
+		}
+		said := "undecided: it depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")
+		return admitted{verdict: Undecided, said: said}, nil
+	}
+	record := q.record(write, operation)
+	if err := simulator.Admit(ctx, plugins, record); err != nil {
+		return admitted{verdict: Refused, said: Refusal(err)}, nil
+	}
+	asked = slices.DeleteFunc(asked, func(name string) bool { return name == quota.Name })
+	return admitted{Admitted, "admit it: " + strings.Join(asked, ", "), pods.TemplateViolation(ctx, record)}, nil
+}
+
+// record returns the attributes of a write.
+func (q *Query) record(write *Write, operation admission.Operation) admission.Attributes {
+	namespace, name := q.Request.Namespace, q.Request.Name
+	if object, err := meta.Accessor(write.Object); err == nil && name == "" {
+		name = object.GetName()
+	}
+	if q.Request.Resource == "namespaces" && namespace == "" {
+		namespace = name
+	}
+	return admission.NewAttributesRecord(write.Object, write.Old, write.Kind, namespace, name,
+		q.resourceVersion(write.Kind.Version), q.Request.Subresource, operation, nil, write.DryRun, q.User)
+}
+
+// namespaceRefuses returns why the server creates nothing in the namespace of the request, or "" if it does
+// (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
+func (q *Query) namespaceRefuses(operation admission.Operation) string {
+	r := &q.Request
+	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" || r.Resource == "localsubjectaccessreviews" {
+		return ""
+	}
+	if q.lacks(r.Namespace) {
+		return notFound(r.Namespace).Error()
+	}
+	if ns := q.Snapshot.Namespaces[r.Namespace]; ns != nil && ns.DeletionTimestamp != nil {
+		return fmt.Sprintf("unable to create new content in namespace %s because it is being terminated", r.Namespace)
+	}
+	return ""
+}
+
+// lacks reports whether a namespace certainly does not exist.
+func (q *Query) lacks(namespace string) bool {
+	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
+}
+
+func notFound(namespace string) error {
+	return apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
+}
+
+// namespace returns a namespace with its labels.
+func (q *Query) namespace(name string) (*corev1.Namespace, error) {
+	if ns := q.Snapshot.Namespaces[name]; ns != nil {
+		return ns, nil
+	}
+	if q.Snapshot.HasNamespace(name) {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+	}
+	return nil, notFound(name)
+}
+
+// unknownObject describes the object on which admission depends.
+func unknownObject(operation admission.Operation) string {
+	if operation == admission.Create || operation == admission.Update {
+		return NoObject
+	}
+	return noStoredObject
+}
+
+// unchecked returns the checks of the server that the explanation of an allowed write leaves out.
+func (q *Query) unchecked(is admitted) []string {
+	operation, writes := operationOf(&q.Request)
+	if !writes {
+		return nil
+	}
+	var out []string
+	if is.verdict == Undecided {
+		out = append(out, unknownObject(operation))
+	}
+	out = append(out, "other webhooks and policies of the cluster", "other admission plugins of the server")
+	if operation == admission.Create || operation == admission.Update {
+		out = append(out, "ResourceQuota", "LimitRange", "TenantQuota", "schema validation",
+			"objects that this one refers to", "the server's PodSecurity configuration file")
+	}
+	if q.Request.APIGroup == rbacv1.GroupName {
+		out = append(out, "escalation of privileges")
+	}
+	return out
+}
+
+func (q *Query) resourceVersion(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: q.Request.APIGroup, Version: version, Resource: q.Request.Resource}
+}
+
+// Written returns what the request writes: what is given, and of a new namespace just its name; nil where it is not known.
+func (q *Query) Written() *Write {
+	if q.Write != nil {
+		return q.Write
+	}
+	r := &q.Request
+	if r.Verb == "create" && r.APIGroup == "" && r.Resource == "namespaces" && r.Subresource == "" && r.Name != "" {
+		return newNamespace(r.Name)
+	}
+	return nil
+}
+
+// newNamespace returns the write of a namespace of which only the name is known.
+func newNamespace(name string) *Write {
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: object}
+}
+
+// restricted returns the refusal of what is kept out of tenant space, whatever object it is.
+func (q *Query) restricted(ctx context.Context, a *answer, operation admission.Operation) error {
+	if operation == admission.Update && a.outcome.Caller.IsSystem() {
+		return nil // who may look after what is there already
+	}
+	record := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: q.Request.APIGroup, Kind: q.Request.Resource}, q.Request.Namespace, q.Request.Name,
+		q.resourceVersion(""), q.Request.Subresource, operation, nil, false, q.User)
+	for _, p := range a.stack.Admission {
+		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Name == restriction.Name && p.Handles(operation) {
+			return v.Validate(ctx, record, nil)
+		}
+	}
+	return nil
+}
+
+// Refusal returns what a plugin says, without what the request says of itself.
+func Refusal(err error) string {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		if _, why, found := strings.Cut(status.Status().Message, " is forbidden: "); found {
+			return why
+		}
+	}
+	return err.Error()
+}
+
+// looksAt reports whether a plugin that handles an operation may look at it on a resource.
+func looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
+	switch plugin {
+	case managed.Name:
+		return managed.Governs(r, operation)
+	case lifecycle.Name:
+		return lifecycle.Governs(r)
+	case gate.Name: // asks the boundary once more, which is told of already
+		return false
+	}
+	return true
+}

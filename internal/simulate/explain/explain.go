@@ -1,0 +1,313 @@
+// Package explain says how a decision came about: it asks the server's own code, over the objects of a
+// cluster or a scenario, and tells what each part of it said.
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/abac"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Query is what is explained. It is not safe for concurrent use.
+type Query struct {
+	// User is who asks, as authentication left it.
+	User user.Info
+	// Said is where the identity comes from, as the first step.
+	Said string
+	// Request is what is asked for; its user is not looked at.
+	Request authorizer.AttributesRecord
+	// Write is what is written, where that is known; nil else.
+	Write    *Write
+	Config   *configv1alpha1.Settings
+	Snapshot *simulator.Snapshot
+	// Delegate is asked where RBAC has no opinion. Nil for nothing.
+	Delegate authorizer.Authorizer
+
+	// Limited reports whether the snapshot may lack namespaces of other tenants. A missing namespace is then not
+	// reported.
+	Limited bool
+
+	asked *asked // of Config, Snapshot and Delegate, once it was asked
+}
+
+// asked is a stack with what it said last.
+type asked struct {
+	*stack.Stack
+	outcome authz.Outcome
+}
+
+// Step is what one part of the stack said.
+type Step struct {
+	Name string `json:"step"`
+	Said string `json:"said"`
+}
+
+// Explanation is the whole way of one request.
+type Explanation struct {
+	Steps    []Step `json:"steps"`
+	Decision string `json:"decision"`
+	Reason   string `json:"reason,omitempty"`
+	// Admission says what becomes of a write that is allowed.
+	Admission Admission `json:"admission,omitempty"`
+	// NotChecked lists the checks that may still refuse an allowed write.
+	NotChecked []string `json:"notChecked,omitempty"`
+	// Remedy is the smallest that would allow it; nil where it is allowed.
+	Remedy *Remedy `json:"remedy,omitempty"`
+}
+
+// Allowed reports whether every check that was made allows the request.
+func (e *Explanation) Allowed() bool { return e.Decision == "allow" }
+
+// answer is what the stack says to one question.
+type answer struct {
+	outcome   authz.Outcome
+	decision  authorizer.Decision
+	reason    string
+	admission admitted
+	stack     *stack.Stack
+}
+
+// allows reports whether both authorization and admission allow the request.
+func (a *answer) allows() bool {
+	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
+}
+
+// ask returns the stack's answer to the query. The first call builds the stack, which runs until ctx ends.
+func (q *Query) ask(ctx context.Context) (*answer, error) {
+	if q.asked == nil {
+		s := &asked{}
+		var err error
+		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { s.outcome = o })
+		if err != nil {
+			return nil, err
+		}
+		q.asked = s
+	}
+	record := q.Request
+	record.User = q.User
+	a := &answer{stack: q.asked.Stack}
+	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // the step rbac shows its error
+	a.outcome = q.asked.outcome
+	var err error
+	a.admission, err = q.admission(ctx, a)
+	return a, err
+}
+
+// with returns the query with another configuration and further objects.
+func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*Query, error) {
+	changed := *q
+	changed.asked, changed.Config = nil, config
+	if q.Write != nil {
+		write := *q.Write
+		changed.Write = &write
+		if write.Object != nil {
+			changed.Write.Object = write.Object.DeepCopyObject()
+		}
+	}
+	var err error
+	changed.Snapshot, err = q.Snapshot.With(more...)
+	return &changed, err
+}
+
+// Explain asks the stack and says what each of its parts said. Asked again, with another user, request or write, the question
+// keeps its stack: until the ctx of the first time ends.
+func Explain(ctx context.Context, q *Query) (*Explanation, error) {
+	a, err := q.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyOf(q.Config)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{Decision: "deny", Reason: a.reason}
+	add := func(name, said string) { e.Steps = append(e.Steps, Step{name, said}) }
+	add("source", q.Said)
+	add("user", q.User.GetName()+"; groups "+strings.Join(q.User.GetGroups(), ", "))
+	add("tenant", q.tenantSaid(ctx, a))
+	add("request", RequestText(&q.Request))
+	add("owner", q.ownerSaid(a))
+	add("boundary", boundarySaid(a))
+	add("grants", q.grantsSaid(a))
+	add("policy file", q.policySaid(policy, a))
+	add("rbac", q.rbacSaid(ctx, a))
+	switch is := a.admission; {
+	case a.decision != authorizer.DecisionAllow && IsWrite(&q.Request) && is.verdict != "":
+		add("admission", "is not reached; it would say: "+is.step())
+	default:
+		add("admission", is.step())
+	}
+	if why := a.admission.pods; why != "" {
+		add("pods", "the server accepts the workload and would refuse its Pods: "+why)
+	}
+	switch {
+	case a.allows():
+		e.Decision, e.Admission, e.NotChecked = "allow", a.admission.verdict, q.unchecked(a.admission)
+		return e, nil
+	case a.decision == authorizer.DecisionAllow:
+		e.Admission, e.Reason = Refused, a.admission.said
+	case e.Reason == "":
+		e.Reason = "nothing allows it"
+	}
+	e.Remedy, err = q.remedy(ctx, a)
+	return e, err
+}
+
+func boundarySaid(a *answer) string {
+	switch a.outcome.Verdict {
+	case authz.Denied:
+		return "denies: " + string(a.outcome.Reason)
+	case authz.ShadowDenied:
+		return "would deny, but only watches (mode: Shadow): " + string(a.outcome.Reason)
+	case authz.Excepted:
+		return "an exception allows it: " + string(a.outcome.Reason)
+	}
+	return "delegates, by the row " + string(a.outcome.Rule)
+}
+
+// RequestText returns a request in one line.
+func RequestText(r *authorizer.AttributesRecord) string {
+	if !r.ResourceRequest {
+		return r.Verb + " " + r.Path
+	}
+	text := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		text += "/" + r.Subresource
+	}
+	if r.APIGroup != "" {
+		text += " of " + r.APIGroup
+	}
+	if r.Name != "" {
+		text += " " + r.Name
+	}
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
+	}
+	return text
+}
+
+// tenantSaid says whose the caller is, and by which rule.
+func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
+	id, rule, err := a.stack.Subject(ctx, q.User)
+	switch {
+	case errors.Is(err, tenant.ErrUnbound):
+		return "none: no source gave one"
+	case err != nil:
+		return "none: " + err.Error()
+	}
+	return id.String() + ", by " + string(rule)
+}
+
+func (q *Query) ownerSaid(a *answer) string {
+	name := q.namespaceName()
+	switch {
+	case !q.Request.ResourceRequest:
+		return "a path has no owner"
+	case name != "" && q.lacks(name):
+		return "there is no namespace " + name
+	case !a.outcome.Owner.IsZero():
+		return "tenant " + a.outcome.Owner.String()
+	case name == "":
+		return "not in a namespace"
+	case a.outcome.Verdict == authz.Denied && q.Limited:
+		return "unknown: another tenant's namespace and a missing one look alike"
+	case a.outcome.Verdict == authz.Denied:
+		return "none, or not looked up"
+	}
+	return "not looked up: it does not matter for this caller"
+}
+
+// namespaceName returns the name of the namespace that the request is in or about. It returns "" for a request that
+// creates the namespace.
+func (q *Query) namespaceName() string {
+	r := &q.Request
+	switch {
+	case r.Resource == "namespaces" && r.APIGroup == "" && r.Verb == "create" && r.Subresource == "":
+		return ""
+	case r.Resource == "namespaces" && r.APIGroup == "" && r.Name != "":
+		return r.Name
+	}
+	return r.Namespace
+}
+
+func (q *Query) grantsSaid(a *answer) string {
+	switch {
+	case a.outcome.Reason == authz.ReasonGrant:
+		return "one of the namespace allows it"
+	case q.Config.Authorization.Grants.Enabled != nil && !*q.Config.Authorization.Grants.Enabled:
+		return "switched off"
+	case a.outcome.Caller.IsSystem(), a.outcome.Caller == a.outcome.Owner:
+		return "not needed"
+	}
+	return "none allows it"
+}
+
+// policyOf returns the policy file of a configuration; nil for none.
+func policyOf(config *configv1alpha1.Settings) (*abac.Policy, error) {
+	if config.Authorization.ABAC == nil {
+		return nil, nil
+	}
+	data, err := os.ReadFile(config.Authorization.ABAC.Path)
+	if err != nil {
+		return nil, err
+	}
+	return abac.Parse(data)
+}
+
+func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
+	if policy == nil {
+		return "none is configured"
+	}
+	record := q.Request
+	record.User = q.User
+	for _, space := range []authz.Space{{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true}} {
+		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && a.decision == authorizer.DecisionAllow && strings.Contains(a.reason, string(authz.ReasonABAC)) {
+			return fmt.Sprintf("line %d allows it", line)
+		}
+	}
+	return "no line allows it"
+}
+
+func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
+	record := q.Request
+	record.User = q.User
+	owner := a.outcome.Owner
+	if owner.IsZero() && !a.outcome.Caller.IsZero() && record.Namespace == "" {
+		owner = tenant.System()
+	}
+	evaluator := rbac.New(q.Snapshot.Index(), rbac.Options{
+		Subject: func(context.Context, user.Info) (tenant.ID, error) { return a.outcome.Caller, nil },
+		Space:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return owner, nil },
+		Derive:  q.Snapshot.Rights(q.Config),
+	})
+	decision, reason, err := evaluator.Authorize(ctx, &record)
+	text := "no role that is bound to the caller allows it"
+	switch {
+	case err != nil:
+		text = err.Error()
+	case decision == authorizer.DecisionAllow:
+		text = strings.TrimPrefix(reason, "RBAC: ")
+	case reason != "":
+		text += "; " + reason
+	case a.outcome.Verdict != authz.Excepted && a.decision == authorizer.DecisionAllow:
+		text += "; the server allows it: " + a.reason
+	}
+	if a.outcome.Verdict == authz.Denied || a.outcome.Verdict == authz.Excepted {
+		return "is not asked; it would say: " + text
+	}
+	return text
+}

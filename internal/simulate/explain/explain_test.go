@@ -1,0 +1,149 @@
+package explain_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/klog/v2"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+)
+
+// TestScenarios: an explanation ends as every case of the corpus does, and what it proposes is tried.
+func TestScenarios(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	files, err := scenario.Files([]string{filepath.Join("..", "..", "..", "testdata", "scenarios")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, remedies, writes := 0, map[string]int{}, map[explain.Admission]int{}
+	for _, file := range files {
+		all, err := scenario.LoadScenarios(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			withouts := map[string]*explain.Explanation{}
+			if s.Invalid != "" {
+				continue
+			}
+			w, err := scenario.NewWorld(s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			session, err := scenario.Library{}.Open(ctx, w)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			config, err := configv1alpha1.Load(w.ConfigFile)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			read, write := question(t, s, &config.Settings), question(t, s, &config.Settings)
+			write.Delegate = authorizerfactory.NewAlwaysAllowAuthorizer() // as in every shape
+			for i := range s.Cases {
+				c := &s.Cases[i]
+				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil { // --as of the command is no impersonation
+					continue
+				}
+				identity, err := session.Authenticate(ctx, &c.Credential)
+				if err != nil || identity.User == nil {
+					continue
+				}
+				u := &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}
+				if c.Admit != nil {
+					write.User = u
+					writes[explainWrite(ctx, t, file, write, c, withouts)]++
+					continue
+				}
+				read.User, read.Request = u, scenario.Attributes(nil, c.Request)
+				e, err := explain.Explain(ctx, read)
+				if err != nil {
+					t.Errorf("%s: %s: %v", file, c.Name, err)
+					continue
+				}
+				cases++
+				// A list over all namespaces is limited on its way, which a SubjectAccessReview does not see.
+				truth, err := session.Authorize(simulator.Asked(ctx), &c.Credential, c.Request)
+				want := truth.Decision == "allow" && e.Admission != explain.Refused
+				if err != nil || e.Allowed() != want || truth.Decision != "allow" && e.Admission != "" {
+					t.Errorf("%s: %s: explained as %s (%s), it is %s, %v", file, c.Name, e.Decision, e.Reason, truth.Decision, err)
+				}
+				if e.Remedy != nil {
+					kind, _, _ := strings.Cut(e.Remedy.Text, ",")
+					remedies[kind]++
+				}
+			}
+			session.Close()
+			w.Close()
+		}
+	}
+	if cases < 500 || writes[explain.Admitted] < 500 || writes[explain.Refused] < 500 {
+		t.Errorf("%d cases were explained, writes: %v", cases, writes)
+	}
+	t.Logf("%d cases, %v, writes: %v", cases, remedies, writes)
+}
+
+// question returns one about a scenario, to be asked again and again.
+func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Settings) *explain.Query {
+	t.Helper()
+	q := &explain.Query{Config: config, Said: "a test"}
+	var err error
+	if q.Snapshot, q.Delegate, err = scenario.Snapshot(s); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// hangsOnOthers reports whether what is expected of a case hangs on objects that a snapshot does not hold.
+func hangsOnOthers(file, name string) bool {
+	switch filepath.Base(file) {
+	case "admission-quota.yaml":
+		return true
+	case "admission-references.yaml":
+		return strings.HasPrefix(name, "a UID that is not ")
+	case "admission-placement.yaml":
+		return name == "the default priority is everybody's"
+	}
+	return false
+}
+
+// explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
+func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Query, c *scenario.Case, withouts map[string]*explain.Explanation) explain.Admission {
+	t.Helper()
+	if err := q.Writes(c.Admit); err != nil {
+		t.Fatalf("%s: %s: %v", file, c.Name, err)
+	}
+	e, err := explain.Explain(ctx, q)
+	if err != nil {
+		t.Errorf("%s: %s: %v", file, c.Name, err)
+		return ""
+	}
+	q.Write = nil
+	key := fmt.Sprint(file, q.User, q.Request.Verb, q.Request.APIGroup, q.Request.Resource, q.Request.Subresource, q.Request.Namespace)
+	without, known := withouts[key]
+	if !known {
+		if without, err = explain.Explain(ctx, q); err != nil {
+			t.Errorf("%s: %s: %v", file, c.Name, err)
+			return ""
+		}
+		withouts[key] = without
+	}
+	if without.Admission == explain.Refused && e.Allowed() {
+		t.Errorf("%s: %s: without the object %+v", file, c.Name, without)
+	}
+	if want := c.Expect.Denied == nil; e.Allowed() != want && !hangsOnOthers(file, c.Name) {
+		t.Errorf("%s: %s: explained as %s (%s)", file, c.Name, e.Decision, e.Reason)
+	}
+	return e.Admission
+}

@@ -1,0 +1,228 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/yamlfile"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// maxChanges is the maximum number of changes in one remedy.
+const maxChanges = 4
+
+// noSetting is the remedy for a request that no configuration and no object can allow.
+const noSetting = "No setting allows this to a tenant."
+
+// Remedy is the smallest change that would allow a request. It was tried: with all its changes, the
+// stack allows the request.
+type Remedy struct {
+	// Text says, in one or more lines, what the change is and who may make it, or why there is
+	// none.
+	Text string `json:"text"`
+	// Command makes the change. It is empty if objects or a file make it.
+	Command string `json:"command,omitempty"`
+	// YAML are the objects, the part of the configuration, or the line of the policy file.
+	YAML string `json:"yaml,omitempty"`
+	// Then is a further change that is needed. It is nil if there is none.
+	Then *Remedy `json:"then,omitempty"`
+}
+
+// change is one change of a remedy. If after is nil, the change is advice and is not tried.
+type change struct {
+	Remedy
+	after  *Query
+	answer *answer // the answer after the change
+}
+
+// advice returns a change that only a person can make.
+func advice(format string, args ...any) *change {
+	return &change{Remedy: Remedy{Text: fmt.Sprintf(format, args...)}}
+}
+
+// remedy returns the changes that would allow the request. Each was tried. It returns nil if
+// admission refuses the request's object.
+func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
+	if a.decision == authorizer.DecisionAllow && !q.lacks(q.Request.Namespace) {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	first := &Remedy{}
+	for last := first; ; last = last.Then {
+		next, err := q.propose(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		*last = next.Remedy
+		switch {
+		case next.Text == noSetting:
+			return &next.Remedy, nil
+		case next.after == nil, next.answer.allows():
+			return first, nil
+		case first.length() == maxChanges:
+			return &Remedy{Text: noSetting}, nil
+		}
+		q, a, last.Then = next.after, next.answer, &Remedy{}
+	}
+}
+
+func (r *Remedy) length() (n int) {
+	for ; r != nil; r = r.Then {
+		n++
+	}
+	return n
+}
+
+// propose returns the next change.
+func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
+	switch {
+	case a.decision == authorizer.DecisionAllow && q.lacks(q.Request.Namespace):
+		return q.proposeNamespace(ctx, a)
+	case a.decision == authorizer.DecisionAllow:
+		return advice("The server would still refuse it: %s", a.admission.said), nil
+	case a.outcome.Verdict == authz.Denied:
+		return q.proposeFor(ctx, a)
+	}
+	c, err := q.proposeBinding(ctx, a)
+	if c == nil && err == nil {
+		c = advice("No role can allow this: %s", a.reason)
+	}
+	return c, err
+}
+
+// try returns a change, or nil if the change has no effect: the boundary then still denies the
+// request for the same reason.
+func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query) (*change, error) {
+	next, err := after.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	is, was := next.outcome, a.outcome
+	if is.Verdict == authz.Denied && was.Verdict == authz.Denied && is.Reason == was.Reason {
+		return nil, nil
+	}
+	return &change{remedy, after, next}, nil
+}
+
+// tryObjects calls try with further objects, which become the YAML of the remedy.
+func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects ...runtime.Object) (*change, error) {
+	after, err := q.with(q.Config, objects...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]any, len(objects))
+	for i := range objects {
+		all[i] = objects[i]
+	}
+	yaml, err := yamlfile.Marshal(all...)
+	if err != nil {
+		return nil, err
+	}
+	return q.try(ctx, a, Remedy{Text: text, YAML: yaml}, after)
+}
+
+// proposeFor returns the change for a reason of the boundary.
+func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
+	var c *change
+	var err error
+	switch a.outcome.Reason {
+	case authz.ReasonBadTenant:
+		if namespace, isAccount := tenant.ServiceAccountNamespace(q.User.GetName()); isAccount && q.lacks(namespace) {
+			return advice("There is no namespace %s, so its service account has no tenant.", namespace), nil
+		}
+	case authz.ReasonNotOwned:
+		c, err = q.proposeInForeign(ctx, a)
+	case authz.ReasonCluster:
+		c, err = q.proposeClusterScoped(ctx, a)
+	case authz.ReasonReview:
+		c, err = q.proposeReviews(ctx, a)
+	case authz.ReasonPath, authz.ReasonNamespaceVerb:
+		c, err = q.proposeLine(ctx, a, spaceOf(a))
+	case authz.ReasonNoTenantObject:
+		c, err = q.proposeTenant(ctx, a)
+	case authz.ReasonRetired:
+		c, err = q.proposeSuccessor(ctx, a)
+	case authz.ReasonUndated, authz.ReasonClosed, authz.ReasonReadOnly:
+		c, err = q.proposeAccess(ctx, a)
+	}
+	if c == nil && err == nil {
+		c = advice("%s", adviceFor(a.outcome.Reason, a.outcome.Caller))
+	}
+	return c, err
+}
+
+// spaceOf returns the tenant that the field space of a policy line must name.
+func spaceOf(a *answer) tenant.ID {
+	if a.outcome.Owner.IsZero() {
+		return tenant.System()
+	}
+	return a.outcome.Owner
+}
+
+// proposeInForeign returns a change for a namespace that is not the caller's.
+func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error) {
+	if strings.HasPrefix(q.Request.Verb, "impersonate") {
+		return advice("%s", adviceFor(authz.ReasonImpersonation, a.outcome.Caller)), nil
+	}
+	if name := q.namespaceName(); name != "" && q.lacks(name) {
+		return q.proposeNamespace(ctx, a)
+	}
+	owner, within := a.outcome.Owner, q.Request.Namespace != "" && q.Request.Resource != "namespaces"
+	if within && !owner.IsZero() && !owner.IsSystem() {
+		if c, err := q.proposeGrant(ctx, a); c != nil || err != nil {
+			return c, err
+		}
+	}
+	c, err := q.proposeLine(ctx, a, spaceOf(a))
+	if c == nil && err == nil && !q.Limited {
+		c = advice(noSetting)
+	}
+	return c, err
+}
+
+// names returns the names that a rule for the request is limited to: none for what names no object.
+func (q *Query) names() []string {
+	if q.Request.Name == "" || q.Request.Verb == "create" && q.Request.Subresource == "" {
+		return nil
+	}
+	return []string{q.Request.Name}
+}
+
+func (q *Query) resource() string {
+	if q.Request.Subresource != "" {
+		return q.Request.Resource + "/" + q.Request.Subresource
+	}
+	return q.Request.Resource
+}
+
+// name returns a name for what is proposed.
+func (q *Query) name() string {
+	r := &q.Request
+	words := []string{r.Verb, r.Resource, r.Subresource}
+	if !r.ResourceRequest {
+		words = []string{r.Verb, "path"}
+	}
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
+	return strings.ToLower(strings.NewReplacer(":", "-", "*", "any", "/", "-").Replace(strings.Join(words, "-")))
+}
+
+// noTenantPath returns a sentence about server URLs at which grants and the policy file do not
+// apply.
+func noTenantPath(caller tenant.ID) string {
+	return fmt.Sprintf("It does not apply to server URLs that end in /tenants/%s.", caller)
+}
+
+// configured returns a copy of the configuration with a change.
+func (q *Query) configured(change func(*configv1alpha1.Authorization)) *configv1alpha1.Settings {
+	config := *q.Config
+	change(&config.Authorization)
+	return &config
+}

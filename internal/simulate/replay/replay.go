@@ -1,0 +1,379 @@
+// Package replay decides recorded audit events again, under another configuration: what would change, before
+// it does.
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// maxLine is the longest event, in bytes: kube-apiserver truncates at 10 MiB by default at the most.
+	maxLine = 16 << 20
+	// batch is how many events one worker takes at a time.
+	batch = 256
+	// maxChanges is how many different changes are told one by one.
+	maxChanges = 10000
+)
+
+// event is what is read of an audit event (audit.k8s.io/v1).
+type event struct {
+	Kind             string                     `json:"kind"`
+	Stage            string                     `json:"stage"`
+	AuditID          string                     `json:"auditID"`
+	Timestamp        string                     `json:"requestReceivedTimestamp"`
+	RequestURI       string                     `json:"requestURI"`
+	Verb             string                     `json:"verb"`
+	User             authenticationv1.UserInfo  `json:"user"`
+	ImpersonatedUser *authenticationv1.UserInfo `json:"impersonatedUser"`
+	ObjectRef        *struct {
+		Resource    string `json:"resource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+		APIGroup    string `json:"apiGroup"`
+		APIVersion  string `json:"apiVersion"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus *struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	} `json:"responseStatus"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// Change is a decision that would be another.
+type Change struct {
+	// Time and AuditID are the first event's.
+	Time    string `json:"time"`
+	AuditID string `json:"auditID"`
+	User    string `json:"user"`
+	// By is who impersonated the user; empty for nobody.
+	By      string `json:"impersonatedBy,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
+	Request string `json:"request"`
+	Was     string `json:"was"`
+	Now     string `json:"now"`
+	Reason  string `json:"reason,omitempty"`
+	// Times is how often it is in the log.
+	Times int `json:"times"`
+}
+
+// Report is what came of the logs.
+type Report struct {
+	Events int `json:"events"`
+	// Decided are the events whose decision was made again; Skipped are of other stages, without a user, or
+	// about what the configuration does not decide (nodes).
+	Decided int `json:"decided"`
+	Skipped int `json:"skipped"`
+	// Unread are lines that hold no event.
+	Unread int `json:"unread"`
+	// NowDenied and NowAllowed count events.
+	NowDenied  int       `json:"nowDenied"`
+	NowAllowed int       `json:"nowAllowed"`
+	Changes    []*Change `json:"changes"`
+	// More are changes that are not told one by one.
+	More int `json:"more,omitempty"`
+
+	known map[string]*Change
+}
+
+// Replayer decides events.
+type Replayer struct{ stack *stack.Stack }
+
+// New returns a player of a configuration over a snapshot, until ctx ends.
+func New(ctx context.Context, config *configv1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {
+	stack, err := simulator.New(ctx, config, s, nil, nil)
+	return &Replayer{stack}, err
+}
+
+// outcome is what came of one event. Zero: it is skipped.
+type outcome struct {
+	decided, unread bool
+	change          *Change
+}
+
+// Play reads a log, one event a line, on all processors, and adds to the report. Where ctx ends it returns why, even
+// while it waits for more of the log.
+func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) error {
+	type work struct {
+		lines [][]byte
+		done  chan []outcome
+	}
+	// Cancelled where the log cannot be read on.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	todo, inOrder := make(chan *work), make(chan *work, 4*runtime.GOMAXPROCS(0))
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for w := range todo {
+				out := make([]outcome, len(w.lines))
+				for i, line := range w.lines {
+					out[i] = p.decide(ctx, line)
+				}
+				w.done <- out
+			}
+		})
+	}
+	var failed error
+	go func() {
+		failed = batches(log, func(lines [][]byte) error {
+			w := &work{lines, make(chan []outcome, 1)}
+			select {
+			case inOrder <- w:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			todo <- w
+			return nil
+		})
+		close(todo)
+		close(inOrder)
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case w, more := <-inOrder:
+			if !more {
+				workers.Wait()
+				return failed
+			}
+			for _, o := range <-w.done {
+				report.add(o)
+			}
+		}
+	}
+}
+
+// batches hands the lines of a log on. Of one that is longer than any event only the beginning is, which is none.
+func batches(log io.Reader, next func([][]byte) error) error {
+	lines := bufio.NewReaderSize(log, 1<<20)
+	var some [][]byte
+	for {
+		line, err := lines.ReadSlice('\n')
+		whole := bytes.Clone(line)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			line, err = lines.ReadSlice('\n')
+			if len(whole) < maxLine {
+				whole = append(whole, line...)
+			}
+		}
+		if len(bytes.TrimSpace(whole)) > 0 {
+			if some = append(some, whole); len(some) == batch {
+				if err := next(some); err != nil {
+					return err
+				}
+				some = nil
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if len(some) > 0 {
+			if err := next(some); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+}
+
+func (r *Report) add(o outcome) {
+	r.Events++
+	switch {
+	case o.unread:
+		r.Unread++
+		return
+	case !o.decided:
+		r.Skipped++
+		return
+	}
+	r.Decided++
+	c := o.change
+	if c == nil {
+		return
+	}
+	if c.Now == "denied" {
+		r.NowDenied++
+	} else {
+		r.NowAllowed++
+	}
+	if r.known == nil {
+		r.known = map[string]*Change{}
+	}
+	key := strings.Join([]string{c.User, c.By, c.Tenant, c.Request, c.Was, c.Reason}, "\x00")
+	switch known := r.known[key]; {
+	case known != nil:
+		known.Times++
+	case len(r.Changes) == maxChanges:
+		r.More++
+	default:
+		r.known[key] = c
+		r.Changes = append(r.Changes, c)
+	}
+}
+
+var errNone = errors.New("no answer")
+
+// decide decides one event again.
+func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil || e.Kind != "Event" {
+		return outcome{unread: true}
+	}
+	was, known := e.decision()
+	if e.Stage != "ResponseComplete" || !known || e.User.Username == "" {
+		return outcome{}
+	}
+	who := e.User
+	if e.ImpersonatedUser != nil {
+		who = *e.ImpersonatedUser
+	}
+	for _, group := range who.Groups {
+		if group == user.NodesGroup { // the Node authorizer knows the pods of a node, and no dump does
+			return outcome{}
+		}
+	}
+	now, reason, err := p.ask(ctx, &e)
+	if err != nil {
+		now, reason = authorizer.DecisionDeny, err.Error()
+	}
+	if allowed := now == authorizer.DecisionAllow; allowed == was {
+		return outcome{decided: true}
+	}
+	c := &Change{Time: e.Timestamp, AuditID: e.AuditID, User: who.Username, Request: e.request(), Was: "denied", Now: "allowed", Reason: reason, Times: 1}
+	if was {
+		c.Was, c.Now = "allowed", "denied"
+	}
+	if c.Reason == "" {
+		c.Reason = "no role that is bound to the caller allows it"
+	}
+	if e.ImpersonatedUser != nil {
+		c.By = e.User.Username
+	}
+	if ids := e.User.Extra[tenant.ExtraKey]; len(ids) == 1 {
+		c.Tenant = ids[0]
+	}
+	return outcome{decided: true, change: c}
+}
+
+// decision returns whether the request was allowed; false for one that was not decided.
+func (e *event) decision() (allowed, known bool) {
+	switch e.Annotations["authorization.k8s.io/decision"] {
+	case "allow":
+		return true, true
+	case "forbid":
+		return false, !e.wasNotImpersonated()
+	}
+	if e.ResponseStatus == nil || e.ResponseStatus.Code == http.StatusUnauthorized {
+		return false, false
+	}
+	return e.ResponseStatus.Code != http.StatusForbidden, !e.wasNotImpersonated()
+}
+
+// refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users "bob" is forbidden:
+// User "alice" cannot impersonate ... (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
+var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: User "[^"]*" cannot impersonate(-on)?[ :]`)
+
+// wasNotImpersonated reports whether the caller was not allowed to be somebody whom the event does not name.
+func (e *event) wasNotImpersonated() bool {
+	return e.ImpersonatedUser == nil && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden && refusedImpersonation.MatchString(e.ResponseStatus.Message)
+}
+
+// request returns what was asked for in one line.
+func (e *event) request() string {
+	if e.ObjectRef == nil {
+		path, _, _ := strings.Cut(e.RequestURI, "?")
+		return e.Verb + " " + path
+	}
+	o := e.ObjectRef
+	text := e.Verb + " " + o.Resource
+	if o.Subresource != "" {
+		text += "/" + o.Subresource
+	}
+	if o.APIGroup != "" {
+		text += "." + o.APIGroup
+	}
+	if o.Name != "" {
+		text += " " + o.Name
+	}
+	if o.Namespace != "" {
+		text += " -n " + o.Namespace
+	}
+	return text
+}
+
+// ask asks the stack as the server's filters do: with the request's own path and query, and with who really
+// called, whom the impersonated user may be.
+func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
+	uri := e.RequestURI
+	if path := e.Annotations["authorization.kubetenant.dev/path-tenant"]; path != "" {
+		uri = "/tenants/" + path + uri
+	}
+	u, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return authorizer.DecisionDeny, "", fmt.Errorf("the event's requestURI: %w", err)
+	}
+	decision, err = authorizer.DecisionDeny, errNone
+	r := (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(ctx)
+	p.stack.WithRequestState(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		a := e.attributes(r.URL)
+		a.User = authz.NoteCaller(r.Context(), infoOf(&e.User))
+		if e.ImpersonatedUser != nil {
+			a.User = infoOf(e.ImpersonatedUser)
+		}
+		decision, reason, err = p.stack.Authorizer.Authorize(r.Context(), a)
+	})).ServeHTTP(httptest.NewRecorder(), r)
+	if errors.Is(err, errNone) {
+		err = errors.New("the tenant path is malformed")
+	}
+	return decision, reason, err
+}
+
+func infoOf(u *authenticationv1.UserInfo) user.Info {
+	extra := make(map[string][]string, len(u.Extra))
+	for key, values := range u.Extra {
+		extra[key] = values
+	}
+	return &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extra}
+}
+
+func (e *event) attributes(u *url.URL) *authorizer.AttributesRecord {
+	a := &authorizer.AttributesRecord{Verb: e.Verb, Path: u.Path}
+	if o := e.ObjectRef; o != nil {
+		a.ResourceRequest = true
+		a.APIGroup, a.APIVersion, a.Resource, a.Subresource, a.Namespace, a.Name = o.APIGroup, o.APIVersion, o.Resource, o.Subresource, o.Namespace, o.Name
+		if selector := u.Query().Get("labelSelector"); selector != "" {
+			a.LabelSelectorRequirements, a.LabelSelectorParsingErr = labels.ParseToRequirements(selector)
+		}
+		a.FieldSelectorRequirements, a.FieldSelectorParsingErr = simulator.Fields(u.Query().Get("fieldSelector"))
+	}
+	return a
+}

@@ -1,0 +1,93 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// objects are what tokens of service accounts are bound to, by kind, namespace and name. They
+// implement serviceaccount.Objects.
+type objects map[[3]string][]byte
+
+func objectsOf(s *Scenario) (objects, error) {
+	held, err := Held(s)
+	if err != nil {
+		return nil, err
+	}
+	all := objects{}
+	for _, raw := range held {
+		var is metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw.Raw, &is); err != nil {
+			return nil, err
+		}
+		all[[3]string{is.Kind, is.Namespace, is.Name}] = raw.Raw
+	}
+	return all, nil
+}
+
+// get decodes an object. One without a UID gets its name for one, as a server would give it some.
+func get[T any](o objects, kind, namespace, name string, meta func(*T) *metav1.ObjectMeta) (*T, error) {
+	raw, found := o[[3]string{kind, namespace, name}]
+	if !found {
+		return nil, apierrors.NewNotFound(corev1.Resource(kind), name)
+	}
+	into := new(T)
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, err
+	}
+	if m := meta(into); m.UID == "" {
+		m.UID = types.UID("uid-of-" + name)
+	}
+	return into, nil
+}
+
+func (o objects) GetServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return get(o, "ServiceAccount", namespace, name, func(a *corev1.ServiceAccount) *metav1.ObjectMeta { return &a.ObjectMeta })
+}
+
+func (o objects) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	return get(o, "Pod", namespace, name, func(p *corev1.Pod) *metav1.ObjectMeta { return &p.ObjectMeta })
+}
+
+func (o objects) GetSecret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	return get(o, "Secret", namespace, name, func(s *corev1.Secret) *metav1.ObjectMeta { return &s.ObjectMeta })
+}
+
+func (o objects) GetNode(_ context.Context, name string) (*corev1.Node, error) {
+	return get(o, "Node", "", name, func(n *corev1.Node) *metav1.ObjectMeta { return &n.ObjectMeta })
+}
+
+// find is a [plugins.ObjectFunc].
+func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	raw, found := o[[3]string{kind.Kind, namespace, name}]
+	if !found {
+		return nil, nil
+	}
+	return Decode(&runtime.RawExtension{Raw: raw})
+}
+
+// isDefaultPriority reports whether a PriorityClass is the cluster's default.
+func (o objects) isDefaultPriority(name string) bool {
+	class, err := get(o, "PriorityClass", "", name, func(c *schedulingv1.PriorityClass) *metav1.ObjectMeta { return &c.ObjectMeta })
+	return err == nil && class.GlobalDefault
+}
+
+// uid is World.UID.
+func (o objects) uid(ctx context.Context, namespace, name string) (string, error) {
+	account, err := o.GetServiceAccount(ctx, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(account.UID), nil
+}

@@ -1,0 +1,69 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // what every cluster holds
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+)
+
+// bootstrapPolicy are the roles and bindings that every kube-apiserver makes (k8s.io/kubernetes
+// plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1) but for the controllers', aggregated roles
+// filled; one JSON object a line. A test of the nested module holds it against upstream's.
+//
+//go:embed bootstrap.jsonl
+var bootstrapPolicy []byte
+
+// Bootstrap returns the roles and bindings that every cluster holds.
+func Bootstrap() ([]runtime.Object, error) {
+	var all []runtime.Object
+	for raw := range bytes.Lines(bootstrapPolicy) {
+		obj, err := Decode(&runtime.RawExtension{Raw: raw})
+		if err != nil {
+			return nil, fmt.Errorf("bootstrap policy: %w", err)
+		}
+		all = append(all, obj)
+	}
+	return all, nil
+}
+
+// Snapshot returns what decisions of a scenario hang on, with the roles and bindings that every cluster holds,
+// and what is asked where its RBAC has no opinion. A scenario whose delegate is not RBAC has no roles.
+func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
+	snapshot := simulator.NewSnapshot()
+	all, err := Bootstrap()
+	if err != nil {
+		return nil, nil, err
+	}
+	held, err := Held(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range held {
+		obj, err := Decode(&held[i])
+		if err != nil {
+			return nil, nil, fmt.Errorf("object %d: %w", i, err)
+		}
+		all = append(all, obj)
+	}
+	for _, obj := range all {
+		if err := snapshot.Add(obj); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch s.Delegate {
+	case DelegateAllow:
+		snapshot.DropRBAC()
+		return snapshot, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
+		}), nil
+	case DelegateNoOpinion:
+		snapshot.DropRBAC()
+	}
+	return snapshot, nil, nil
+}

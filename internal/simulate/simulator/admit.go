@@ -1,0 +1,30 @@
+package simulator
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// Admit calls admission plugins for a write, as a server does: each plugin that mutates, then each
+// that validates. It returns the error of the first plugin that refuses. Afterwards, the object of
+// the attributes has the changes of the plugins.
+func Admit(ctx context.Context, plugins []stack.Plugin, a admission.Attributes) error {
+	for _, p := range plugins {
+		if m, mutates := p.Interface.(admission.MutationInterface); mutates && p.Handles(a.GetOperation()) {
+			if err := m.Admit(ctx, a, nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range plugins {
+		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Handles(a.GetOperation()) {
+			if err := v.Validate(ctx, a, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+// Package simulator runs the server's own code over a snapshot of a cluster or a file, so that
+// commands answer what the server would. Nothing in it decides.
+package simulator
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// systemNamespaces are what every cluster holds.
+var systemNamespaces = [...]string{"default", "kube-system", "kube-public", "kube-node-lease"}
+
+// NamespaceLister returns a cache of the namespaces, with those that every cluster holds.
+func (s *Snapshot) NamespaceLister() (corelisters.NamespaceLister, error) {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	for _, name := range systemNamespaces {
+		if err := indexer.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return nil, err
+		}
+	}
+	for _, ns := range s.Namespaces {
+		if err := indexer.Add(ns); err != nil {
+			return nil, err
+		}
+	}
+	return corelisters.NewNamespaceLister(indexer), nil
+}
+
+// Index returns an index of the roles and bindings.
+func (s *Snapshot) Index() *rbac.Index {
+	index := rbac.NewIndex()
+	for key, role := range s.Roles {
+		meta := metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}
+		if key.Namespace == "" {
+			index.Set(&rbacv1.ClusterRole{ObjectMeta: meta, Rules: role.Rules})
+		} else {
+			index.Set(&rbacv1.Role{ObjectMeta: meta, Rules: role.Rules})
+		}
+	}
+	for _, b := range s.Bindings {
+		if !b.Derived.IsZero() {
+			continue // the evaluator derives it
+		}
+		meta := *b.meta()
+		if b.Namespace == "" {
+			index.Set(&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		} else {
+			index.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+		}
+	}
+	return index
+}
+
+// AccessGrants returns a client that knows the grants.
+func (s *Snapshot) AccessGrants() dynamic.Interface {
+	all := make([]runtime.Object, len(s.Grants))
+	for i, g := range s.Grants {
+		all[i] = g
+	}
+	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List"}, all...)
+}
+
+// SelectedLabels reports whether webhooks or policies choose namespaces by a label.
+func (s *Snapshot) SelectedLabels(key string) bool { return s.selected[key] }
+
+// CustomScope returns the scope of a custom resource.
+func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
+
+// New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
+// no opinion; nil has none.
+func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*stack.Stack, error) {
+	namespaces, err := s.NamespaceLister()
+	if err != nil {
+		return nil, err
+	}
+	grants := accessgrant.New(s.AccessGrants(), s.TenantObjects().Lineage, nil)
+	if err := grants.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return stack.New(ctx, config, stack.Server{
+		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+		Authorization:  stack.Authorization{Authorizer: server(delegate), RBAC: &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere}},
+		Cluster: stack.Cluster{
+			Owners:      authz.NewOwners(namespaces.Get, nil),
+			CustomScope: s.CustomScope, SelectedLabels: s.SelectedLabels,
+			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
+			Grants:   grants.Grants(),
+			Quotas:   quotaTenants(s.Quotas),
+			Tenants:  s.TenantObjects(), OwnedNamespaces: s.OwnedNamespaces, References: s.References,
+		},
+		Observe: observe,
+	})
+}
+
+// server is what every kube-apiserver has of its own: system:masters may do everything
+// (k8s.io/apiserver pkg/authorization/authorizerfactory, NewPrivilegedGroups).
+func server(delegate authorizer.Authorizer) authorizer.Authorizer {
+	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if decision, _, err := masters.Authorize(ctx, a); decision == authorizer.DecisionAllow && err == nil {
+			return decision, user.SystemPrivilegedGroup + " may do everything", nil
+		}
+		if delegate == nil {
+			return authorizer.DecisionNoOpinion, "", nil
+		}
+		return delegate.Authorize(ctx, a)
+	})
+}
+
+// Asked returns the context in which a question is answered as a SelfSubjectAccessReview's is: a list over
+// all namespaces as the one that a tenant's would be limited to.
+func Asked(ctx context.Context) context.Context {
+	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "create",
+		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews"})
+}
+
+// Fields returns what a selector of fields requires, as the server tells authorizers.
+func Fields(selector string) (fields.Requirements, error) {
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return nil, err
+	}
+	return parsed.Requirements(), nil
+}

@@ -1,0 +1,377 @@
+package simulator
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add and read by
+// many at once afterwards. Create one with NewSnapshot or Load.
+type Snapshot struct {
+	// Namespaces are the namespaces of the cluster by name, with only the labels of the tenant and of PodSecurity.
+	Namespaces map[string]*corev1.Namespace
+	// Roles are Roles, and with an empty namespace ClusterRoles.
+	Roles map[Key]*Role
+	// Bindings are those that were kept.
+	Bindings []*Binding
+	Grants   []*unstructured.Unstructured
+	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
+	Quotas map[string]tenant.ID
+	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
+	Tenants map[tenant.ID]TenantObject
+	Retired map[tenant.ID][]tenant.Retired
+	// Templates are the NamespaceTemplates that are known, by their names.
+	Templates map[string]*v1alpha1.NamespaceTemplate
+	// Scopes are those of custom resources.
+	Scopes map[schema.GroupResource]authz.Scope
+	// selected are the labels by which webhooks and policies choose namespaces.
+	selected map[string]bool
+	// dropped are bindings that nobody is asked by, see DropRBAC.
+	dropped []*Binding
+	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since kube-apiserver
+	// evaluates RBAC itself.
+	RightsElsewhere bool
+	// Unread are the kinds that the caller may not list.
+	Unread []string
+}
+
+// Key names an object of a namespace; of the cluster with an empty one.
+type Key struct{ Namespace, Name string }
+
+// Role is a Role or ClusterRole.
+type Role struct {
+	Rules      []rbacv1.PolicyRule
+	Labels     map[string]string
+	Aggregates []metav1.LabelSelector
+}
+
+// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding. If Derived is set, it is a right that
+// follows from a tenant, and no object represents it.
+type Binding struct {
+	Namespace, Name string
+	// Derived is the tenant whose callers have the right. Name is the name of its Tenant.
+	Derived tenant.ID
+	Labels  map[string]string
+	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants, where it is
+	// Limited; with an empty one to no space.
+	Scope   string
+	Limited bool
+	// Expires is the annotation by which a binding ends, where it Ends; what cannot be read is over.
+	Expires  string
+	Ends     bool
+	RoleRef  rbacv1.RoleRef
+	Subjects []rbacv1.Subject
+}
+
+// Under returns the snapshot as a configuration's evaluator of RBAC sees it. The server's own evaluator ignores the
+// annotations that limit or end a binding, and derives no right from a Tenant.
+func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
+	plain := *s
+	if config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
+		plain.Bindings = slices.Concat(s.Bindings, s.derived(s.Rights(config)))
+		return &plain
+	}
+	plain.Bindings = nil
+	for _, b := range s.Bindings {
+		free := *b
+		free.Limited, free.Ends = false, false
+		plain.Bindings = append(plain.Bindings, &free)
+	}
+	return &plain
+}
+
+// Rights returns a function that returns the rights that a tenant's callers have without a binding. It is nil if a
+// server with the configuration derives none.
+func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.Derived {
+	a := config.Authorization
+	if a.RBAC.Evaluator != configv1alpha1.EvaluatorIndexed || a.Mode == configv1alpha1.ModeShadow || s.RightsElsewhere {
+		return nil
+	}
+	return func(id tenant.ID) []rbac.Derived { return tenants.Rights(id, s.Tenants[id].Admins) }
+}
+
+// derived returns the rights of all tenants as bindings.
+func (s *Snapshot) derived(rights func(tenant.ID) []rbac.Derived) (all []*Binding) {
+	if rights == nil {
+		return nil
+	}
+	for _, id := range s.tenantIDs() {
+		for _, right := range rights(id) {
+			b := &Binding{
+				Name:     id.ObjectName(),
+				Derived:  id,
+				Subjects: right.Subjects,
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: right.ClusterRole},
+			}
+			if right.EveryCaller {
+				everyCaller := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: id.Group()}
+				b.Subjects = append(b.Subjects, everyCaller)
+			}
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// tenantIDs returns the tenants that have a Tenant or own a namespace, in a stable order.
+func (s *Snapshot) tenantIDs() []tenant.ID {
+	all := slices.Collect(maps.Keys(s.Tenants))
+	for name := range s.Namespaces {
+		if id := s.Owner(name); !id.IsZero() && !id.IsSystem() {
+			all = append(all, id)
+		}
+	}
+	slices.SortFunc(all, func(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
+}
+
+// Ended reports whether the binding counts no more at a time.
+func (b *Binding) Ended(now time.Time) bool {
+	return rbac.Ended(b.meta(), now)
+}
+
+// Holds reports whether the annotations of the binding, and the tenant from which it is derived, let it apply to a
+// caller of a tenant in a tenant's namespaces.
+func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
+	if !b.Derived.IsZero() {
+		return b.Derived == caller
+	}
+	return rbac.Holds(b.meta(), caller, space, now)
+}
+
+func (b *Binding) meta() *metav1.ObjectMeta {
+	m := &metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, Annotations: map[string]string{}}
+	if b.Limited {
+		m.Annotations[tenant.ScopeAnnotation] = b.Scope
+	}
+	if b.Ends {
+		m.Annotations[tenant.ExpiresAnnotation] = b.Expires
+	}
+	return m
+}
+
+// Kind returns the binding's kind.
+func (b *Binding) Kind() string {
+	switch {
+	case !b.Derived.IsZero():
+		return v1alpha1.KindTenant
+	case b.Namespace == "":
+		return "ClusterRoleBinding"
+	}
+	return "RoleBinding"
+}
+
+// RoleKey returns the role that the binding refers to.
+func (b *Binding) RoleKey() Key {
+	if b.RoleRef.Kind == "ClusterRole" {
+		return Key{Name: b.RoleRef.Name}
+	}
+	return Key{b.Namespace, b.RoleRef.Name}
+}
+
+// BindingOf returns the binding that obj is; nil where it is none.
+func BindingOf(obj runtime.Object) *Binding {
+	switch b := obj.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		scope, limited := b.Annotations[tenant.ScopeAnnotation]
+		expires, ends := b.Annotations[tenant.ExpiresAnnotation]
+		return &Binding{Name: b.Name, Labels: b.Labels, Scope: scope, Limited: limited, Expires: expires, Ends: ends, RoleRef: b.RoleRef, Subjects: b.Subjects}
+	case *rbacv1.RoleBinding:
+		expires, ends := b.Annotations[tenant.ExpiresAnnotation]
+		return &Binding{Namespace: b.Namespace, Name: b.Name, Labels: b.Labels, Expires: expires, Ends: ends, RoleRef: b.RoleRef, Subjects: b.Subjects}
+	}
+	return nil
+}
+
+// NewSnapshot returns a snapshot of nothing.
+func NewSnapshot() *Snapshot {
+	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]TenantObject{}, Retired: map[tenant.ID][]tenant.Retired{}, Templates: map[string]*v1alpha1.NamespaceTemplate{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
+}
+
+// Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
+func Load(path string) (*Snapshot, error) {
+	f, err := os.Open(path) // #nosec G304 -- the caller names it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	s := NewSnapshot()
+	decoder := utilyaml.NewYAMLOrJSONDecoder(f, 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		err := decoder.Decode(u)
+		switch {
+		case errors.Is(err, io.EOF):
+			return s, nil
+		case err == nil && u.Object == nil:
+			continue
+		case err == nil && u.IsList():
+			err = u.EachListItem(s.Add)
+		case err == nil:
+			err = s.Add(u)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+}
+
+// Add takes an object in. Kinds on which no decision hangs are passed over.
+func (s *Snapshot) Add(obj runtime.Object) error {
+	switch o := obj.(type) {
+	case *unstructured.Unstructured:
+		return s.addUnstructured(o)
+	case *corev1.Namespace:
+		s.addNamespace(o)
+	case *rbacv1.ClusterRole:
+		role := &Role{Rules: o.Rules, Labels: o.Labels}
+		if o.AggregationRule != nil {
+			role.Aggregates = o.AggregationRule.ClusterRoleSelectors
+		}
+		s.Roles[Key{Name: o.Name}] = role
+	case *rbacv1.Role:
+		s.Roles[Key{o.Namespace, o.Name}] = &Role{Rules: o.Rules, Labels: o.Labels}
+	default:
+		if b := BindingOf(obj); b != nil {
+			s.Bindings = append(s.Bindings, b)
+		}
+		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil && kinds[0].Group == admissionregistrationv1.GroupName {
+			s.addSelector(obj)
+		}
+	}
+	return nil
+}
+
+// DropRBAC takes away the roles and bindings, for a cluster that is not asked for them. They still name whom they name.
+func (s *Snapshot) DropRBAC() {
+	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
+}
+
+// addSelector adds the labels by which a webhook or a policy chooses namespaces.
+func (s *Snapshot) addSelector(obj runtime.Object) {
+	for _, key := range cluster.SelectedKeys(obj) {
+		s.selected[key] = true
+	}
+}
+
+func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
+	gvk := u.GroupVersionKind()
+	switch gvk.GroupKind() {
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant}:
+		s.Grants = append(s.Grants, u)
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantQuota}:
+		text, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
+		id, err := tenant.Parse(text)
+		if err != nil {
+			id = tenant.ID{} // nobody's
+		}
+		s.Quotas[u.GetName()] = id
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}:
+		if id, is := tenantObjectOf(u); !id.IsZero() {
+			s.Tenants[id] = is
+		}
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindNamespaceTemplate}:
+		if t, err := v1alpha1.TemplateOf(u); err == nil {
+			s.Templates[u.GetName()] = t
+		}
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
+		if id, is := v1alpha1.RetiredOf(u); !id.IsZero() {
+			if is.Begun.IsZero() { // of a file: it is as if it were made now
+				is.Begun = time.Now()
+			}
+			s.Retired[id] = append(slices.Clip(s.Retired[id]), is)
+		}
+		return nil
+	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+		plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+		s.Scopes[schema.GroupResource{Group: group, Resource: plural}] = cluster.ScopeOf(u)
+		return nil
+	case schema.GroupKind{Group: admissionregistrationv1.GroupName, Kind: gvk.Kind}:
+		s.addSelector(u)
+		return nil
+	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: gvk.Kind}:
+	default:
+		return nil
+	}
+	typed, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+		return fmt.Errorf("%s %s/%s: %w", gvk.Kind, u.GetNamespace(), u.GetName(), err)
+	}
+	return s.Add(typed)
+}
+
+func (s *Snapshot) addNamespace(ns *corev1.Namespace) {
+	slim := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name, DeletionTimestamp: ns.DeletionTimestamp}}
+	for key, value := range ns.Labels {
+		if key == tenant.Label || strings.HasPrefix(key, podsecurity.LabelPrefix) {
+			metav1.SetMetaDataLabel(&slim.ObjectMeta, key, value)
+		}
+	}
+	if value, held := ns.Annotations[tenant.HeldAnnotation]; held {
+		slim.Annotations = map[string]string{tenant.HeldAnnotation: value}
+	}
+	s.Namespaces[ns.Name] = slim
+}
+
+// HasNamespace reports whether a namespace exists.
+func (s *Snapshot) HasNamespace(name string) bool {
+	return s.Namespaces[name] != nil || slices.Contains(systemNamespaces[:], name)
+}
+
+// Owner returns the tenant that owns a namespace; the zero ID where it is nobody's or not known.
+func (s *Snapshot) Owner(namespace string) tenant.ID {
+	ns := s.Namespaces[namespace]
+	if ns == nil {
+		return tenant.ID{}
+	}
+	return authz.OwnerOf(ns)
+}
+
+// With returns a copy that holds further objects.
+func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
+	changed := *s
+	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles), maps.Clone(s.Quotas), maps.Clone(s.Scopes)
+	changed.Tenants, changed.Retired, changed.selected = maps.Clone(s.Tenants), maps.Clone(s.Retired), maps.Clone(s.selected)
+	changed.Templates = maps.Clone(s.Templates)
+	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
+	for _, obj := range more {
+		if err := changed.Add(obj); err != nil {
+			return nil, err
+		}
+	}
+	return &changed, nil
+}

@@ -1,0 +1,157 @@
+package simulator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// TenantObjects returns what the Tenants say, and those that were deleted.
+func (s *Snapshot) TenantObjects() stack.Tenants {
+	return tenantObjects{s.Tenants, s.Retired, s.Templates}
+}
+
+type tenantObjects struct {
+	live      map[tenant.ID]TenantObject
+	retired   map[tenant.ID][]tenant.Retired
+	templates map[string]*v1alpha1.NamespaceTemplate
+}
+
+// TenantObject is what counts of a Tenant.
+type TenantObject struct {
+	Access        authz.Access
+	UID           string
+	Created       time.Time
+	AcceptUndated bool
+	Ending        bool
+	Spaces        v1alpha1.TenantSpaces
+	MemberRoles   []string
+	Admins        []rbacv1.Subject
+	// Object is the Tenant itself. Callers MUST NOT change it.
+	Object *unstructured.Unstructured
+}
+
+// tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
+func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
+	id, access := tenants.AccessOf(u)
+	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Object: u}
+	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
+	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
+	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
+	is.Spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
+	is.MemberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
+	is.Admins = tenants.AdminsOf(u)
+	is.Spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
+	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
+		is.Access = min(is.Access, authz.AccessReadOnly)
+	}
+	if is.UID == "" { // of a file: it is as if it were made now
+		is.UID, is.Created = "unknown", time.Now()
+	}
+	return id, is
+}
+
+// Of implements [stack.Tenants].
+func (t tenantObjects) Of(id tenant.ID) authz.Access {
+	if is, exists := t.live[id]; exists {
+		return is.Access
+	}
+	if len(t.retired[id]) > 0 {
+		return authz.AccessRetired
+	}
+	return authz.AccessNone
+}
+
+// Accepts implements [stack.Tenants].
+func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
+	lineage := t.Lineage(id)
+	return lineage.Accepts(issued)
+}
+
+// Spaces implements [stack.Tenants].
+func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
+
+// Holds implements [stack.Tenants].
+func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
+	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
+		is := t.templates[name]
+		return is == nil || is.Spec.Hold
+	})
+}
+
+// Gives implements [stack.Tenants].
+func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
+	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(template string) bool {
+		is := t.templates[template]
+		return is != nil && is.Gives(id, namespace, of, name)
+	}), nil
+}
+
+// MemberRoles implements [stack.Tenants].
+func (t tenantObjects) MemberRoles(id tenant.ID) []string { return t.live[id].MemberRoles }
+
+// Admins implements [stack.Tenants].
+func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id].Admins }
+
+// Lineage implements [stack.Tenants].
+func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
+	is := t.live[id]
+	return tenant.Lineage{UID: is.UID, Created: is.Created, Ending: is.Ending, AcceptUndated: is.AcceptUndated, Retired: tenant.InOrderOfEnd(t.retired[id])}
+}
+
+// TenantOf implements [stack.Tenants].
+func (t tenantObjects) TenantOf(name string) tenant.ID {
+	for id := range t.live {
+		if id.ObjectName() == name {
+			return id
+		}
+	}
+	return tenant.ID{}
+}
+
+// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The system tenant always exists.
+func (s *Snapshot) HasTenant(id tenant.ID) bool {
+	if _, exists := s.Tenants[id]; exists || id.IsSystem() || len(s.Retired[id]) > 0 {
+		return true
+	}
+	namespaces, _ := s.OwnedNamespaces(id) // never fails
+	return len(namespaces) > 0
+}
+
+// OwnedNamespaces returns the namespaces that bear a tenant's label.
+func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
+	for name, ns := range s.Namespaces {
+		if ns.Labels[tenant.Label] == id.String() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// References returns which bindings name a tenant in the system tenant's space, as [tenants.References] does.
+func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
+	names := tenants.Named(id, namespaces)
+	for _, b := range slices.Concat(s.Bindings, s.dropped) {
+		owner := s.Owner(b.Namespace)
+		switch made := b.Namespace == "" && b.Labels[tenant.OfTenantLabel] == id.String(); {
+		case !made && !names(b.Subjects):
+		case b.Namespace == "":
+			found = append(found, "ClusterRoleBinding "+b.Name)
+		case b.Namespace != "" && (owner.IsZero() || owner.IsSystem()):
+			found = append(found, "RoleBinding "+b.Namespace+"/"+b.Name)
+		}
+	}
+	return found, nil
+}

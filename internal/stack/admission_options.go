@@ -1,0 +1,152 @@
+package stack
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/cluster/provision"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/plugins/placement"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// fieldPolicies are the policies of fields by their names.
+var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
+	configv1alpha1.FieldForbid: plugins.Forbid, configv1alpha1.FieldAllowListed: plugins.AllowListed, configv1alpha1.FieldIgnore: plugins.Ignore}
+
+// policyRules returns what holds for each tenant, nil where nothing does.
+func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
+	merge := func(all ...*configv1alpha1.PolicyRules) plugins.Rules {
+		rules, held := plugins.Rules{}, false
+		for _, r := range all {
+			for name, rule := range r.Fields() {
+				rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
+			}
+		}
+		for _, rule := range rules {
+			held = held || rule.Policy != plugins.Ignore
+		}
+		if !held {
+			return nil
+		}
+		return rules
+	}
+	others := merge(&c.PolicyRules)
+	own := map[string]plugins.Rules{}
+	for i := range c.Tenants {
+		for _, name := range c.Tenants[i].Tenants {
+			own[name] = merge(&c.PolicyRules, &c.Tenants[i].PolicyRules)
+		}
+	}
+	return func(id tenant.ID) plugins.Rules {
+		if rules, has := own[id.String()]; has {
+			return rules
+		}
+		return others
+	}
+}
+
+// placementSpaces returns what holds for each tenant.
+func placementSpaces(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
+	scheduler := ""
+	if !user.Off && user.Scheduling != nil {
+		scheduler = user.Scheduling.SchedulerName // it is put into pods, so it is allowed
+	}
+	others := placementSpace(scheduler, &c.PlacementRules)
+	own := map[string]*placement.Space{}
+	for i := range c.Tenants {
+		for _, name := range c.Tenants[i].Tenants {
+			own[name] = placementSpace(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
+		}
+	}
+	return func(id tenant.ID) *placement.Space {
+		if space, has := own[id.String()]; has {
+			return space
+		}
+		return others
+	}
+}
+
+// placementSpace is what rules say, the later in place of the earlier.
+func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.Space {
+	space := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
+	for _, r := range rules {
+		for name, rule := range r.Fields() {
+			space.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
+		}
+		if d := r.Defaults; d != nil {
+			space.Defaults = placement.Defaults{NodeSelector: d.NodeSelector, Tolerations: d.Tolerations, SchedulerName: d.SchedulerName}
+			if d.SchedulerName == "" {
+				space.Defaults.SchedulerName = scheduler
+			}
+		}
+	}
+	return space
+}
+
+// tenantOf reads a Tenant.
+func tenantOf(obj runtime.Object) (*v1alpha1.Tenant, tenant.ID, error) {
+	t, err := v1alpha1.TenantOf(obj)
+	if err != nil {
+		return nil, tenant.ID{}, err
+	}
+	id, err := idOf(t.Spec.ID)
+	return t, id, err
+}
+
+// idOf reads the tenant that an object is about.
+func idOf(text string) (tenant.ID, error) {
+	id, err := tenant.Parse(text)
+	if err != nil {
+		return tenant.ID{}, fmt.Errorf("spec.id: %w", err)
+	}
+	return id, nil
+}
+
+// spreadOf reads what a Tenant gives.
+func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
+	t, id, err := tenantOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return provision.SpreadOf(id, &t.Spec), nil
+}
+
+// membersOf reads what TenantMembers give.
+func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
+	m, err := v1alpha1.MembersOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	id, err := idOf(m.Spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	return provision.MembersSpreadOf(id, &m.Spec), nil
+}
+
+// templateOf reads what a NamespaceTemplate makes.
+func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
+	t, err := v1alpha1.TemplateOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return t.Resources(), t.Validate()
+}
+
+// lifeOf reads what a Tenant says of its end.
+func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
+	t, id, err := tenantOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	policy := t.Spec.DeletionPolicy
+	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Deletes: policy == v1alpha1.TenantDeletionDelete, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil
+}

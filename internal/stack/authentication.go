@@ -1,0 +1,369 @@
+package stack
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
+
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/authn/basicauth"
+	"github.com/kubetenant/kubetenant/authn/frontproxy"
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/authn/serviceaccount"
+	"github.com/kubetenant/kubetenant/authn/tokenfile"
+	"github.com/kubetenant/kubetenant/authn/webhook"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Credentials are those that are presented to a stack.
+type Credentials int
+
+const (
+	// AllCredentials are a server's own callers': every source is built.
+	AllCredentials Credentials = iota
+	// BearerTokens are presented by a server that does not take them for its own service accounts': sources
+	// of anything else are not built.
+	BearerTokens
+	// NoCredentials are presented where callers are known already: sources are not built, and their files not
+	// read. Whom revocations cover is refused all the same.
+	NoCredentials
+)
+
+// sourceParts are what sources are opened with.
+type sourceParts struct {
+	Authentication
+	settings *configv1alpha1.Authentication
+	names    *tenant.SystemNames
+	report   reload.Report
+	revoked  func() *authn.Revocations // nil where nothing is
+	now      func() time.Time
+	// certificates verifies for all x509 sources.
+	certificates *authnx509.Verifier
+	// compiler is of CEL, claims of CEL over claims, of which issuers share programs and clients.
+	compiler, claims func() authenticationcel.Compiler
+	issuers          *oidc.Clients
+	// serviceAccounts tells the tenant of a namespace's service accounts.
+	serviceAccounts func(context.Context, string) (tenant.ID, error)
+	// clientCAs are the authorities of the sources so far; changed is called when one of them changes.
+	clientCAs []func() []byte
+	changed   func()
+	legacy    bool // the source of legacy tokens is there
+}
+
+// sourceKind says how sources of a kind are opened.
+type sourceKind struct {
+	// bearer says that they are of tokens that a server does not take for its own.
+	bearer bool
+	open   func(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error
+}
+
+// sourceKinds is the table of the kinds of source, by their names in the configuration.
+func sourceKinds() map[string]sourceKind {
+	return map[string]sourceKind{
+		"x509":           {false, openX509},
+		"tokenFile":      {true, openTokenFile},
+		"basicAuthFile":  {false, openBasicAuthFile},
+		"frontProxy":     {false, openFrontProxy},
+		"serviceAccount": {false, openServiceAccount},
+		"oidc":           {true, openOIDC},
+		"keystone":       {true, openKeystone},
+		"webhook":        {true, openWebhook},
+	}
+}
+
+// addSources opens the sources that are shown credentials, and puts them into the chain. The error names each
+// that could not be opened.
+func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.Source, chain *authn.Chain) error {
+	var problems []error
+	kinds := sourceKinds()
+	for i := range sources {
+		config := &sources[i]
+		kind, known := kinds[config.Kind()]
+		if p.Credentials == NoCredentials || p.Credentials == BearerTokens && !kind.bearer {
+			continue
+		}
+		s, err := authn.Source{}, errors.New("no kind set")
+		if known {
+			s, err = openSource(ctx, p, config, kind)
+		}
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("source %q: %w", config.Name, err))
+		case config.FrontProxy != nil:
+			chain.FrontProxy = &s
+		default:
+			chain.Sources = append(chain.Sources, s)
+		}
+	}
+	return utilerrors.NewAggregate(problems)
+}
+
+func openSource(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, kind sourceKind) (authn.Source, error) {
+	tenants, err := tenant.ParseSet(config.Tenants)
+	if err != nil {
+		return authn.Source{}, err
+	}
+	s := authn.Source{Hygiene: authn.Hygiene{
+		Source: config.Name, Tenants: tenants, UsernamePrefix: config.UsernamePrefix, GroupsPrefix: config.GroupsPrefix,
+		Reserved: p.names, QualifyNames: p.settings.QualifyNames, Limits: tenant.Limits(p.settings.Limits),
+	}}
+	err = kind.open(ctx, p, config, &s)
+	return s, err
+}
+
+func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
+	type bundle struct {
+		pem         []byte
+		authorities *authnx509.Authorities
+	}
+	file, err := reload.Open(config.X509.ClientCAFile, func(data []byte) (bundle, error) {
+		authorities, err := authnx509.ParseAuthorities(data)
+		if err != nil {
+			return bundle{}, err
+		}
+		return bundle{data, authorities}, frontproxy.CheckAuthorities(p.RequestHeader, data)
+	}, func(path string, err error) {
+		p.report(path, err)
+		p.changed()
+	})
+	if err != nil {
+		return err
+	}
+	go file.Run(ctx)
+	p.clientCAs = append(p.clientCAs, func() []byte { return file.Load().pem })
+	o := authnx509.Options{SystemOrganizations: config.X509.SystemOrganizations, DenyOldFormat: config.X509.OldFormat == configv1alpha1.OldFormatDeny}
+	if p.revoked != nil {
+		o.Revoked = func(c *x509.Certificate) error {
+			if p.revoked().HasCertificate(c) {
+				return authn.ErrRevoked
+			}
+			return nil
+		}
+	}
+	s.Request = authnx509.New(p.certificates, func() *authnx509.Authorities { return file.Load().authorities }, o)
+	return nil
+}
+
+func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
+	id, isSet := config.TokenFile.Default()
+	o := tokenfile.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
+	a, err := tokenfile.Open(ctx, config.TokenFile.Path, o)
+	if err != nil {
+		return err
+	}
+	go a.Run(ctx)
+	s.Token, s.Match.Every = a, true
+	return nil
+}
+
+func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
+	id, isSet := config.BasicAuthFile.Default()
+	o := basicauth.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
+	a, err := basicauth.Open(ctx, config.BasicAuthFile.Path, o)
+	if err != nil {
+		return err
+	}
+	go a.Run(ctx)
+	s.Request = a
+	return nil
+}
+
+func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source, s *authn.Source) error {
+	if p.RequestHeader == nil {
+		return errors.New("the server trusts no front proxy (--requestheader-client-ca-file is not set)")
+	}
+	if len(p.RequestHeader.AllowedClientNames.Value()) == 0 {
+		return frontproxy.ErrAnyName
+	}
+	s.Request = frontproxy.New(p.RequestHeader)
+	return nil
+}
+
+// Sources whose issuer is the server's where it may not be, or is not where it must be: the tokens would
+// then go to the server's own authenticators, which know no tenants.
+var (
+	errOwnIssuer   = errors.New("the issuer is the server's own, for service accounts")
+	errOtherIssuer = errors.New("serviceAccount.issuer is none of the server's (--service-account-issuer)")
+)
+
+func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
+	if len(p.ServiceAccountIssuers) > 0 && !slices.Contains(p.ServiceAccountIssuers, config.ServiceAccount.Issuer) {
+		return errOtherIssuer
+	}
+	keys, err := serviceaccount.OpenKeys(config.ServiceAccount.KeyFiles, p.report)
+	if err != nil {
+		return err
+	}
+	keys.Run(ctx)
+	o := serviceaccount.Options{
+		Issuer: config.ServiceAccount.Issuer, Legacy: !p.legacy,
+		Audiences: config.ServiceAccount.Audiences, RequireTenantClaim: config.ServiceAccount.RequireTenantClaim,
+		Owner: p.serviceAccounts, Objects: p.TokenObjects, Now: p.now,
+	}
+	if len(o.Audiences) == 0 {
+		o.Audiences = p.APIAudiences
+	}
+	o.Used, p.legacy = p.LegacyTokenUsed, true // the first of the kind knows legacy tokens
+	a := serviceaccount.New(keys, o)
+	s.Token, s.Match.Issuers, s.AudienceAware, s.Hygiene.ServiceAccounts = a, a.Issuers(), true, true
+	return nil
+}
+
+func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
+	if p.issues(config.OIDC.JWT.Issuer.URL) {
+		return errOwnIssuer
+	}
+	jwt, err := config.OIDC.Authenticator()
+	if err != nil {
+		return err
+	}
+	a := oidc.New(ctx, oidc.Options{JWT: jwt, Compiler: p.claims(), Clients: p.issuers, Now: p.now})
+	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
+	return nil
+}
+
+func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {
+	config := source.Keystone
+	o := keystone.Options{
+		AuthURL: config.AuthURL, DomainID: config.Domain == configv1alpha1.DomainByID, LegacyExtras: config.LegacyExtras,
+		Tenants: make(map[string]tenant.ID, len(config.TenantMap)), TTL: config.Cache.TTL.Duration,
+		NegativeTTL: config.Cache.NegativeTTL.Duration, Stale: config.Cache.StaleOnOutage.Duration, Now: p.now,
+	}
+	for domain, name := range config.TenantMap {
+		id, err := tenant.Parse(name)
+		if err != nil {
+			return err
+		}
+		o.Tenants[domain] = id
+	}
+	a, run, err := keystone.Open(config.CloudsFile, config.Cloud, o, p.report)
+	if err != nil {
+		return err
+	}
+	go run(ctx)
+	s.Token, s.Uncached, s.Hygiene.Remote = a, true, true
+	s.Hygiene.Extras = append(keystone.LegacyExtras(), tenant.KeystoneDomainKey, tenant.KeystoneProjectKey, tenant.KeystoneRolesKey, user.CredentialIDKey)
+	s.Match = authn.Match{Form: keystone.LooksLike}
+	if config.Match != nil {
+		s.Match = matchOf(config.Match)
+	}
+	return nil
+}
+
+func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {
+	config := source.Webhook
+	if p.issues(config.Match.Issuer) {
+		return errOwnIssuer
+	}
+	o := webhook.Options{Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
+	switch t := config.Tenant; {
+	case t.Value != "":
+		id, err := tenant.Parse(t.Value)
+		if err != nil {
+			return err
+		}
+		o.Tenant = webhook.Value(id)
+	case t.Extra != "":
+		o.Tenant = webhook.Extra(t.Extra)
+	default:
+		var err error
+		if o.Tenant, err = webhook.Compile(p.compiler(), t.Expression); err != nil {
+			return err
+		}
+	}
+	a, err := webhook.Open(config.KubeConfigFile, o, p.report)
+	if err != nil {
+		return err
+	}
+	go a.Run(ctx)
+	s.Token, s.AudienceAware, s.Hygiene.Remote, s.Match = a, true, true, matchOf(&config.Match)
+	return nil
+}
+
+func matchOf(m *configv1alpha1.TokenMatch) authn.Match {
+	switch {
+	case m.Issuer != "":
+		return authn.Match{Issuers: []string{m.Issuer}}
+	case m.Prefix != "":
+		return authn.Match{Prefix: m.Prefix}
+	}
+	return authn.Match{Rest: m.Opaque}
+}
+
+// issues reports whether an issuer is the server's own.
+func (p *sourceParts) issues(issuer string) bool {
+	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
+}
+
+// followRevocations follows the file at path until ctx ends and returns what it says at any time; changed is told
+// of each new version that counts.
+func followRevocations(ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations)) (func() *authn.Revocations, error) {
+	var file *reload.File[authn.Revocations]
+	file, err := reload.Open(path, parseRevocations, func(path string, err error) {
+		report(path, err)
+		if err == nil {
+			changed(file.Load())
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("revocation: %w", err)
+	}
+	go file.Run(ctx)
+	return file.Load, nil
+}
+
+func parseRevocations(data []byte) (authn.Revocations, error) {
+	config, err := configv1alpha1.DecodeRevocation(data)
+	if err != nil {
+		return authn.Revocations{}, err
+	}
+	r := authn.Revocations{
+		Serials: map[string][]string{}, Fingerprints: map[string]struct{}{}, Tokens: map[string][]authn.TokenRule{},
+		Users: map[authn.TenantUser]struct{}{}, ServiceAccounts: map[string]struct{}{}, Tenants: map[tenant.ID]struct{}{},
+	}
+	for _, c := range config.Certificates {
+		if c.SHA256 != "" {
+			r.Fingerprints[c.SHA256] = struct{}{}
+			continue
+		}
+		r.Serials[c.Serial] = append(r.Serials[c.Serial], c.Issuer)
+	}
+	for _, t := range config.Tokens {
+		rule := authn.TokenRule{ID: t.ID, Subject: t.Subject}
+		if t.IssuedBefore != nil {
+			rule.IssuedBefore = t.IssuedBefore.Time
+		}
+		r.Tokens[t.Issuer] = append(r.Tokens[t.Issuer], rule)
+	}
+	for _, u := range config.Users {
+		id, err := tenant.Parse(u.Tenant)
+		if err != nil {
+			return authn.Revocations{}, err
+		}
+		r.Users[authn.TenantUser{Tenant: id, Name: u.Name}] = struct{}{}
+	}
+	for _, s := range config.ServiceAccounts {
+		r.ServiceAccounts[s.UID] = struct{}{}
+	}
+	for _, t := range config.Tenants {
+		id, err := tenant.Parse(t.Name)
+		if err != nil {
+			return authn.Revocations{}, err
+		}
+		r.Tenants[id] = struct{}{}
+	}
+	return r, nil
+}

@@ -1,0 +1,326 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var (
+	historyCount = flag.Int("histories", 400, "histories of 50 steps that TestHistories plays")
+	historySeed  = flag.Uint64("histories.seed", 0, "the first of them")
+)
+
+// historyStep is a request, or something that happens to the server.
+type historyStep struct {
+	Caller string `json:"caller,omitempty"` // tenant/user; empty: it happens to the server
+	As     string `json:"as,omitempty"`
+	Verb   string `json:"verb"`
+	Target string `json:"target"`
+	Name   string `json:"name,omitempty"`
+	Label  string `json:"label,omitempty"` // the tenant's; "-" for none
+}
+
+// other is the tenant whose steps are left out: what observed sees of a server must be the same without them.
+const (
+	observed = "a"
+	other    = "b"
+)
+
+func (s *historyStep) isBy(id string) bool { return strings.HasPrefix(s.Caller, id+"/") }
+
+func makeStep(r *rand.Rand) historyStep {
+	pick := func(all ...string) string { return all[r.IntN(len(all))] }
+	if r.IntN(4) == 0 { // of the system's callers, or the server itself
+		name := pick("web", "shop", "a--one", "b--one")
+		switch r.IntN(8) {
+		case 0:
+			return historyStep{Verb: "sync"}
+		case 1:
+			return historyStep{Verb: "finish"}
+		case 2:
+			return historyStep{Verb: "restart"}
+		case 3:
+			return historyStep{Verb: "later"}
+		case 4:
+			return historyStep{Caller: "system/root", Verb: "delete", Target: "/api/v1/namespaces/" + name}
+		}
+		return historyStep{Caller: "system/root", Verb: "create", Target: "/api/v1/namespaces", Name: name, Label: pick("a", "a", "b", "b", "c", "-")}
+	}
+	caller := pick(observed, observed, observed, other, other, other, "c")
+	namespace := caller + "--one"
+	if r.IntN(2) == 0 {
+		namespace = pick(caller+"--two", "web", "web", "shop", "a--one", "b--one", "a--two", "default", "none")
+	}
+	s := historyStep{Caller: caller + "/" + pick("alice", "alice", "bob", "system:serviceaccount:"+caller+"--one:robot"), Name: pick("x", "y"), Label: "-"}
+	if r.IntN(8) == 0 {
+		s.Label = pick("a", "b", "c", "")
+	}
+	if r.IntN(8) == 0 {
+		s.As = pick("alice", "bob", "system:serviceaccount:"+namespace+":robot", "system:serviceaccount:a--one:robot", "system:masters")
+	}
+	prefix := ""
+	if r.IntN(10) == 0 {
+		prefix = "/tenants/" + pick("a", "b", "all", caller)
+	}
+	selector := ""
+	if r.IntN(4) == 0 {
+		selector = "labelSelector=" + pick("kubetenant.dev/tenant=a", "kubetenant.dev/tenant=b", "kubetenant.dev/tenant", "kubetenant.dev/tenant+in+(a,b)", "x=y", "kubetenant.dev/tenant!=a", "kubetenant.dev/tenant=b&labelSelector=x")
+	}
+	s.Verb = pick("get", "list", "list", "list", "watch", "watch", "create", "create", "create", "update", "patch", "delete", "deletecollection", "grant", "revoke")
+	switch r.IntN(5) {
+	case 0: // the namespace itself
+		s.Name = namespace
+		s.Target = "/api/v1/namespaces"
+		if s.Verb == "delete" && r.IntN(2) == 0 {
+			s.Verb = "list"
+		}
+		if s.Verb != "list" && s.Verb != "watch" && s.Verb != "create" {
+			s.Target += "/" + namespace
+		}
+		if s.Verb == "deletecollection" {
+			s.Verb = "delete"
+		}
+		if s.Verb == "delete" && caller == other && !strings.HasPrefix(namespace, other) {
+			s.Verb = "get" // a name that the system can give to somebody else then tells by that who had it
+		}
+	case 1: // all namespaces
+		s.Target = "/api/v1/configmaps"
+		if s.Verb != "watch" && s.Verb != "deletecollection" {
+			s.Verb = "list"
+		}
+	default:
+		s.Target = "/api/v1/namespaces/" + namespace + "/configmaps"
+		if slices.Contains([]string{"get", "update", "patch", "delete"}, s.Verb) {
+			s.Target += "/" + s.Name
+		}
+	}
+	if s.Verb == "grant" || s.Verb == "revoke" {
+		// Only of what is the caller's own, and the other never lets the observed see anything.
+		s.Target, s.Label = pick(caller+"--one", caller+"--two"), pick("a", "b", "c")
+		if caller == other && s.Label == observed {
+			s.Label = "c"
+		}
+		return s
+	}
+	s.Target = prefix + s.Target
+	if selector != "" {
+		s.Target += "?" + selector
+	}
+	return s
+}
+
+var methods = map[string]string{"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}
+
+// play plays a history and returns what a tenant saw in it: the answers to its own requests, and after each step that is
+// not the other's what its watches showed, and whether they had ended.
+func play(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
+	t.Helper()
+	m := newMemory(t, settings)
+	defer m.close()
+	var saw []string
+	var open []*memoryWatch
+	shown := map[*memoryWatch]int{}
+	ended := map[*memoryWatch]bool{}
+	for i := range history {
+		s := &history[i]
+		if answer, watch := m.step(s); s.isBy(observed) {
+			saw = append(saw, fmt.Sprintf("%s: %s", s, answer))
+			if watch != nil {
+				open = append(open, watch)
+			}
+		}
+		if s.isBy(other) {
+			continue
+		}
+		for n, w := range open {
+			for _, event := range w.seen[shown[w]:] {
+				saw = append(saw, fmt.Sprintf("%s: watch %d: %s", s, n, event))
+			}
+			shown[w] = len(w.seen)
+			if w.ctx.Err() != nil && !ended[w] {
+				ended[w] = true
+				saw = append(saw, fmt.Sprintf("%s: watch %d has ended", s, n))
+			}
+		}
+	}
+	return saw
+}
+
+func (s *historyStep) String() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// step makes one step and returns its answer.
+func (m *memory) step(s *historyStep) (string, *memoryWatch) {
+	switch s.Verb {
+	case "sync":
+		m.sync()
+	case "finish":
+		m.finish()
+	case "restart":
+		m.restart()
+	case "later":
+		m.now = m.now.Add(40 * time.Minute)
+		for _, key := range []string{"a--one", "a--two", "b--one", "b--two", "c--one", "c--two"} {
+			m.stack.GrantChanged(key) // what is open would end at its own time
+		}
+	case "grant", "revoke":
+		if owner, err := m.stack.NamespaceOwner(m.t.Context(), s.Target); err != nil || !s.isBy(owner.String()) {
+			return "no", nil
+		}
+		if s.Verb == "revoke" {
+			m.grant(s.Target, "")
+		} else {
+			m.grant(s.Target, s.Label)
+		}
+	default:
+		target := s.Target
+		if s.Verb == "watch" {
+			separator := "?"
+			if strings.Contains(target, "?") {
+				separator = "&"
+			}
+			target += separator + "watch=1"
+		}
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{}}, Data: map[string]string{"by": s.Caller}}
+		if s.Label != "-" {
+			o.Labels[tenant.Label] = s.Label
+		}
+		if methods[s.Verb] == "GET" || methods[s.Verb] == "DELETE" {
+			o = nil
+		}
+		return m.send(s.Caller, s.As, methods[s.Verb], target, o)
+	}
+	return "done", nil
+}
+
+// differs returns how what a tenant sees of a history is not the same without the other's steps.
+func differs(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) string {
+	t.Helper()
+	without := slices.DeleteFunc(slices.Clone(history), func(s historyStep) bool { return s.isBy(other) })
+	return cmp.Diff(play(t, settings, without), play(t, settings, history))
+}
+
+// shortest leaves out of a history what is not needed for the difference.
+func shortest(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []historyStep {
+	t.Helper()
+	for i := 0; i < len(history); {
+		shorter := slices.Delete(slices.Clone(history), i, i+1)
+		if differs(t, settings, shorter) != "" {
+			history, i = shorter, 0
+			continue
+		}
+		i++
+	}
+	return history
+}
+
+func historySettings(t testing.TB, mode configv1alpha1.Mode) *configv1alpha1.Settings {
+	t.Helper()
+	settings, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Authorization.Mode = mode
+	return settings
+}
+
+func makeHistory(seed uint64) []historyStep {
+	r := rand.New(rand.NewPCG(seed, 0))
+	var history []historyStep
+	for _, id := range []string{observed, other} {
+		history = append(history, historyStep{Caller: "system/root", Verb: "create", Target: "/api/v1/namespaces", Name: id + "--one", Label: id})
+	}
+	for len(history) < 50 {
+		history = append(history, makeStep(r))
+	}
+	return history
+}
+
+// TestHistories: whatever two tenants, a third and the system do, what one of the two sees is the same without the other's
+// steps, but for what the other grants it. What is found is shrunk, and belongs into internal/stack/testdata/histories.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	settings := historySettings(t, configv1alpha1.ModeEnforce)
+	var next atomic.Int64
+	var failed atomic.Bool
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for n := next.Add(1) - 1; n < int64(*historyCount) && !failed.Load(); n = next.Add(1) - 1 {
+				history := makeHistory(*historySeed + uint64(n))
+				if differs(t, settings, history) == "" {
+					continue
+				}
+				failed.Store(true)
+				history = shortest(t, settings, history)
+				text, err := json.MarshalIndent(history, "", "  ")
+				t.Errorf("history %d: %s\n%s %v", n, differs(t, settings, history), text, err)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// TestKeptHistories plays those that once told something.
+func TestKeptHistories(t *testing.T) {
+	files, err := filepath.Glob("testdata/histories/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".json"), func(t *testing.T) {
+			data, err := os.ReadFile(name)
+			var history []historyStep
+			if err == nil {
+				err = json.Unmarshal(data, &history)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if difference := differs(t, historySettings(t, configv1alpha1.ModeEnforce), history); difference != "" {
+				t.Error(difference)
+			}
+			if differs(t, historySettings(t, configv1alpha1.ModeShadow), history) == "" {
+				t.Error("this history would tell nothing without the boundary")
+			}
+		})
+	}
+}
+
+// TestHistoriesTell: without the boundary most histories tell the two apart.
+func TestHistoriesTell(t *testing.T) {
+	t.Parallel()
+	settings, found := historySettings(t, configv1alpha1.ModeShadow), 0
+	for seed := range uint64(40) {
+		if differs(t, settings, makeHistory(seed)) != "" {
+			found++
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d of 40 histories tell what the boundary is for", found)
+	}
+}

@@ -1,0 +1,455 @@
+package stack_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/authz/grant"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// memory is an API server of Namespaces and ConfigMaps in memory, with a stack's filters and plugins around it, where
+// everybody may do everything that the boundary lets through. Its cache of namespaces lags behind until it is synced, but for
+// those that end: those are long in ending. One goroutine uses it at a time.
+type memory struct {
+	t          testing.TB
+	stack      *stack.Stack
+	server     http.Handler
+	settings   *configv1alpha1.Settings
+	cancel     context.CancelFunc
+	namespaces map[string]*corev1.Namespace // as the server has them
+	cached     map[string]*corev1.Namespace // as the informer has them
+	objects    map[types.NamespacedName]*corev1.ConfigMap
+	watches    []*memoryWatch
+	grants     map[string]*grant.Grant
+	index      *grant.Index
+	now        time.Time
+	made       int // namespaces, for their UIDs
+}
+
+// memoryWatch is what somebody has open, and has seen in it.
+type memoryWatch struct {
+	namespaces bool
+	namespace  string
+	selector   labels.Selector
+	ctx        context.Context
+	stop       context.CancelFunc
+	seen       []string
+}
+
+func newMemory(t testing.TB, settings *configv1alpha1.Settings) *memory {
+	t.Helper()
+	m := &memory{t: t, settings: settings, namespaces: map[string]*corev1.Namespace{}, cached: map[string]*corev1.Namespace{}, objects: map[types.NamespacedName]*corev1.ConfigMap{},
+		grants: map[string]*grant.Grant{}, index: grant.NewIndex(), now: time.Unix(1_000_000, 0)}
+	for _, name := range []string{"default", "kube-system"} {
+		m.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	m.sync()
+	m.restart()
+	return m
+}
+
+func (m *memory) close() {
+	for _, w := range m.watches {
+		w.stop()
+	}
+	m.cancel()
+}
+
+// restart puts a new stack in place of the one before; what is open stays so, as it does on another server.
+func (m *memory) restart() {
+	if m.cancel != nil {
+		m.cancel()
+	}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	get := func(from map[string]*corev1.Namespace) func(string) (*corev1.Namespace, error) {
+		return func(name string) (*corev1.Namespace, error) {
+			if ns, found := from[name]; found {
+				return ns, nil
+			}
+			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+		}
+	}
+	stack, err := stack.New(ctx, m.settings, stack.Server{
+		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+		Authorization:  stack.Authorization{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
+		Cluster: stack.Cluster{
+			Owners:   authz.NewOwners(get(m.cached), func(_ context.Context, name string) (*corev1.Namespace, error) { return get(m.namespaces)(name) }),
+			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
+			Grants: &grant.Grants{Index: m.index, Now: func() time.Time { return m.now }, Live: func(_ context.Context, _ tenant.ID, namespace, name string) (*grant.Grant, error) {
+				return m.grants[namespace+"/"+name], nil
+			}},
+		},
+		Now: func() time.Time { return m.now },
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.stack = stack
+	handler := stack.WithTenant(http.HandlerFunc(m.serve))
+	handler = filters.WithAuthorization(handler, stack.Authorizer, scheme.Codecs)
+	handler = impersonation.WithImpersonation(handler, stack.Authorizer, scheme.Codecs)
+	authenticated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, name, _ := strings.Cut(r.Header.Get("User"), "/")
+		u := &user.DefaultInfo{Name: name, Groups: []string{"tenant:" + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}}
+		if tenant.IsServiceAccountName(name) {
+			namespace, _ := tenant.ServiceAccountNamespace(name)
+			u = &user.DefaultInfo{Name: name, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, user.AllAuthenticated}}
+		}
+		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), authz.NoteCaller(r.Context(), u))))
+	})
+	m.server = stack.WithRequestState(filters.WithRequestInfo(authenticated, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}))
+}
+
+// sync lets the cache catch up.
+func (m *memory) sync() {
+	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
+		m.see(name)
+	}
+}
+
+// see lets the cache catch up with one namespace.
+func (m *memory) see(name string) {
+	is, exists := m.namespaces[name]
+	was, known := m.cached[name]
+	switch {
+	case !exists && known:
+		delete(m.cached, name)
+		m.stack.FollowNamespaces().OnDelete(was)
+	case exists && !known:
+		m.cached[name] = is
+		if m.stack != nil {
+			m.stack.FollowNamespaces().OnAdd(is, false)
+		}
+	case exists && was != is:
+		m.cached[name] = is
+		m.stack.FollowNamespaces().OnUpdate(was, is)
+	}
+}
+
+// finish ends the namespaces that are on their end.
+func (m *memory) finish() {
+	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
+		ns := m.namespaces[name]
+		if ns.DeletionTimestamp == nil {
+			continue
+		}
+		for _, key := range m.keys() {
+			if key.Namespace == name {
+				m.tell("DELETED", m.objects[key])
+				delete(m.objects, key)
+			}
+		}
+		delete(m.namespaces, name)
+		m.tell("DELETED", ns)
+		m.see(name)
+	}
+}
+
+func (m *memory) keys() []types.NamespacedName {
+	return slices.SortedFunc(maps.Keys(m.objects), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// grant makes, or without a tenant takes back, a grant to read and to watch the ConfigMaps of a namespace.
+func (m *memory) grant(namespace, to string) {
+	if g, found := m.grants[namespace+"/g"]; found && to == "" {
+		delete(m.grants, namespace+"/g")
+		m.index.Delete(namespace, g.Name)
+	} else if id, err := tenant.Parse(to); err == nil {
+		owner, _ := m.stack.NamespaceOwner(context.Background(), namespace)
+		g = &grant.Grant{Namespace: namespace, Name: "g", Owner: owner, Tenant: id, Groups: []string{id.Group()}, Expires: m.now.Add(time.Hour),
+			Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}}
+		m.grants[namespace+"/g"] = g
+		m.index.Set(g)
+	}
+	m.stack.GrantChanged(namespace)
+}
+
+// send sends a request and returns what came back; a watch goes on, and is returned.
+func (m *memory) send(caller, as, method, target string, o *corev1.ConfigMap) (string, *memoryWatch) {
+	var body []byte
+	if o != nil {
+		body, _ = json.Marshal(o) // of strings
+	}
+	ctx, stop := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(string(body)))
+	r.Header.Set("User", caller)
+	if as != "" {
+		r.Header.Set("Impersonate-User", as)
+	}
+	answer := httptest.NewRecorder()
+	if !r.URL.Query().Has("watch") {
+		defer stop()
+		m.server.ServeHTTP(answer, r)
+		return fmt.Sprint(answer.Code, " ", strings.TrimSpace(answer.Body.String())), nil
+	}
+	before, opened, done := len(m.watches), make(chan struct{}), make(chan struct{})
+	r = r.WithContext(context.WithValue(ctx, openedKey{}, opened))
+	go func() {
+		defer close(done)
+		m.server.ServeHTTP(answer, r)
+	}()
+	select {
+	case <-opened:
+		w := m.watches[before]
+		w.stop = func() {
+			stop()
+			<-done
+		}
+		return "200 watching", w
+	case <-done:
+		stop()
+		return fmt.Sprint(answer.Code, " ", strings.TrimSpace(answer.Body.String())), nil
+	}
+}
+
+// openedKey is where a watch says that it is open.
+type openedKey struct{}
+
+// serve is the API itself.
+func (m *memory) serve(w http.ResponseWriter, r *http.Request) {
+	info, _ := request.RequestInfoFrom(r.Context())
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	switch {
+	case err != nil:
+	case !info.IsResourceRequest || info.Subresource != "":
+		err = apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path)
+	case info.Verb == "watch":
+		m.watch(r.Context(), info, selector)
+		return
+	case info.Verb == "list":
+		for _, line := range m.list(info, selector) {
+			_, _ = fmt.Fprintln(w, line)
+		}
+		return
+	case info.Resource == "namespaces":
+		err = m.serveNamespace(w, r, info)
+	case info.Resource == "configmaps":
+		err = m.serveConfigMap(w, r, info, selector)
+	default:
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: info.Resource}, info.Name)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), int(apierrors.NewInternalError(err).ErrStatus.Code))
+	}
+}
+
+func line(o metav1.Object) string {
+	text := fmt.Sprintf("%s/%s %v", o.GetNamespace(), o.GetName(), o.GetLabels())
+	if c, is := o.(*corev1.ConfigMap); is {
+		text += fmt.Sprint(" ", c.Data)
+	}
+	if o.GetDeletionTimestamp() != nil {
+		text += " ends"
+	}
+	return text
+}
+
+func (m *memory) list(info *request.RequestInfo, selector labels.Selector) []string {
+	var lines []string
+	if info.Resource == "namespaces" {
+		for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
+			if ns := m.namespaces[name]; selector.Matches(labels.Set(ns.Labels)) && (info.Name == "" || info.Name == name) {
+				lines = append(lines, line(ns))
+			}
+		}
+		return lines
+	}
+	for _, key := range m.keys() {
+		if o := m.objects[key]; selector.Matches(labels.Set(o.Labels)) && (info.Namespace == "" || info.Namespace == key.Namespace) {
+			lines = append(lines, line(o))
+		}
+	}
+	return lines
+}
+
+// watch shows what is there, and then what happens, until it ends.
+func (m *memory) watch(ctx context.Context, info *request.RequestInfo, selector labels.Selector) {
+	w := &memoryWatch{namespaces: info.Resource == "namespaces", namespace: info.Namespace, selector: selector, ctx: ctx, seen: m.list(info, selector)}
+	m.watches = append(m.watches, w)
+	if opened, is := ctx.Value(openedKey{}).(chan struct{}); is {
+		close(opened)
+	}
+	<-ctx.Done()
+}
+
+// tell tells who watches.
+func (m *memory) tell(event string, o metav1.Object) {
+	_, isNamespace := o.(*corev1.Namespace)
+	for _, w := range m.watches {
+		if w.ctx.Err() == nil && w.namespaces == isNamespace && (w.namespace == "" || w.namespace == o.GetNamespace()) && w.selector.Matches(labels.Set(o.GetLabels())) {
+			w.seen = append(w.seen, event+" "+line(o))
+		}
+	}
+}
+
+// admit runs the stack's plugins.
+func (m *memory) admit(r *http.Request, info *request.RequestInfo, kind string, is, was runtime.Object, operation admission.Operation) error {
+	u, _ := request.UserFrom(r.Context())
+	a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind(kind), info.Namespace, info.Name, corev1.SchemeGroupVersion.WithResource(info.Resource), "", operation, nil, false, u)
+	o := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
+	for _, p := range m.stack.Admission {
+		if mutates, does := p.Interface.(admission.MutationInterface); does && p.Handles(operation) {
+			if err := mutates.Admit(r.Context(), a, o); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range m.stack.Admission {
+		if validates, does := p.Interface.(admission.ValidationInterface); does && p.Handles(operation) {
+			if err := validates.Validate(r.Context(), a, o); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *memory) serveNamespace(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) error {
+	was := m.namespaces[info.Name]
+	var sent corev1.ConfigMap // a Namespace has the same metadata
+	if r.ContentLength > 0 {
+		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+			return err
+		}
+	}
+	switch {
+	case info.Verb == "create":
+		is := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sent.Name, Labels: sent.Labels}}
+		if err := m.admit(r, info, "Namespace", is, nil, admission.Create); err != nil {
+			return err
+		}
+		if m.namespaces[sent.Name] != nil {
+			return apierrors.NewAlreadyExists(corev1.Resource("namespaces"), sent.Name)
+		}
+		m.made++
+		is.UID = types.UID(fmt.Sprint(m.made))
+		m.namespaces[sent.Name] = is
+		m.tell("ADDED", is)
+		_, _ = fmt.Fprintln(w, line(is))
+		return nil
+	case was == nil:
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), info.Name)
+	case info.Verb == "get":
+		_, _ = fmt.Fprintln(w, line(was))
+		return nil
+	}
+	is := was.DeepCopy()
+	switch info.Verb {
+	case "update":
+		is.Labels = sent.Labels
+	case "patch":
+		is.Labels = labels.Merge(is.Labels, sent.Labels)
+	case "delete":
+		is.DeletionTimestamp = &metav1.Time{Time: m.now}
+	default:
+		return apierrors.NewMethodNotSupported(corev1.Resource("namespaces"), info.Verb)
+	}
+	operation := admission.Update
+	if info.Verb == "delete" {
+		operation = admission.Delete
+	}
+	if err := m.admit(r, info, "Namespace", is, was, operation); err != nil {
+		return err
+	}
+	m.namespaces[info.Name] = is
+	m.tell("MODIFIED", is)
+	if info.Verb == "delete" {
+		m.see(info.Name)
+	}
+	_, _ = fmt.Fprintln(w, line(is))
+	return nil
+}
+
+func (m *memory) serveConfigMap(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, selector labels.Selector) error {
+	sent := &corev1.ConfigMap{}
+	if r.ContentLength > 0 {
+		if err := json.NewDecoder(r.Body).Decode(sent); err != nil {
+			return err
+		}
+	}
+	key := types.NamespacedName{Namespace: info.Namespace, Name: info.Name}
+	if info.Verb == "create" {
+		key.Name = sent.Name
+	}
+	was := m.objects[key]
+	switch info.Verb {
+	case "create":
+		sent.Namespace = info.Namespace
+		if err := m.admit(r, info, "ConfigMap", sent, nil, admission.Create); err != nil {
+			return err
+		}
+		if ns := m.namespaces[info.Namespace]; ns == nil || ns.DeletionTimestamp != nil {
+			return apierrors.NewNotFound(corev1.Resource("namespaces"), info.Namespace)
+		} else if was != nil {
+			return apierrors.NewAlreadyExists(corev1.Resource("configmaps"), key.Name)
+		}
+		m.objects[key] = sent
+		m.tell("ADDED", sent)
+		_, _ = fmt.Fprintln(w, line(sent))
+		return nil
+	case "deletecollection":
+		for _, key := range m.keys() {
+			if o := m.objects[key]; (info.Namespace == "" || info.Namespace == key.Namespace) && selector.Matches(labels.Set(o.Labels)) {
+				delete(m.objects, key)
+				m.tell("DELETED", o)
+				_, _ = fmt.Fprintln(w, line(o))
+			}
+		}
+		return nil
+	}
+	if was == nil {
+		return apierrors.NewNotFound(corev1.Resource("configmaps"), info.Name)
+	}
+	is := was.DeepCopy()
+	switch info.Verb {
+	case "get":
+	case "delete":
+		delete(m.objects, key)
+		m.tell("DELETED", was)
+	case "update", "patch":
+		if info.Verb == "patch" {
+			sent.Labels = labels.Merge(was.Labels, sent.Labels)
+		}
+		is.Labels, is.Data = sent.Labels, sent.Data
+		if err := m.admit(r, info, "ConfigMap", is, was, admission.Update); err != nil {
+			return err
+		}
+		m.objects[key] = is
+		m.tell("MODIFIED", is)
+	default:
+		return apierrors.NewMethodNotSupported(corev1.Resource("configmaps"), info.Verb)
+	}
+	_, _ = fmt.Fprintln(w, line(is))
+	return nil
+}

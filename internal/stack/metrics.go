@@ -1,0 +1,198 @@
+package stack
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// reloadMetrics count the new versions of files, and say which configuration is in force.
+type reloadMetrics struct {
+	reloads *metrics.CounterVec
+	info    *metrics.GaugeVec
+}
+
+func newReloadMetrics() *reloadMetrics {
+	return &reloadMetrics{reloads: counters("config", "reloads_total",
+		"New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
+		"path", "result"),
+		info: metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "config", Name: "info", StabilityLevel: metrics.ALPHA,
+			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: replicas must agree."}, []string{"hash", "mode"})}
+}
+
+func (m *reloadMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.reloads, m.info}
+}
+
+// inForce says which generation is in force.
+func (m *reloadMetrics) inForce(g *generation) {
+	m.info.Reset()
+	m.info.WithLabelValues(g.hash, g.mode).Set(1)
+}
+
+// hashOf tells configurations apart, whatever their files look like.
+func hashOf(config *configv1alpha1.Settings) (string, error) {
+	data, err := json.Marshal(config)
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6]), err
+}
+
+func (m *reloadMetrics) count(path string, err error) {
+	result := "success"
+	if err != nil {
+		result = "error"
+	}
+	m.reloads.WithLabelValues(path, result).Inc()
+}
+
+// decisionMetrics count what the boundary decides. Safe for concurrent use.
+type decisionMetrics struct {
+	decisions, requests, denials, gates *metrics.CounterVec
+
+	byOutcome sync.Map // of outcome to metrics.CounterMetric
+	byTenant  sync.Map // of tenant.ID to *tenantCounters
+
+	// exists reports whether a tenant has a Tenant or a namespace. If nil, every tenant does.
+	exists func(tenant.ID) bool
+
+	mu    sync.Mutex
+	max   int // tenants counted by name
+	named map[tenant.ID]bool
+}
+
+type outcome struct {
+	verdict authz.Verdict
+	reason  authz.Reason
+}
+
+type tenantCounters struct{ requests, denials metrics.CounterMetric }
+
+// Labels of callers that are not counted by name. No tenant is named so: a name holds no blank.
+const (
+	otherTenants = "(others)"
+	noTenant     = "(none)"
+)
+
+func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
+	return &decisionMetrics{
+		exists: exists, named: map[tenant.ID]bool{},
+		decisions: counters("authorization", "decisions_total",
+			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; shadow-deny: would have been denied) and reason.",
+			"decision", "reason"),
+		requests: counters("tenant", "requests_total",
+			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, "+
+				"(others) beyond the limit of tenants and for tenants without a Tenant and a namespace.", "tenant"),
+		denials: counters("tenant", "denials_total",
+			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
+		gates: counters("gate", "refused_total", "Writes that TenantGate refused, or would have refused, by its mode.", "mode"),
+	}
+}
+
+func counters(subsystem, name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "kubetenant", Subsystem: subsystem, Name: name,
+		Help: help, StabilityLevel: metrics.ALPHA}, labels)
+}
+
+func (m *decisionMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gates}
+}
+
+// limit sets how many tenants are counted by name. Those that are already go on being.
+func (m *decisionMetrics) limit(tenants int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.max = tenants
+}
+
+// observe counts an outcome.
+func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
+	key := outcome{o.Verdict, o.Reason}
+	counter, ok := m.byOutcome.Load(key)
+	if !ok {
+		counter, _ = m.byOutcome.LoadOrStore(key, m.decisions.WithLabelValues(string(o.Verdict), string(o.Reason)))
+	}
+	counter.(metrics.CounterMetric).Inc()
+	of := m.tenant(o.Caller)
+	of.requests.Inc()
+	if o.Verdict == authz.Denied || o.Verdict == authz.ShadowDenied {
+		of.denials.Inc()
+	}
+}
+
+// tenant returns the counters of a tenant. A tenant that does not exist is not counted by name,
+// since callers could invent any number of names.
+func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
+	if found, ok := m.byTenant.Load(id); ok {
+		return found.(*tenantCounters)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if found, ok := m.byTenant.Load(id); ok {
+		return found.(*tenantCounters)
+	}
+	label := noTenant
+	if !id.IsZero() {
+		if len(m.named) >= m.max || m.exists != nil && !m.exists(id) {
+			return m.countersOf(otherTenants) // not kept: the tenant may exist later
+		}
+		label = id.String()
+		m.named[id] = true
+	}
+	of := m.countersOf(label)
+	m.byTenant.Store(id, of)
+	return of
+}
+
+func (m *decisionMetrics) countersOf(label string) *tenantCounters {
+	return &tenantCounters{m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
+}
+
+// namespaceEvents calls forget after the last namespace of a tenant may be gone.
+type namespaceEvents struct {
+	cache.ResourceEventHandler
+	forget func()
+}
+
+func (e *namespaceEvents) OnUpdate(was, is any) {
+	e.ResourceEventHandler.OnUpdate(was, is)
+	before, isBefore := was.(*corev1.Namespace)
+	now, isNow := is.(*corev1.Namespace)
+	if !isBefore || !isNow || authz.OwnerOf(before) != authz.OwnerOf(now) {
+		e.forget()
+	}
+}
+
+func (e *namespaceEvents) OnDelete(obj any) {
+	e.ResourceEventHandler.OnDelete(obj)
+	e.forget()
+}
+
+// forget deletes the series of tenants that no longer exist. It is called after a namespace or a
+// Tenant is gone.
+func (m *decisionMetrics) forget() {
+	if m.exists == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.named {
+		if m.exists(id) {
+			continue
+		}
+		delete(m.named, id)
+		m.byTenant.Delete(id)
+		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
+			series.Delete(map[string]string{"tenant": id.String()})
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/union"
+)
+
+// TestReasonsAreTheServersOwn: where nothing allows, the reasons and errors read as those of upstream's server, whose
+// authorizers are all in one union.
+func TestReasonsAreTheServersOwn(t *testing.T) {
+	says := func(d authorizer.Decision, reason string, err error) authorizer.Authorizer {
+		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return d, reason, err
+		})
+	}
+	named := func(name string, a authorizer.Authorizer) union.NamedAuthorizer {
+		return union.NamedAuthorizer{AuthorizerName: name, Authorizer: a}
+	}
+	decisions := []authorizer.Decision{authorizer.DecisionNoOpinion, authorizer.DecisionAllow, authorizer.DecisionDeny}
+	for _, nodes := range decisions {
+		for _, rbacs := range decisions {
+			for _, reasons := range [][2]string{{"", ""}, {"no relationship", ""}, {"", "RBAC: not found"}, {"no relationship", "RBAC: not found"}} {
+				for _, err := range []error{nil, errors.New("away")} {
+					node, rbac := says(nodes, reasons[0], nil), says(rbacs, reasons[1], err)
+					if nodes == authorizer.DecisionDeny { // upstream's has no opinion of what it does not allow
+						continue
+					}
+					upstream, problem := union.New(named("node", node), named("rbac", rbac))
+					if problem != nil {
+						t.Fatal(problem)
+					}
+					server, problem := union.New(named("node", node))
+					if problem != nil {
+						t.Fatal(problem)
+					}
+					chain := &delegates{}
+					chain.add("rbac", rbac, nil)
+					chain.add(serverDelegate, server, nil)
+					ours, problem := chain.delegate()
+					if problem != nil {
+						t.Fatal(problem)
+					}
+					d, reason, got := upstream.Authorize(t.Context(), authorizer.AttributesRecord{})
+					d2, reason2, got2 := ours.Authorize(t.Context(), authorizer.AttributesRecord{})
+					if rbacs == authorizer.DecisionDeny { // as only a limit of ours makes it: nobody is asked then
+						if d2 != rbacs {
+							t.Errorf("%v, what RBAC denies", d2)
+						}
+						continue
+					}
+					if d == authorizer.DecisionAllow && d2 == d {
+						continue // which of two allows is not told
+					}
+					if d != d2 || reason != reason2 || (got == nil) != (got2 == nil) || got != nil && got.Error() != got2.Error() {
+						t.Errorf("%v %q %v, upstream's %v %q %v", d2, reason2, got2, d, reason, got)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// tenantsOf says how far callers of some tenants may go.
+type tenantsOf map[string]authz.Access
+
+func (o tenantsOf) Of(id tenant.ID) authz.Access {
+	if access, known := o[id.String()]; known {
+		return access
+	}
+	return authz.AccessNone
+}
+
+func (o tenantsOf) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
+
+func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
+
+func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantSpaces { return v1alpha1.TenantSpaces{} }
+
+func (o tenantsOf) Holds(context.Context, tenant.ID) bool { return false }
+
+func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) (bool, error) {
+	return false, nil
+}
+
+func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
+
+// Admins implements [stack.Tenants].
+func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
+
+func (o tenantsOf) TenantOf(name string) tenant.ID {
+	id, err := tenant.Parse(name)
+	if _, known := o[name]; err != nil || !known {
+		return tenant.ID{}
+	}
+	return id
+}
+
+// requiring returns the stack of a cluster with Tenants where they are required so.
+func requiring(ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c stack.Cluster) (*stack.Stack, error) {
+	t.Helper()
+	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
+	}, nil)
+	settings := &configv1alpha1.Settings{}
+	settings.Authorization.RequireTenant = required
+	return stack.New(ctx, settings, stack.Server{Cluster: c, Authorization: stack.Authorization{
+		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})}})
+}
+
+// TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one is required; where nobody knows
+// any Tenants, nobody has one.
+func TestRequireTenant(t *testing.T) {
+	known := tenantsOf{"open": authz.AccessOpen, "reads": authz.AccessReadOnly, "closed": authz.AccessClosed, "unknown": authz.AccessUnknown}
+	for _, c := range []struct {
+		required configv1alpha1.RequireTenant
+		tenants  stack.Tenants
+		want     map[string]authz.Reason
+	}{
+		{"", known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantNever, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantWarn, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantAlways, known, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{configv1alpha1.RequireTenantNever, nil, nil},
+		{configv1alpha1.RequireTenantWarn, nil, nil},
+		{configv1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
+			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject}},
+	} {
+		stack, err := requiring(t.Context(), t, c.required, stack.Cluster{Tenants: c.tenants})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"open", "reads", "closed", "unknown", "none"} {
+			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
+			_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			if got != string(c.want[id]) || err != nil {
+				t.Errorf("%s, Tenants known %t, tenant %s: %q, want %q, %v", c.required, c.tenants != nil, id, got, c.want[id], err)
+			}
+		}
+	}
+}
+
+// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out, but not again and again.
+func TestRequireTenantIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		without func() ([]string, bool)
+		want    string
+	}{
+		"one":        {func() ([]string, bool) { return []string{"acme"}, true }, "authorization.requireTenant: Always: 1 tenants that own namespaces have no Tenant ([acme])"},
+		"many":       {func() ([]string, bool) { return strings.Fields("g f e d c b a"), true }, "7 tenants that own namespaces have no Tenant ([a b c d e])"},
+		"nobody":     {func() ([]string, bool) { return nil, true }, ""},
+		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
+		"never said": {nil, ""},
+	} {
+		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways, stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, other := range []configv1alpha1.RequireTenant{configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn} {
+			if _, err := requiring(t.Context(), t, other, stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
+				t.Errorf("%s, %s: %v", name, other, err)
+			}
+		}
+	}
+}
+
+// TestRequireTenantFromNowOn: a server that runs takes Always over once everybody has a Tenant, ends what those have open who have
+// none, and goes on taking over other changes when somebody has none later.
+func TestRequireTenantFromNowOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tenancy.yaml")
+	write := func(text string) {
+		t.Helper()
+		text = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization: { " + text + " }\n"
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("requireTenant: Never")
+	var without atomic.Pointer[[]string]
+	without.Store(&[]string{"ghost"})
+	cluster := stack.Cluster{Tenants: tenantsOf{"acme": authz.AccessOpen}, WithoutTenant: func() ([]string, bool) { return *without.Load(), true }}
+	stack, err := openRequiring(t, path, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ghosts, acmes := watching(t, stack, "ghost"), watching(t, stack, "acme")
+	mayGhost := func(want bool) func() error {
+		return func() error {
+			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"ghost"}}}
+			d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			if (d == authorizer.DecisionAllow) != want {
+				return fmt.Errorf("%v, %q", d, reason)
+			}
+			return nil
+		}
+	}
+	write("requireTenant: Always")
+	time.Sleep(time.Second) // it is refused, which nobody tells
+	if err := mayGhost(true)(); err != nil {
+		t.Errorf("while it has a namespace: %v", err)
+	}
+	without.Store(&[]string{})
+	write("requireTenant: Always, olderTenantPaths: true")
+	waittest.Until(t, mayGhost(false))
+	waittest.Until(t, func() error {
+		if ghosts.Err() == nil {
+			return errors.New("who has no Tenant goes on watching")
+		}
+		return nil
+	})
+	if acmes.Err() != nil {
+		t.Error("who has one does not")
+	}
+	without.Store(&[]string{"ghost"})
+	write("requireTenant: Always, mode: Shadow")
+	waittest.Until(t, mayGhost(true))
+}
+
+// TestAShadowEnds: what a tenant's callers opened while they were only recorded ends when that does.
+func TestAShadowEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tenancy.yaml")
+	write := func(mode string) {
+		t.Helper()
+		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization: { mode: " + mode + " }\n"
+		if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("Shadow")
+	stack, err := openRequiring(t, path, stack.Cluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := watching(t, stack, "acme")
+	write("Enforce")
+	waittest.Until(t, func() error {
+		if open.Err() == nil {
+			return errors.New("it goes on")
+		}
+		return nil
+	})
+	later := watching(t, stack, "acme")
+	write("Shadow")
+	waittest.Until(t, func() error {
+		caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
+		d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "get", Resource: "nodes", Name: "n", ResourceRequest: true})
+		if d != authorizer.DecisionAllow {
+			return errors.New(reason)
+		}
+		return nil
+	})
+	if later.Err() != nil {
+		t.Error("what was allowed in full ends with a shadow that begins")
+	}
+}
+
+// openRequiring returns the stack of the configuration at path.
+func openRequiring(t *testing.T, path string, c stack.Cluster) (*stack.Stack, error) {
+	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
+	}, nil)
+	return stack.Open(t.Context(), path, stack.Server{Cluster: c, Authorization: stack.Authorization{
+		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})}})
+}
+
+// watching returns the context of a watch that a caller of a tenant has open until the test ends.
+func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
+	t.Helper()
+	begun, end := make(chan context.Context), make(chan struct{})
+	info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "namespaces"}
+	open := stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- r.Context()
+		<-end
+	}))
+	handler := stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := authz.NoteCaller(r.Context(), &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
+		if d, reason, _ := stack.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{User: u, Verb: "watch", APIVersion: "v1", Resource: "namespaces", ResourceRequest: true}); d != authorizer.DecisionAllow {
+			t.Errorf("the watch of %s: %v %q", id, d, reason)
+		}
+		open.ServeHTTP(w, r.WithContext(request.WithRequestInfo(request.WithUser(r.Context(), u), info)))
+	}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/api/v1/namespaces?watch=true", http.NoBody))
+	}()
+	t.Cleanup(func() {
+		close(end)
+		<-done
+	})
+	return <-begun
+}
+
+// TestRequireTenantWarns: of each tenant without a Tenant once in a while, and of no other.
+func TestRequireTenantWarns(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	ctx := klog.NewContext(t.Context(), logger)
+	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn, stack.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		for _, id := range []string{"open", "one", "two", "system"} {
+			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
+			_, _, _ = stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+		}
+	}
+	sink, is := logger.GetSink().(ktesting.Underlier)
+	if !is {
+		t.Fatal("no buffer")
+	}
+	text := sink.GetBuffer().String()
+	if strings.Count(text, "without a Tenant") != 2 || strings.Count(text, `tenant="one"`) != 1 || strings.Count(text, `tenant="two"`) != 1 {
+		t.Errorf("logged %s", text)
+	}
+}

@@ -1,0 +1,215 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/plugins/label"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// known is a cluster that is seen through a client, of which nothing is in a cache.
+func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
+	t.Helper()
+	objects := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	c, err := cluster.New(cluster.Clients{Typed: client, Dynamic: objects, Grants: objects, Quotas: objects, Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme())},
+		informers.NewSharedInformerFactory(client, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// published calls f when the ConfigMap is written, with what it would say, and answers with f's error.
+func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
+	t.Helper()
+	client.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		said := &corev1.ConfigMap{}
+		if err := json.Unmarshal(a.(clienttesting.PatchAction).GetPatch(), said); err != nil {
+			t.Error(err)
+		}
+		return true, said, f(said)
+	})
+}
+
+// TestSweptText: what is swept is told with the tenants that still lack labels, once each and in order, as the service reads it.
+func TestSweptText(t *testing.T) {
+	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
+	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
+	for want, swept := range map[string]map[schema.GroupResource][]tenant.ID{
+		`{}`:                                    nil,
+		`{"pods":[]}`:                           {pods: nil},
+		`{"jobs.batch":["a","b"],"pods":["b"]}`: {pods: {b, b}, jobs: {b, a, b}},
+	} {
+		s := label.NewSweep(nil, nil, nil)
+		s.Resume(swept)
+		got, err := sweptText(s)
+		if got != want || err != nil {
+			t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
+		}
+		again := label.NewSweep(nil, nil, nil)
+		again.Resume(state.ParseSwept(got))
+		if text, err := sweptText(again); text != want || err != nil {
+			t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
+		}
+	}
+}
+
+// TestPublishAgain: what could not be told is told again, with the webhooks that it is about, until the end.
+func TestPublishAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
+	defer cancel()
+	client := fake.NewClientset()
+	var said []string
+	published(t, client, func(m *corev1.ConfigMap) error {
+		said = append(said, m.Namespace+"/"+m.Name+" "+m.Annotations[state.WebhooksAnnotation]+" "+m.Data[state.SweptKey])
+		if len(said) == 1 {
+			return errors.New("not now")
+		}
+		cancel()
+		return nil
+	})
+	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
+	p := &publisher{client: client, namespace: "system", sweep: label.NewSweep(nil, nil, nil), with: now, webhooks: func() (state.WebhooksVersion, bool) { return now, true }}
+	if err := p.run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	text := "system/kubetenant-swept " + now.String() + " {}"
+	if !slices.Equal(said, []string{text, text}) {
+		t.Errorf("said %q; want %q twice", said, text)
+	}
+}
+
+// TestSweepResumes: what the leader before said holds for the same webhooks, and for no others; what nobody said holds nothing.
+func TestSweepResumes(t *testing.T) {
+	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
+	same := state.VersionOf(mutating, validating).String()
+	twice := mutating.DeepCopy()
+	twice.Generation = -2
+	const before = `{"pods":["acme"]}`
+	for name, c := range map[string]struct{ webhooks, namespace, want string }{
+		"the same webhooks": {same, "system", before},
+		"other webhooks":    {"other", "system", "{}"},
+		"changed twice":     {state.VersionOf(twice, validating).String(), "system", "{}"},
+		"no webhooks":       {"", "system", "{}"},
+		"somebody else's":   {same, "elsewhere", "{}"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
+		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: c.namespace,
+			Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks}}, Data: map[string]string{state.SweptKey: before}})
+		said := ""
+		published(t, client, func(m *corev1.ConfigMap) error {
+			said = m.Data[state.SweptKey] + " of " + m.Annotations[state.WebhooksAnnotation]
+			cancel()
+			return nil
+		})
+		_ = sweep(ctx, known(t, client), "system") // that its caches never came is its error
+		if want := c.want + " of " + same; said != want {
+			t.Errorf("%s: %s; want %s", name, said, want)
+		}
+		cancel()
+	}
+}
+
+// TestNothingBeforeTheWebhooks: a sweep whose webhooks do not come ends without an error, and neither reads nor tells what is swept.
+func TestNothingBeforeTheWebhooks(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client := fake.NewClientset()
+	client.PrependReactor("list", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return false, nil, nil
+	})
+	if err := sweep(ctx, known(t, client), "system"); err != nil {
+		t.Error(err)
+	}
+	for _, a := range client.Actions() {
+		if a.GetResource().Resource == "configmaps" {
+			t.Errorf("%s configmaps", a.GetVerb())
+		}
+	}
+}
+
+// TestTasksAskNothing: a process that does not lead has asked the server nothing, and lacks nothing that it knows of.
+func TestTasksAskNothing(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s", r.Method, r.URL) }))
+	defer server.Close()
+	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := tasks.Lacking(); n != 0 || tasks.Sweep == nil || tasks.Quotas == nil {
+		t.Errorf("%d lack something, %+v", n, tasks)
+	}
+	if _, err := NewTasks(&rest.Config{Host: "://"}, "system", nil); err == nil {
+		t.Error("tasks of a server that cannot be")
+	}
+}
+
+// TestSweptAnew: where something may have been stored that the webhooks did not see, nothing that was swept counts any more.
+func TestSweptAnew(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	version := func(generation int64, ca string, kind admissionregistrationv1.FailurePolicyType) state.WebhooksVersion {
+		mutating, validating := webhooks("1", ca, kind)
+		mutating.Generation, validating.Generation = generation, 1
+		return state.VersionOf(mutating, validating)
+	}
+	before := version(1, "ca", admissionregistrationv1.Fail)
+	for what, c := range map[string]struct {
+		now   state.WebhooksVersion
+		there bool
+		want  string
+	}{
+		"the same":                {before, true, `{"pods":[]}`},
+		"a renewed authority":     {version(2, "new", admissionregistrationv1.Fail), true, `{"pods":[]}`},
+		"narrowed":                {version(2, "ca", admissionregistrationv1.Ignore), true, "{}"},
+		"narrowed, and as before": {version(3, "ca", admissionregistrationv1.Fail), true, "{}"},
+		"gone":                    {state.WebhooksVersion{}, false, "{}"},
+	} {
+		s := label.NewSweep(nil, nil, nil)
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
+		p := &publisher{sweep: s, with: before, webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there }}
+		text, err := p.text()
+		if err != nil || text != c.want || p.with != c.now {
+			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)
+		}
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if it had been swept at once
+		if again, err := p.text(); err != nil || again != c.want {
+			t.Errorf("%s, again: %s, %v", what, again, err)
+		}
+		if c.want != "{}" || !c.there {
+			continue
+		}
+		// What was on its way is stored by then, and looked at.
+		p.settled = time.Now().Add(-time.Second)
+		if text, err := p.text(); err != nil || text != "{}" || !p.settled.IsZero() {
+			t.Errorf("%s, when all is stored: %s, %v", what, text, err)
+		}
+		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
+		if text, err := p.text(); err != nil || text != `{"pods":[]}` {
+			t.Errorf("%s, swept anew: %s, %v", what, text, err)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// Package controller is what of the webhook shape one process at a time does with the cluster.
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/serving/leader"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/plugins/label"
+)
+
+// publishEvery is how often what changed is told to the replicas of the service.
+const publishEvery = time.Second
+
+const fieldManager = "kubetenant-controller"
+
+// Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
+// what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
+// the webhooks are in place; Quotas counts what the objects of tenants use; Provision gives tenants' namespaces what their
+// Tenants say, while Sweep runs, and Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
+// CustomResourceDefinitions of the project that cannot be used, while Sweep runs.
+type Tasks struct {
+	Sweep, Quotas, Provision, Retire, Report leader.Task
+	// Definitions is a readiness check. It returns an error that names the definitions that the leader cannot use. It
+	// returns nil if this process does not lead.
+	Definitions func() error
+	// Metrics are those of Report.
+	Metrics []metrics.Registerable
+	// Lacking returns of how many resources something is left to label.
+	Lacking func() int
+}
+
+// NewTasks returns the tasks. No tenant owns a namespace of system. Nothing is asked before one of them runs.
+func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, error) {
+	clients, err := cluster.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	manager, err := cluster.NewManager(config)
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactory(clients.Typed, 0)
+	known, err := cluster.New(clients, factory)
+	if err != nil {
+		return nil, err
+	}
+	known.Owners.Reserve(system)
+	return &Tasks{
+		Lacking: func() (n int) {
+			for _, lacking := range known.Sweep.Swept() {
+				n += min(1, len(lacking))
+			}
+			return n
+		},
+		Sweep: func(ctx context.Context) error {
+			factory.StartWithContext(ctx)
+			go known.CRDs.Run(ctx)
+			return sweep(ctx, known, namespace)
+		},
+		Quotas: func(ctx context.Context) error {
+			factory.StartWithContext(ctx)
+			go known.Quotas.Run(ctx)
+			return known.CountQuotas(ctx)
+		},
+		Provision: func(ctx context.Context) error {
+			go known.Tenants.Run(ctx)
+			return known.Provision(ctx, manager, nil) // kube-apiserver evaluates RBAC itself
+		},
+		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
+		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
+		Metrics:     known.Definitions.Metrics(),
+		Definitions: func() error { return definitionsError(known.CRDs) },
+	}, nil
+}
+
+// definitionsError returns an error that names the definitions that cannot be used. It returns nil while the
+// definitions are not followed.
+func definitionsError(definitions *cluster.CRDScopes) error {
+	problems, _ := definitions.Problems()
+	if len(problems) == 0 {
+		return nil
+	}
+	said := make([]string, len(problems))
+	for i := range problems {
+		said[i] = problems[i].String()
+	}
+	return fmt.Errorf("%s: run %s", strings.Join(said, "; "), cluster.InstallDefinitions)
+}
+
+func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error {
+	webhooks := state.FollowWebhooks(known.Typed, namespace)
+	go webhooks.Run(ctx)
+	// What is stored before the webhooks stand would never be seen.
+	var now state.WebhooksVersion
+	if err := wait.PollUntilContextCancel(ctx, publishEvery, true, func(context.Context) (there bool, err error) {
+		now, there = webhooks.Version()
+		return there, nil
+	}); err != nil {
+		return nil // ended before they came
+	}
+	// What the leader before said holds as long as the same webhooks have been there since.
+	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
+	p := &publisher{client: known.Typed, namespace: namespace, sweep: known.Sweep, webhooks: webhooks.Version, with: now}
+	switch {
+	case err != nil: // nobody has said anything
+	case now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])):
+		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
+	default:
+		p.settled = time.Now().Add(inFlight)
+	}
+	both, ctx := errgroup.WithContext(ctx) // the end of one is the other's
+	both.Go(func() error { return known.RunSweep(ctx) })
+	both.Go(func() error { return p.run(ctx) })
+	return both.Wait()
+}
+
+// publisher tells what is swept, and has all swept anew once something may have been stored that the webhooks did not see.
+type publisher struct {
+	client    kubernetes.Interface
+	namespace string
+	sweep     *label.Sweep
+	webhooks  func() (state.WebhooksVersion, bool)
+	with      state.WebhooksVersion // with which was swept; the zero value while they are not there
+	// settled is when all is stored that the webhooks may not have seen; zero for now.
+	settled time.Time
+}
+
+// inFlight is longer than a write takes from admission until it is stored: webhooks may hold it for half a minute each.
+const inFlight = 90 * time.Second
+
+// run tells until ctx ends, at first what the leader before said, if that holds.
+func (p *publisher) run(ctx context.Context) error {
+	said := ""
+	for {
+		text, err := p.text()
+		if err != nil {
+			return err
+		}
+		if is := p.with.String() + " " + text; is != said {
+			config := applycorev1.ConfigMap(state.SweptName, p.namespace).WithData(map[string]string{state.SweptKey: text}).
+				WithAnnotations(map[string]string{state.WebhooksAnnotation: p.with.String()})
+			_, err := p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+			if err == nil {
+				said = is
+			} else if ctx.Err() == nil {
+				klog.FromContext(ctx).Info("Could not tell the service what is swept", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(publishEvery):
+		}
+	}
+}
+
+// text returns what the service is to be told now. What is swept while the webhooks are not there counts for nothing.
+func (p *publisher) text() (string, error) {
+	now, there := p.webhooks()
+	switch changed := there && !now.Follows(p.with) || !there && p.with != (state.WebhooksVersion{}); {
+	case changed:
+		p.sweep.Forget()
+		p.settled = time.Now().Add(inFlight)
+	case there && !p.settled.IsZero() && !time.Now().Before(p.settled):
+		p.sweep.Forget() // and once more, with what was on its way
+		p.settled = time.Time{}
+	}
+	if p.with = now; !there || !p.settled.IsZero() {
+		return "{}", nil
+	}
+	return sweptText(p.sweep)
+}
+
+// sweptText is what the service reads.
+func sweptText(sweep *label.Sweep) (string, error) {
+	said := map[string][]string{}
+	for resource, lacking := range sweep.Swept() {
+		names := make(map[string]bool, len(lacking))
+		for _, id := range lacking {
+			names[id.String()] = true
+		}
+		said[resource.String()] = slices.AppendSeq([]string{}, maps.Keys(names))
+		slices.Sort(said[resource.String()])
+	}
+	data, err := json.Marshal(said)
+	return string(data), err
+}

@@ -1,0 +1,173 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// admissionReview is an AdmissionReview as it comes, of which the objects are not read yet; v1 and v1beta1 look the same.
+type admissionReview struct {
+	metav1.TypeMeta `json:",inline"`
+	Request         *admissionRequest `json:"request"`
+}
+
+// admissionRequest is what is looked at of an AdmissionRequest.
+type admissionRequest struct {
+	UID         types.UID                   `json:"uid"`
+	Kind        metav1.GroupVersionKind     `json:"kind"`
+	Resource    metav1.GroupVersionResource `json:"resource"`
+	SubResource string                      `json:"subResource"`
+	Name        string                      `json:"name"`
+	Namespace   string                      `json:"namespace"`
+	Options     metav1.UpdateOptions        `json:"options"` // of an update
+	Operation   admission.Operation         `json:"operation"`
+	UserInfo    authenticationv1.UserInfo   `json:"userInfo"`
+	Object      jsontext.Value              `json:"object"`
+	OldObject   jsontext.Value              `json:"oldObject"`
+	DryRun      *bool                       `json:"dryRun"`
+}
+
+type admissionAnswer struct {
+	metav1.TypeMeta `json:",inline"`
+	Response        *admissionv1.AdmissionResponse `json:"response"`
+}
+
+func (a *admissionAnswer) encode() ([]byte, error) {
+	return json.Marshal(a) // of Kubernetes' types, whose tags are those of encoding/json
+}
+
+// operations are those that kube-apiserver asks about.
+func operations() []admission.Operation {
+	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
+}
+
+// readAdmission decodes an AdmissionReview. done is called when its objects are not needed any more.
+func readAdmission(ctx context.Context, body []byte, objects *objects) (in *admissionReview, a admission.Attributes, done func(), err error) {
+	in = &admissionReview{}
+	if err := decodeReview(body, in, &in.TypeMeta, admissionv1.GroupName, "AdmissionReview"); err != nil {
+		return nil, nil, nil, err
+	}
+	r := in.Request
+	if r == nil || r.UID == "" || !slices.Contains(operations(), r.Operation) {
+		return nil, nil, nil, errReview
+	}
+	kind := schema.GroupVersionKind(r.Kind)
+	read, done, err := objects.read(ctx, kind, r.Object, r.OldObject)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	u := &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups, Extra: map[string][]string{}}
+	for key, values := range r.UserInfo.Extra {
+		u.Extra[key] = values
+	}
+	dryRun := r.DryRun != nil && *r.DryRun
+	return in, admission.NewAttributesRecord(read[0], read[1], kind, r.Namespace, r.Name,
+		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, optionsOf(r), dryRun, u), done, nil
+}
+
+// optionsOf returns the options of an update, by which plugins know who shows warnings to people; of the rest they ask
+// nothing.
+func optionsOf(r *admissionRequest) runtime.Object {
+	if r.Operation != admission.Update {
+		return nil
+	}
+	return &r.Options
+}
+
+// conversions returns what plugins convert objects with: nothing, since they get them in the version that was written.
+func conversions() admission.ObjectInterfaces {
+	return admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
+}
+
+// mutate answers an AdmissionReview with what the plugins change.
+func mutate(plugins []stack.Plugin, objects *objects) answerer {
+	none, shapes := conversions(), &shapes{}
+	return func(ctx context.Context, body []byte) (answer, error) {
+		in, a, done, err := readAdmission(ctx, body, objects)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		var came runtime.Object
+		if a.GetObject() != nil {
+			came = a.GetObject().DeepCopyObject()
+		}
+		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
+		ctx = warning.WithWarningRecorder(withUID(ctx, string(in.Request.UID)), (*warnings)(out))
+		for _, p := range plugins {
+			mutator, ok := p.Interface.(admission.MutationInterface)
+			if !ok || !mutator.Handles(a.GetOperation()) {
+				continue
+			}
+			if err := mutator.Admit(ctx, a, none); err != nil {
+				refuse(out, err)
+				break
+			}
+		}
+		if came != nil && out.Allowed {
+			if out.Patch, err = shapes.patchOf(in.Request.Object, came, a.GetObject()); out.Patch != nil {
+				kind := admissionv1.PatchTypeJSONPatch
+				out.PatchType = &kind
+			}
+		}
+		return &admissionAnswer{in.TypeMeta, out}, err
+	}
+}
+
+// validate answers an AdmissionReview by what the plugins refuse.
+func validate(plugins []stack.Plugin, objects *objects) answerer {
+	none := conversions()
+	return func(ctx context.Context, body []byte) (answer, error) {
+		in, a, done, err := readAdmission(ctx, body, objects)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		out := &admissionv1.AdmissionResponse{UID: in.Request.UID, Allowed: true}
+		ctx = warning.WithWarningRecorder(withUID(ctx, string(in.Request.UID)), (*warnings)(out))
+		for _, p := range plugins {
+			validator, ok := p.Interface.(admission.ValidationInterface)
+			if !ok || !validator.Handles(a.GetOperation()) {
+				continue
+			}
+			if err := validator.Validate(ctx, a, none); err != nil {
+				refuse(out, err)
+				break
+			}
+		}
+		return &admissionAnswer{in.TypeMeta, out}, nil
+	}
+}
+
+// warnings are those of an answer.
+type warnings admissionv1.AdmissionResponse
+
+// AddWarning implements [warning.Recorder].
+func (w *warnings) AddWarning(_, text string) { w.Warnings = append(w.Warnings, text) }
+
+// refuse answers with the status of err.
+func refuse(out *admissionv1.AdmissionResponse, err error) {
+	status := apierrors.NewForbidden(schema.GroupResource{}, "", err)
+	var own apierrors.APIStatus
+	out.Allowed, out.Result = false, &status.ErrStatus
+	if errors.As(err, &own) {
+		result := own.Status()
+		out.Result = &result
+	}
+}

@@ -1,0 +1,105 @@
+package service_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubetenant/kubetenant/internal/webhook/service"
+)
+
+// kubeAPIServer and pod are addresses of this machine from which requests come.
+const kubeAPIServer, pod = "127.0.0.1", "127.0.0.2"
+
+// dialFrom connects to a server from an address.
+func dialFrom(t *testing.T, address string, server *httptest.Server) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// postFrom sends a body from an address and returns the status.
+func postFrom(t *testing.T, address string, server *httptest.Server, path, body string) int {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestAnonymousSenders: where nobody shows who he is, reviews of admission alone are answered, to the networks that they come from.
+func TestAnonymousSenders(t *testing.T) {
+	w := newWorld(t)
+	_, network, err := net.ParseCIDR(kubeAPIServer + "/32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Anonymous = &service.Anonymous{From: []net.IPNet{*network}}
+	server := httptest.NewServer(w.handler(t))
+	t.Cleanup(server.Close)
+	small := admissionReview("CREATE", configMap(""), "")
+	large := admissionReview("CREATE", strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
+	for _, c := range []struct {
+		from, path, body string
+		want             int
+	}{
+		{kubeAPIServer, service.MutatePath, small, http.StatusOK},
+		{kubeAPIServer, service.ValidatePath, large, http.StatusOK},
+		{kubeAPIServer, service.AuthenticatePath, tokenReview("v1", token), http.StatusNotFound},
+		{kubeAPIServer, service.AuthorizePath, access("v1", "groups", "a--web"), http.StatusNotFound},
+		{pod, service.MutatePath, small, http.StatusNotFound},
+		{pod, service.MutatePath + "/", small, http.StatusNotFound},
+		{pod, service.ValidatePath, large, http.StatusNotFound},
+	} {
+		if got := postFrom(t, c.from, server, c.path, c.body); got != c.want {
+			t.Errorf("%s, %d bytes, from %s: %d, want %d", c.path, len(c.body), c.from, got, c.want)
+		}
+	}
+}
+
+// TestAnonymousBodies: who announces reviews and does not send them keeps no room that others need.
+func TestAnonymousBodies(t *testing.T) {
+	w := newWorld(t)
+	w.Anonymous = &service.Anonymous{}
+	server := httptest.NewServer(w.handler(t))
+	t.Cleanup(server.Close)
+	for range 300 { // as many as may be in memory, and more
+		conn := dialFrom(t, pod, server)
+		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow := dialFrom(t, "127.0.0.3", server)
+	if _, err := fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
+		t.Fatal(err)
+	}
+	large := admissionReview("CREATE", strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
+	for _, body := range []string{admissionReview("CREATE", configMap(""), ""), large} {
+		if got := postFrom(t, kubeAPIServer, server, service.ValidatePath, body); got != http.StatusOK {
+			t.Errorf("a review of %d bytes: %d", len(body), got)
+		}
+	}
+	if err := slow.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil { // the server itself sets none
+		t.Fatal(err)
+	}
+	if resp, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil || resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a body that does not come: %v, %v", resp, err)
+	}
+}

@@ -1,0 +1,180 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
+)
+
+// errReview says that a body is none of the reviews that a path answers. What it holds stays out of
+// errors: it may be a token.
+var errReview = errors.New("not a review of this path")
+
+var errTooLarge = errors.New("the body is too large")
+
+// answer is what a review is answered with.
+type answer interface {
+	// encode returns it as JSON.
+	encode() ([]byte, error)
+}
+
+// answerBytes is room for most answers.
+const answerBytes = 512
+
+// writeAnswer returns the answer to a review, whose status a function writes the members of.
+func writeAnswer(is *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
+	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
+	w.Begin()
+	w.String("kind", is.Kind)
+	w.String("apiVersion", is.APIVersion)
+	w.Name("status")
+	w.Begin()
+	status(w)
+	w.End()
+	w.End()
+	return w.Text
+}
+
+// answerer decides about one review, given as it came, and returns what to answer with.
+type answerer func(ctx context.Context, body []byte) (answer, error)
+
+// content is a body of which a head was read. A size that was not said is limit.
+type content struct {
+	head        []byte
+	size, limit int64
+}
+
+// rest reads it to its end.
+func (c *content) rest(r *http.Request) ([]byte, error) {
+	if r.ContentLength >= 0 {
+		if int64(len(c.head)) == c.size {
+			return c.head, nil
+		}
+		body := make([]byte, c.size)
+		n := copy(body, c.head)
+		_, err := io.ReadFull(r.Body, body[n:])
+		return body, err
+	}
+	body, err := io.ReadAll(io.MultiReader(bytes.NewReader(c.head), io.LimitReader(r.Body, c.limit-int64(len(c.head))+1)))
+	if err == nil && int64(len(body)) > c.limit {
+		err = errTooLarge
+	}
+	return body, err
+}
+
+func tooLarge(w http.ResponseWriter) {
+	// What is left of the body is not read: the connection cannot be used again.
+	w.Header().Set("Connection", "close")
+	http.Error(w, errTooLarge.Error(), http.StatusRequestEntityTooLarge)
+}
+
+// review is a TokenReview or SubjectAccessReview as it comes; v1 and v1beta1 look the same but for what their specs say.
+type review[S any] struct {
+	metav1.TypeMeta `json:",inline"`
+	Spec            S `json:"spec"`
+}
+
+// reviewForm is the form of reviews of a kind.
+type reviewForm[S any] struct {
+	group, kind string
+	spec        func(*quick, *S) bool // recognises what a kube-apiserver writes
+	status      string                // of a review that nobody has answered
+}
+
+// read reads a review of the form.
+func (f *reviewForm[S]) read(body []byte) (*review[S], error) {
+	in := &review[S]{}
+	if f.recognise(body, in) {
+		return in, checkType(&in.TypeMeta, f.group, f.kind)
+	}
+	in = &review[S]{}
+	return in, decodeReview(body, in, &in.TypeMeta, f.group, f.kind)
+}
+
+// recognise reads a review that is written as a kube-apiserver writes it; false for any other.
+func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
+	q := &quick{body}
+	return q.object(func(name []byte) bool {
+		switch string(name) {
+		case "kind":
+			return q.string(&in.Kind)
+		case "apiVersion":
+			return q.string(&in.APIVersion)
+		case "spec":
+			return f.spec(q, &in.Spec)
+		case "metadata":
+			return q.exactly(`{}`)
+		case "status":
+			return q.exactly(f.status)
+		}
+		return false
+	}) && q.end()
+}
+
+// decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names are
+// case-sensitive and stand once (the rules of encoding/json/v2, of which this is the module); fields of a
+// newer kube-apiserver are passed over.
+func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return errReview
+	}
+	return checkType(is, group, kind)
+}
+
+func checkType(is *metav1.TypeMeta, group, kind string) error {
+	of, version, _ := strings.Cut(is.APIVersion, "/")
+	if is.Kind != kind || of != group || version != "v1" && version != "v1beta1" {
+		return fmt.Errorf("%w: want %s of %s/v1 or v1beta1", errReview, kind, group)
+	}
+	return nil
+}
+
+// readRest reads a body to its end, or answers that it cannot be read.
+func readRest(w http.ResponseWriter, r *http.Request, c *content) (body []byte, ok bool) {
+	body, err := c.rest(r)
+	switch {
+	case errors.Is(err, errTooLarge):
+		tooLarge(w)
+		return nil, false
+	case err != nil:
+		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		return nil, false
+	}
+	return body, true
+}
+
+// answerBody answers one review.
+func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *content, by answerer) {
+	body, ok := readRest(w, r, c)
+	if !ok {
+		return
+	}
+	out, err := by(ctx, body)
+	switch {
+	case errors.Is(err, errBusy):
+		busy(w)
+		return
+	case errors.Is(err, errTooLarge):
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	data, err := out.encode()
+	if err != nil {
+		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
+		return
+	}
+	w.Header()["Content-Type"] = []string{"application/json"}
+	_, _ = w.Write(data) // the client is gone otherwise
+}

@@ -1,0 +1,145 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/tracing"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/internal/serving"
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// Paths of the reviews.
+const (
+	AuthenticatePath = "/authenticate"
+	AuthorizePath    = "/authorize"
+	MutatePath       = "/admit/mutate"
+	ValidatePath     = "/admit/validate"
+)
+
+// Options configure a service. Stack, Limits, OwnerOf and Register are required.
+type Options struct {
+	Stack  *stack.Stack
+	Limits Limits
+	// OwnerOf names the tenant of a namespace as far as that is known at once. It decides whose turn it is in a queue,
+	// and nothing else.
+	OwnerOf func(namespace string) string
+	// Live and Ready are the checks of /livez and /readyz.
+	Live, Ready []healthz.HealthChecker
+	// Register registers the service's metrics.
+	Register func(metrics.Registerable) error
+	// Tracer records spans; nil for none.
+	Tracer oteltrace.TracerProvider
+	// Anonymous is of a service that authenticates nobody, which answers reviews of admission alone; nil of one that does.
+	Anonymous *Anonymous
+}
+
+// New returns the handler. Whoever reaches it may ask who a token is and what anybody may do, so its
+// callers MUST be authenticated before, as [serving.Server] does, unless they are to be Anonymous.
+func New(o Options) (http.Handler, error) {
+	m := newServiceMetrics()
+	for _, r := range m.registerables() {
+		if err := o.Register(r); err != nil {
+			return nil, err
+		}
+	}
+	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
+	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
+	objects := newObjects(o.Stack.ReadsContent, 6*sixteenth, o.Limits.Memory)
+	kinds := map[string]struct {
+		answer answerer
+		memory int64
+	}{
+		AuthenticatePath: {authenticate(o.Stack.Authenticator), sixteenth},
+		AuthorizePath:    {authorize(o.Stack.Authorizer), sixteenth},
+		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
+		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
+	}
+	protected := func(next http.Handler) http.Handler { return next }
+	var bodies *arrivals // bounded where somebody has to be
+	if o.Anonymous != nil {
+		bodies = newArrivals(o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // which are not needed then
+		delete(kinds, AuthenticatePath)
+		delete(kinds, AuthorizePath)
+		protected = o.Anonymous.fromKnown
+	}
+	for path, kind := range kinds {
+		reviews[path] = m.measured(path, serving.Recovered(protected(limited(o.Limits, newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory), bodies, o.OwnerOf, kind.answer))))
+		mux.Handle(path, reviews[path]) // in another spelling, too
+	}
+	serving.InstallHealth(mux, o.Live, o.Ready)
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if review, is := reviews[r.URL.Path]; is { // most are, and are spared the search for a pattern
+			r.Pattern = r.URL.Path
+			review.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	if o.Tracer != nil {
+		handler = tracing.WithTracing(handler, o.Tracer, "kubetenant-webhook")
+	}
+	return handler, nil
+}
+
+// serviceMetrics count the requests of the service itself.
+type serviceMetrics struct {
+	requests *metrics.CounterVec
+	latency  *metrics.HistogramVec
+}
+
+func newServiceMetrics() *serviceMetrics {
+	return &serviceMetrics{
+		requests: metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "requests_total",
+			Help: "Requests by path and HTTP status.", StabilityLevel: metrics.ALPHA}, []string{"path", "code"}),
+		latency: metrics.NewHistogramVec(&metrics.HistogramOpts{Namespace: "kubetenant", Subsystem: "webhook", Name: "request_duration_seconds",
+			Help: "Time to answer a request, from its headers on, by path.", StabilityLevel: metrics.ALPHA,
+			Buckets: []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5, 10}}, []string{"path"}),
+	}
+}
+
+func (m *serviceMetrics) registerables() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.latency}
+}
+
+// measured counts the requests of a path, which is one of a fixed few.
+func (m *serviceMetrics) measured(path string, next http.Handler) http.Handler {
+	latency, ok := m.latency.WithLabelValues(path), m.requests.WithLabelValues(path, strconv.Itoa(http.StatusOK))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		counted := &statusWriter{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(counted, r)
+		latency.Observe(time.Since(began).Seconds())
+		if counted.code == http.StatusOK {
+			ok.Inc()
+			return
+		}
+		m.requests.WithLabelValues(path, strconv.Itoa(counted.code)).Inc()
+	})
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+// Unwrap is what [http.ResponseController] asks for.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *statusWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// withUID returns a context whose logger names a request.
+func withUID(ctx context.Context, uid string) context.Context {
+	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "uid", uid))
+}

@@ -1,0 +1,3 @@
+// Package architecture tests the structure of the project: which package may import which, and what
+// an addition touches.
+package architecture

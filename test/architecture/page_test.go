@@ -1,0 +1,213 @@
+package architecture_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// repository is the repository's folder.
+func repository() fs.FS { return os.DirFS(root) }
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := fs.ReadFile(repository(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+const page = "docs/architecture.md"
+
+// folder is the first word of a line of the tree, with the spaces that indent it.
+var folder = regexp.MustCompile(`^( *)([\w.-]+/)`)
+
+// treeOf returns the folders of the page's tree. A line indented by two more spaces than a folder is
+// in that folder. A line may list several folders, and the line below it may describe them.
+func treeOf(t *testing.T, text string) []string {
+	t.Helper()
+	_, tree, found := strings.Cut(text, "\n## The tree\n")
+	_, tree, fenced := strings.Cut(tree, "\n```text\n")
+	tree, _, ends := strings.Cut(tree, "\n```\n")
+	if !found || !fenced || !ends {
+		t.Fatalf("%s has no tree in a block of text", page)
+	}
+	var folders, above []string
+	for line := range strings.Lines(tree) {
+		first := folder.FindStringSubmatch(line)
+		if first == nil {
+			continue
+		}
+		depth := len(first[1]) / 2
+		if depth > len(above) {
+			t.Fatalf("%s: %q is in no folder", page, line)
+		}
+		above = above[:depth]
+		for name := range strings.FieldsSeq(line) {
+			if !strings.HasSuffix(name, "/") {
+				break
+			}
+			folders = append(folders, path.Join(append(slices.Clone(above), name)...))
+		}
+		above = append(above, first[2])
+	}
+	return folders
+}
+
+var (
+	code        = regexp.MustCompile("`([^`\n]+)`")
+	fence       = regexp.MustCompile("(?ms)^```.*?^```$")
+	placeholder = regexp.MustCompile(`<\w+>`)
+	pathForm    = regexp.MustCompile(`^[\w.*-]+(/[\w.*-]+)*/?$`)
+	modulePath  = regexp.MustCompile(`^\w+(\.\w+)+/`)
+	fileForm    = regexp.MustCompile(`^[\w*.-]+\.(go|yaml|json|mjs|md|sh)$`)
+	testForm    = regexp.MustCompile(`^(Test|Example|Fuzz|Benchmark)[A-Z]\w*$`)
+)
+
+// spansOf returns the code spans of a part of the page, with * for each placeholder.
+func spansOf(text string) []string {
+	var spans []string
+	for _, span := range code.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		spans = append(spans, placeholder.ReplaceAllString(span[1], "*"))
+	}
+	return spans
+}
+
+func exists(pattern string) bool {
+	found, err := fs.Glob(repository(), strings.TrimSuffix(pattern, "/"))
+	return err == nil && len(found) > 0
+}
+
+// TestArchitecturePaths requires that each path of the page exists. A file without its folder is in a
+// folder that the same section names.
+func TestArchitecturePaths(t *testing.T) {
+	text := read(t, page)
+	for _, folder := range treeOf(t, text) {
+		if !exists(folder) {
+			t.Errorf("the tree has %s, which does not exist", folder)
+		}
+	}
+	paths := 0
+	for section := range strings.SplitSeq(text, "\n## ") {
+		title, _, _ := strings.Cut(section, "\n")
+		spans := spansOf(section)
+		for _, span := range spans {
+			switch {
+			case modulePath.MatchString(span):
+			case strings.Contains(span, "/") && pathForm.MatchString(span):
+				paths++
+				if !exists(span) {
+					t.Errorf("%s: %s does not exist", title, span)
+				}
+			case fileForm.MatchString(span):
+				paths++
+				in := func(folder string) bool {
+					return pathForm.MatchString(folder) && exists(path.Join(folder, span))
+				}
+				if !exists(span) && !slices.ContainsFunc(spans, in) {
+					t.Errorf("%s: %s is in no folder that the section names", title, span)
+				}
+			}
+		}
+	}
+	if paths < 50 {
+		t.Errorf("found %d paths", paths)
+	}
+}
+
+// TestArchitectureTests requires that each test that the page names exists.
+func TestArchitectureTests(t *testing.T) {
+	declared := map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^func (\w+)\(`)
+	err := fs.WalkDir(repository(), ".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin"):
+			return fs.SkipDir
+		case !strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		for _, name := range declaration.FindAllStringSubmatch(read(t, file), -1) {
+			declared[name[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, span := range spansOf(read(t, page)) {
+		if testForm.MatchString(span) {
+			named++
+			if !declared[span] {
+				t.Errorf("%s names %s, which does not exist", page, span)
+			}
+		}
+	}
+	if named < 15 {
+		t.Errorf("found %d tests", named)
+	}
+}
+
+// byRule are the folders whose folders the page names by a rule: one for each source, one for each plugin.
+var byRule = []string{"authn", "plugins"}
+
+// TestArchitectureComplete requires that the tree has each folder of the repository's first two levels.
+func TestArchitectureComplete(t *testing.T) {
+	tree := treeOf(t, read(t, page))
+	foldersIn := func(dir string) []string {
+		entries, err := fs.ReadDir(repository(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var folders []string
+		for _, e := range entries {
+			name := e.Name()
+			if e.IsDir() && !strings.HasPrefix(name, ".") && name != "testdata" {
+				folders = append(folders, path.Join(dir, name))
+			}
+		}
+		return folders
+	}
+	for _, top := range append(foldersIn("."), "testdata") {
+		if top == "bin" { // what make builds
+			continue
+		}
+		if !slices.Contains(tree, top) {
+			t.Errorf("%s: the tree lacks %s", page, top)
+		}
+		if top == "testdata" || slices.Contains(byRule, top) {
+			continue
+		}
+		for _, below := range foldersIn(top) {
+			if !slices.Contains(tree, below) {
+				t.Errorf("%s: the tree lacks %s", page, below)
+			}
+		}
+	}
+}
+
+// TestArchitecturePlugins requires that the page lists the admission plugins in their order, which is
+// the output of ExampleNew.
+func TestArchitecturePlugins(t *testing.T) {
+	_, example, _ := strings.Cut(read(t, "example_test.go"), "\nfunc ExampleNew() {\n")
+	example, _, _ = strings.Cut(example, "\n}\n")
+	var want []string
+	for _, name := range regexp.MustCompile(`// (Tenant\w+)`).FindAllStringSubmatch(example, -1) {
+		want = append(want, name[1])
+	}
+	if len(want) < 10 {
+		t.Fatalf("ExampleNew prints %q", want)
+	}
+	_, list, _ := strings.Cut(read(t, page), "\nAdmission plugins run in this order:")
+	list, _, _ = strings.Cut(list, ".\n")
+	if got := spansOf(list); !slices.Equal(got, want) {
+		t.Errorf("the page lists %q; want %q", got, want)
+	}
+}
