@@ -11,6 +11,7 @@ import (
 
 // TestWithoutAdmission: while nobody looks at what is written, tenants write nothing that could be forged, and what stores nothing goes on.
 func TestWithoutAdmission(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), "Unchecked", "Required", 1))
 	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"globex"}}}`
@@ -55,6 +56,7 @@ func TestWithoutAdmission(t *testing.T) {
 
 // TestOlderPathsTellNothing: which kinds a cluster has, or that there is one, is not told before it is known who asks.
 func TestOlderPathsTellNothing(t *testing.T) {
+	t.Parallel()
 	c := newStandIn(t, spaces())
 	c.become(func() { c.definitions = []string{"widgets.example.io"} })
 	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})

@@ -13,6 +13,7 @@ import (
 // TestAuditNamesTheCluster: each event says which cluster a request was for, those that are refused too, and none by a name that a caller made up. What
 // a gateway before left in the log of a line is none of them.
 func TestAuditNamesTheCluster(t *testing.T) {
+	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")

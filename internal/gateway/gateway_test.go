@@ -36,6 +36,7 @@ const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
 // TestSentOnAsTheCaller: a request goes on as who it is of, and as nobody else, whatever its headers say.
 func TestSentOnAsTheCaller(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	for what, headers := range map[string][]string{
 		"plain":                               nil,
@@ -60,6 +61,7 @@ func TestSentOnAsTheCaller(t *testing.T) {
 // TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by that nor what it may; and nobody ends what all
 // share.
 func TestConnectionHeaders(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	from := map[string]bool{}
 	for _, path := range []string{podsPath, podsPath + "/x/proxy/"} {
@@ -85,6 +87,7 @@ func TestConnectionHeaders(t *testing.T) {
 
 // TestRefusals: what is answered at the gateway, and never gets to a cluster.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	for what, r := range map[string]struct {
 		token, method, path, body string
@@ -140,6 +143,7 @@ func TestRefusals(t *testing.T) {
 // TestImpersonation: a caller's own --as is decided by the boundary and by the cluster about who the caller is there, and the first of several
 // users counts.
 func TestImpersonation(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	var asked []authorizationv1.SubjectAccessReviewSpec
 	c.mu.Lock()
@@ -169,6 +173,7 @@ func TestImpersonation(t *testing.T) {
 
 // TestReviewsAgree: what a caller is told that it may do is what it may.
 func TestReviewsAgree(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	for _, r := range []struct {
@@ -299,6 +304,7 @@ func TestServiceAccounts(t *testing.T) {
 // TestClusters: a cluster that is not known is answered about as one that the caller may not use, each has its own names, and its own word
 // about who may be impersonated.
 func TestClusters(t *testing.T) {
+	t.Parallel()
 	eu, us := newStandIn(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newStandIn(t, spaces())
 	config := entry("eu1", ", tenantMap: { acme: acme-eu }") + strings.Replace(entry("us1", ""), `["*", system]`, "[acme, globex]", 1)
 	w := newWorld(t, config, map[string]*standIn{"eu1": eu, "us1": us})
@@ -343,6 +349,7 @@ func TestClusters(t *testing.T) {
 
 // TestPages: what a browser sends by itself counts for no page: neither a password beside a token that is none, nor a certificate.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
 	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\ngateway:\n", 1)+entry("eu1", ", root: true"))
@@ -368,6 +375,7 @@ func TestPages(t *testing.T) {
 
 // TestSlowBodies: what comes slowly, or is large, is cut off, whoever sends it and whatever it says of its connection.
 func TestSlowBodies(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	c.mu.Lock()
 	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
@@ -403,6 +411,7 @@ func TestSlowBodies(t *testing.T) {
 
 // TestAnswers: what a cluster says of the gateway is not its caller's, and where it sends to is behind the gateway.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","code":403}`
 	const own = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"alice\" cannot list resource \"pods\"","code":403}`
@@ -445,6 +454,7 @@ func TestAnswers(t *testing.T) {
 
 // TestFailedUpgrade: a connection on which an upgrade failed leads nowhere but through the gateway (CVE-2018-1002105).
 func TestFailedUpgrade(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	c.mu.Lock()
 	c.answer = func(w http.ResponseWriter, r *http.Request) bool {
@@ -537,6 +547,7 @@ func TestWatchesEnd(t *testing.T) {
 
 // TestOneTenantsStreams: who has too many open is told so, and others are not.
 func TestOneTenantsStreams(t *testing.T) {
+	t.Parallel()
 	w, _ := rooted(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

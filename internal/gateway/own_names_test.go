@@ -19,6 +19,7 @@ import (
 // TestOwnNamesStay: what a cluster has said of who the gateway is counts when it says something else later, nothing, or what makes a client panic; while it
 // has said nothing, nobody comes.
 func TestOwnNamesStay(t *testing.T) {
+	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {
 		return func() (runtime.Object, error) {
 			return &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}}}, nil

@@ -39,6 +39,7 @@ func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
 // TestReloadDuringARequest: what begins by a configuration that is replaced meanwhile is asked for again: a watch does not outlive it, and nobody is
 // shown the clusters that he might use before. Who may not use a cluster is told what he is told of one that there is not.
 func TestReloadDuringARequest(t *testing.T) {
+	t.Parallel()
 	const shown = "  views: { clusters: { enabled: true } }\n"
 	for what, c := range map[string]struct {
 		path, token, says string
@@ -50,6 +51,7 @@ func TestReloadDuringARequest(t *testing.T) {
 		"a cluster that's not": {"/clusters/us1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			at := newStandIn(t, spaces())
 			of := func(tenants string) string {
 				return strings.Replace(entry("eu1", ", root: true"), `["*", system]`, tenants, 1) + shown
@@ -167,29 +169,13 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestKubeconfigsAreFollowed: another credential counts, though nothing else changes, and one that is of no use does not.
+// TestKubeconfigsAreFollowed: another credential counts, though nothing else changes.
 func TestKubeconfigsAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
-	sendsAs := func(want string) error {
-		c.sent()
-		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-			return fmt.Errorf("%d: %s", code, text)
-		}
-		sent := c.sent()
-		for _, r := range sent { // a transport sends one again whose connection has gone
-			if is := r.Header.Get("Authorization"); is != "Bearer "+want {
-				return fmt.Errorf("it is sent as %s, not as %s", is, want)
-			}
-		}
-		if len(sent) == 0 {
-			return errors.New("it is not sent")
-		}
-		return nil
-	}
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-imp"), "rotated-token")
-	waittest.Until(t, func() error { return sendsAs("rotated-token") })
+	waittest.Until(t, func() error { return sendsAs(w, c, "rotated-token") })
 	// The reader's: the stand-in knows none but the one from now on.
 	c.become(func() { c.readerToken = "rotated-reader" })
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
@@ -199,31 +185,59 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 		if code, text := w.get("alice-token", "/api/v1/namespaces/later/pods"); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
 		}
-		return sendsAs("rotated-token")
+		return sendsAs(w, c, "rotated-token")
 	})
+}
+
+// TestUselessKubeconfigsAreIgnored checks that the gateway keeps its credential if the new kubeconfig is of no use.
+func TestUselessKubeconfigsAreIgnored(t *testing.T) {
+	t.Parallel()
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	authority, _ := pem.Decode(other)
-	for what, write := range map[string]func(path string){
-		"no kubeconfig": func(path string) { w.write(path, "{") },
-		"nothing":       func(path string) { w.write(path, "") },
-		"another cluster's": func(path string) {
-			writeKubeconfig(t, filepath.Join(w.dir, path), "https://127.0.0.1:1", authority.Bytes, "x")
+	for what, write := range map[string]func(w *world, path string){
+		"no kubeconfig": func(w *world, path string) { w.write(path, "{") },
+		"nothing":       func(w *world, path string) { w.write(path, "") },
+		"another cluster's": func(w *world, path string) {
+			writeKubeconfig(w.t, filepath.Join(w.dir, path), "https://127.0.0.1:1", authority.Bytes, "x")
 		},
-		"without TLS": func(path string) {
-			writeKubeconfig(t, filepath.Join(w.dir, path), "http://127.0.0.1:1", authority.Bytes, "x")
+		"without TLS": func(w *world, path string) {
+			writeKubeconfig(w.t, filepath.Join(w.dir, path), "http://127.0.0.1:1", authority.Bytes, "x")
 		},
 	} {
-		write("eu1-imp")
-		for range 30 { // three looks at it: that it never counts shows in nothing else
-			time.Sleep(200 * time.Millisecond)
-			if err := sendsAs("rotated-token"); err != nil {
-				t.Fatalf("%s: %v", what, err)
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c := newStandIn(t, spaces())
+			w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
+			write(w, "eu1-imp")
+			for range 30 { // three looks at it: that it never counts shows in nothing else
+				time.Sleep(200 * time.Millisecond)
+				if err := sendsAs(w, c, impersonatorToken); err != nil {
+					t.Fatal(err)
+				}
 			}
+		})
+	}
+}
+
+// sendsAs sends a request of alice. It returns an error unless the cluster receives it with the gateway's token.
+func sendsAs(w *world, c *standIn, token string) error {
+	c.sent()
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+		return fmt.Errorf("%d: %s", code, text)
+	}
+	sent := c.sent()
+	for _, r := range sent { // the transport repeats a request if its connection was closed
+		if is := r.Header.Get("Authorization"); is != "Bearer "+token {
+			return fmt.Errorf("it is sent as %s, not as %s", is, token)
 		}
 	}
+	if len(sent) == 0 {
+		return errors.New("it is not sent")
+	}
+	return nil
 }
 
 // changeImpersonator changes what the kubeconfig of eu1's impersonator says of who that is.

@@ -17,6 +17,7 @@ import (
 // TestDelegatedReviews: callers review what is their own tenant's, under its name in the cluster, and are told of nobody else; nothing of a
 // review is sent on, and a token in one is nobody's to pass on.
 func TestDelegatedReviews(t *testing.T) {
+	t.Parallel()
 	eu := newStandIn(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
 	entry := strings.Replace(entry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
 	w := newWorld(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": eu})

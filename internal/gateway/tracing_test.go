@@ -13,6 +13,7 @@ import (
 // TestTraces: a request is a trace of its own, of which the cluster is told; it is linked to the caller's, holds no credential, no query, nothing
 // that the caller says of where it is, nor what is asked of what is proxied, and is recorded if the gateway says so, not the caller.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	const callers, sampled = "0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for what, c := range map[string]struct {
 		sampler sdktrace.Sampler

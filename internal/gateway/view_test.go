@@ -66,6 +66,7 @@ func namesOf(l *unstructured.UnstructuredList) string {
 
 // TestViewOfClusters: each caller sees the clusters that its tenant may use, and cannot tell others from none.
 func TestViewOfClusters(t *testing.T) {
+	t.Parallel()
 	w := viewed(t)
 	for token, want := range map[string]string{"alice-token": "eu1 us1 us2", "bob-token": "eu1 us2", "root-token": "eu1"} {
 		list, err := w.view(token).List(t.Context(), metav1.ListOptions{})
@@ -107,6 +108,7 @@ func TestViewOfClusters(t *testing.T) {
 
 // TestViewAndPredecessors: a credential that may be a deleted tenant's, who had the name, is shown no cluster that would refuse it for that.
 func TestViewAndPredecessors(t *testing.T) {
+	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	us.become(func() {
 		us.retired = []string{"bobs"}
@@ -134,6 +136,7 @@ func (e errUnlike) Error() string { return fmt.Sprintf("it is %v", map[string]an
 
 // TestViewRefuses: what the view does not do, and for whom.
 func TestViewRefuses(t *testing.T) {
+	t.Parallel()
 	w := viewed(t)
 	const all = "/gateway/apis/gateway.kubetenant.dev/v1alpha1/clusters"
 	for what, r := range map[string]struct {
@@ -174,6 +177,7 @@ func TestViewRefuses(t *testing.T) {
 
 // TestViewIsAnAPI: clients of Kubernetes discover the view, and print it as a table.
 func TestViewIsAnAPI(t *testing.T) {
+	t.Parallel()
 	w := viewed(t)
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: w.server.URL + views.Path}, w.bearing("bob-token"))
 	if err != nil {
@@ -210,6 +214,7 @@ func (w *world) accepting(ctx context.Context, token, path, accept string) (int,
 
 // TestViewIsOff where the configuration does not ask for it: the path is one of the cluster at the root.
 func TestViewIsOff(t *testing.T) {
+	t.Parallel()
 	w, c := rooted(t)
 	if code, text := w.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(c.sent()) > 0 {
 		t.Errorf("%d: %s", code, text)

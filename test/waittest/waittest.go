@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// Limit is how long [Until] waits: long enough for a busy machine. Interval is the time between two looks.
+// Limit is how long [Until] waits: long enough for a busy machine. Interval is the first pause between two looks,
+// and longest is the last one: a look may start a process, which takes time from what the test waits for.
 const (
 	Limit    = 30 * time.Second
 	Interval = 10 * time.Millisecond
+	longest  = 500 * time.Millisecond
 )
 
 // Until looks until f returns nil. It fails the test with the last error after [Limit].
@@ -21,13 +23,18 @@ func Until(tb testing.TB, f func() error) {
 // Within is [Until] with a limit of its own, for what must happen before something else does.
 func Within(tb testing.TB, limit time.Duration, f func() error) {
 	tb.Helper()
-	var err error
-	for deadline := time.Now().Add(limit); ; time.Sleep(Interval) {
-		if err = f(); err == nil {
+	for start := time.Now(); ; time.Sleep(Pause(start)) {
+		err := f()
+		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(start) > limit {
 			tb.Fatalf("after %v: %v", limit, err)
 		}
 	}
+}
+
+// Pause returns the time until the next look of a wait that began at start: a tenth of what it has taken so far.
+func Pause(start time.Time) time.Duration {
+	return min(max(time.Since(start)/10, Interval), longest)
 }

@@ -22,12 +22,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // patience bounds each thing that is waited for.
@@ -128,16 +128,22 @@ type final struct{ error }
 
 // poll asks until f says nil or something final.
 func poll(ctx context.Context, what string, f func(context.Context) error) error {
-	var last error
-	if err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		if last = f(ctx); errors.As(last, &final{}) {
-			return false, last
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for start := time.Now(); ; {
+		err := f(ctx)
+		if err == nil {
+			return nil
 		}
-		return last == nil, nil
-	}); err != nil {
-		return fmt.Errorf("%s: %w", what, last)
+		if errors.As(err, &final{}) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, err)
+		case <-time.After(waittest.Pause(start)):
+		}
 	}
-	return nil
 }
 
 // close ends the plane.
